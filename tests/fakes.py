@@ -27,13 +27,12 @@ from kafka_rollout.domain.gates.coordinators import (
 )
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
-from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange, Undo
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.model.state import (
     CheckpointFile,
-    CheckpointSummary,
     GroupState,
     NodeFeatures,
     NodeMetrics,
@@ -48,6 +47,7 @@ from kafka_rollout.domain.model.state import (
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fake_cluster import FakeCluster
+from tests.fake_kafka_classes import FakeClasses
 from tests.fake_metadata_logs import FakeMetadataLogs
 from tests.records import change_lock, run_history
 
@@ -329,37 +329,6 @@ class FakeMetrics:
             current_metadata_version_jolokia=known,
             snapshot_age_ms=1000 if facts.has_snapshot_emitter_metrics else None,
             snapshot_bytes=4096 if facts.has_snapshot_emitter_metrics else None,
-        )
-
-
-class FakeClasses:
-    """KafkaClasses: problems are those of `FakeCluster.config_problems`; a snapshot shows `finalized`."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
-
-    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
-        return self._cluster.config_problems.get(release, ())
-
-    def dynamic_config_problems(
-        self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
-    ) -> tuple[ConfigProblem, ...]:
-        self._cluster.validated.append((release, dynamic))
-        return self._cluster.dynamic_config_problems.get(release, ())
-
-    def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
-        if not path.exists():
-            raise RefusedError(f"There is no snapshot {path}.", remedy="Copy it first.")
-        world = self._cluster
-        return CheckpointSummary(
-            release=str(release),
-            features=dict(world.finalized),
-            brokers=tuple(node.node_id for node in world.spec.brokers),
-            controllers=tuple(node.node_id for node in world.spec.controllers),
-            topics=len({partition.topic for partition in world.topics.values()}),
-            partitions=len(world.topics),
-            records=100,
-            sha256="0" * 64,
         )
 
 

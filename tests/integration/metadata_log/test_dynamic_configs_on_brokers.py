@@ -87,6 +87,15 @@ CASES = {
         planted={ORDERS: {"segment.bytes": "1048576", "cleanup.policy": "delete,delete"}},
         log="contains duplicate values. Duplicates will be removed",
     ),
+    "compaction-lags-4.1.1": Case(
+        source="3.9.1",
+        target="4.1.1",
+        planted={
+            BROKER_1: {"log.cleaner.min.compaction.lag.ms": "100000", "log.cleaner.max.compaction.lag.ms": "1000"}
+        },
+        found={"broker 1, log.cleaner.max.compaction.lag.ms, log.cleaner.min.compaction.lag.ms": "blocker"},
+        log=LAGS,
+    ),
     "compaction-lags": Case(
         source="3.9.1",
         target="4.3.1",
@@ -100,9 +109,9 @@ CASES = {
         },
         log=LAGS,
     ),
-    "compaction-lags-that-4.1.1-accepts": Case(
+    "compaction-lags-that-4.0.1-accepts": Case(
         source="3.9.1",
-        target="4.1.1",
+        target="4.0.1",
         planted={
             ALL_BROKERS: {
                 "log.cleaner.min.compaction.lag.ms": "100000",

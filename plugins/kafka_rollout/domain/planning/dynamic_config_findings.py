@@ -43,6 +43,13 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
         Severity.BLOCKER,
         "Every broker of this release stops when it starts (Error starting LogManager)",
     ),
+    # DynamicConfigPublisher catches what LogManager.updateTopicConfig throws (a non-fatal fault). The logs are loaded
+    # and take records. ControllerConfigurationValidator rejects later changes.
+    (ConfigKind.TOPIC, ConfigCheck.UPDATE): (
+        Severity.WARNING,
+        "The release starts, logs an error and serves the topic without tiered storage, but rejects every later change "
+        "of its configuration",
+    ),
     # LogConfig ignores names that it does not define.
     (ConfigKind.TOPIC, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
     # LogManager.apply throws what LogConfig.validateBrokerLogConfigValues throws, once a metadata snapshot contains the

@@ -1,0 +1,43 @@
+"""Kafka's own classes on a FakeCluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import CheckpointSummary
+from tests.fake_cluster import FakeCluster
+
+
+class FakeClasses:
+    """KafkaClasses: problems are those of `FakeCluster.config_problems`; a snapshot shows `finalized`."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
+        return self._cluster.config_problems.get(release, ())
+
+    def dynamic_config_problems(
+        self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
+    ) -> tuple[ConfigProblem, ...]:
+        self._cluster.validated.append((release, dynamic))
+        return self._cluster.dynamic_config_problems.get(release, ())
+
+    def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
+        if not path.exists():
+            raise RefusedError(f"There is no snapshot {path}.", remedy="Copy it first.")
+        world = self._cluster
+        return CheckpointSummary(
+            release=str(release),
+            features=dict(world.finalized),
+            brokers=tuple(node.node_id for node in world.spec.brokers),
+            controllers=tuple(node.node_id for node in world.spec.controllers),
+            topics=len({partition.topic for partition in world.topics.values()}),
+            partitions=len(world.topics),
+            records=100,
+            sha256="0" * 64,
+        )
