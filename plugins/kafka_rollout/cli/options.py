@@ -48,6 +48,13 @@ Interval = Annotated[float, typer.Option(help="Seconds between two checks.", min
 Timeout = Annotated[
     float, typer.Option(help="Gate timeout in seconds. The gate fails if it has not passed by then.", min=1)
 ]
+AcceptUnavailable = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Name or pattern (tmp-*) of a topic that can be unavailable while nodes restart; repeatable. The approval "
+        "lists it. A wildcard does not contain internal topics, unless the pattern begins with __."
+    ),
+]
 Ledger = Annotated[
     bool,
     typer.Option("--ledger", help="Run test traffic during the run and compare acknowledged with consumed records."),

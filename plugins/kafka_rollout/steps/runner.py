@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.unavailability import accepted_topics
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, CanaryAsked
 from kafka_rollout.domain.run.projections.approvals import approvals
@@ -268,6 +269,13 @@ class Runner:
         """Load the plan of a resumed run. A newer scan adds its findings."""
         plan = self.ports.run.load_plan()
         self._refuse_other_request(plan)
+        asked = accepted_topics(self.request.accept_unavailable)
+        if not set(asked) <= set(plan.accept_unavailable):
+            raise UserError(
+                f"The plan of run {self.ports.run_id} does not accept that these topics are unavailable: "
+                f"{', '.join(sorted(set(asked) - set(plan.accept_unavailable)))}.",
+                remedy="Start a new run to accept them.",
+            )
         if self.results.get("scanned") and plan.release_steps and not has_stopped_nodes(self.ports.run.events()):
             plan = replace_coordinator_log_findings(self.ports, plan)
         self.plan = plan

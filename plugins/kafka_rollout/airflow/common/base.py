@@ -151,6 +151,7 @@ def request_of(params: Mapping[str, Any]) -> Request:
         where_refused=WhereRefused(params.get("where_refused", WhereRefused.STOP)),
         features=partial(_features, params) if "action" in params else None,
         approval=ApprovalPolicy(params.get("approval", ApprovalPolicy.ALWAYS)),
+        accept_unavailable=tuple(params.get("accept_unavailable") or ()),
         soak_s=float(params.get("soak_seconds", 0.0)),
         checks=int(params.get("looks", 1)),
         interval_s=INTERVAL_S,

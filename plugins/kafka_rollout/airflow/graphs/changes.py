@@ -17,6 +17,7 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     node_gate_fields,
     release_field,
     traffic_field,
+    unavailability_field,
 )
 from kafka_rollout.domain.features.requests import FeatureAction
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -63,6 +64,7 @@ def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             "rolling change resets it. Empty: the nodes keep their own interval.",
             section=GATES,
         ),
+        **unavailability_field(),
         **traffic_field(),
         **approval_fields(cluster),
     }
@@ -121,6 +123,7 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
         ),
         **dry_run_field(),
         **node_gate_fields(),
+        **unavailability_field(),
         **traffic_field(),
         **approval_fields(cluster),
     }

@@ -214,6 +214,21 @@ def node_gate_fields() -> dict[str, Param]:
     }
 
 
+def unavailability_field() -> dict[str, Param]:
+    return {
+        "accept_unavailable": Param(
+            [],
+            type="array",
+            items={"type": "string", "pattern": r"^[A-Za-z0-9._*?\[\]!-]+$"},
+            title="Accepted unavailable topics",
+            description="Names or patterns (`tmp-*`), one per line. These topics do not block the run, and the gates "
+            "before the stops do not check them. The approval lists them. A wildcard does not contain internal topics, "
+            "unless the pattern begins with __.",
+            section=GATES,
+        )
+    }
+
+
 def gate_timeout_field(minutes: int, condition: str) -> dict[str, Param]:
     return {
         "gate_timeout_minutes": Param(

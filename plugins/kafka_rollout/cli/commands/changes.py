@@ -11,6 +11,7 @@ import typer
 
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.options import (
+    AcceptUnavailable,
     Approver,
     ClusterName,
     ConnectionFile,
@@ -64,6 +65,7 @@ def roll(
     snapshot_interval: SnapshotInterval = None,
     canary: Annotated[bool, typer.Option("--canary", help="Request a separate approval after the first node.")] = False,
     ledger: Ledger = False,
+    accept_unavailable: AcceptUnavailable = None,
     yes: Yes = False,
     take_over: TakeOver = False,
     run: RunId = None,
@@ -85,6 +87,7 @@ def roll(
         plans_features=finalize is FinalizePolicy.AFTER_APPROVAL,
         scan=scan,
         traffic=ledger,
+        accept_unavailable=tuple(accept_unavailable or ()),
         canary=canary,
         snapshot_interval_ms=milliseconds(snapshot_interval),
         soak_s=soak,
@@ -128,6 +131,7 @@ def downgrade(
         typer.Option("--dry-run", help="Create the plan, the scans and the loss report, then stop. Changes nothing."),
     ] = False,
     ledger: Ledger = False,
+    accept_unavailable: AcceptUnavailable = None,
     yes: Yes = False,
     take_over: TakeOver = False,
     run: RunId = None,
@@ -144,6 +148,7 @@ def downgrade(
         target=Release.parse(to),
         dry_run=dry_run,
         traffic=ledger,
+        accept_unavailable=tuple(accept_unavailable or ()),
         level=level,
         downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
         where_refused=where_refused,

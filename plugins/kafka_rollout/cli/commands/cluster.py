@@ -10,6 +10,7 @@ import typer
 from kafka_rollout.cli import show
 from kafka_rollout.cli.feature_table import print_levels
 from kafka_rollout.cli.options import (
+    AcceptUnavailable,
     AsJson,
     ClusterName,
     ConnectionFile,
@@ -90,6 +91,7 @@ def plan(
         typer.Option(help="after-approval: the plan also raises the feature levels. later: it does not."),
     ] = (FinalizePolicy.AFTER_APPROVAL),
     snapshot_interval: SnapshotInterval = None,
+    accept_unavailable: AcceptUnavailable = None,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
@@ -108,6 +110,7 @@ def plan(
             Release.parse(to),
             finalize=finalize is FinalizePolicy.AFTER_APPROVAL,
             snapshot_interval_ms=milliseconds(snapshot_interval),
+            accept_unavailable=accept_unavailable or (),
         )
     show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
     if made.blockers:

@@ -1,7 +1,8 @@
 """The gates before a node stops and after it starts.
 
 The invariants:
-- A stop never removes the last in-sync replica of a partition, and never takes a partition below min.insync.replicas.
+- A stop never removes the last in-sync replica of a partition, and never takes a partition below min.insync.replicas,
+  except in topics whose unavailability the approved plan accepts.
 - A stop never removes the majority of caught-up voters of the metadata quorum.
 - No node stops while another node is down.
 - A node is back when it runs the release, is registered and unfenced, and is in every ISR of before its stop. It must
@@ -18,6 +19,7 @@ from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState, PartitionState, check_caught_up, check_spare_voters
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.unavailability import find_acceptance
 from kafka_rollout.domain.model.wording import count, few
 
 
@@ -40,13 +42,19 @@ def state_before_stop(
     )
 
 
-def check_before_stop(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> GateCheck:
-    """Check whether `node` can be stopped now."""
+def check_before_stop(
+    cluster: ClusterSpec, state: ClusterState, node: NodeSpec, *, accept_unavailable: Sequence[str] = ()
+) -> GateCheck:
+    """Check whether `node` can be stopped now. `accept_unavailable`: as in Plan."""
     conditions = [_answered(state, node), *_others_up(cluster, state, node), _quorum_without(state, node)]
-    conditions.append(_all_served(state.partitions))
+    kept = [p for p in state.partitions if not find_acceptance(accept_unavailable, p.topic)]
+    conditions.append(_all_served(kept, node.node_id))
     if node.is_broker:
         unfenced = state.registered.brokers - (state.registered.fenced or frozenset())
-        conditions += _isr_without(state.partitions, node.node_id, unfenced)
+        conditions += _isr_without(kept, node.node_id, unfenced)
+    if accepted := sorted({p.name for p in state.partitions} - {p.name for p in kept}):
+        evidence = f"{count(len(accepted), 'partition')}, not checked: {few(accepted)}"
+        conditions.append(Condition(name="accepted as unavailable", holds=True, evidence=evidence))
     return GateCheck(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 
@@ -124,14 +132,21 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> Ite
     )
 
 
-def _all_served(partitions: Sequence[PartitionState]) -> Condition:
-    bad = [p for p in partitions if p.leader < 0 or len(p.isr) < p.min_isr]
+def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition:
+    """A partition without a leader and without a replica on the node is not affected by its stop.
+
+    The plan's findings report it, and a new one before the stop invalidates the approval.
+    """
+    affected = [p for p in partitions if p.leader >= 0 or node_id in p.replicas]
+    bad = [p for p in affected if p.leader < 0 or len(p.isr) < p.min_isr]
+    elsewhere = len(partitions) - len(affected)
     return Condition(
         name="every partition is served",
         holds=not bad,
         evidence=f"no leader or under min ISR: {few(p.name for p in bad)}"
         if bad
-        else f"{count(len(partitions), 'partition')} have a leader and min ISR",
+        else f"{count(len(affected), 'partition')} have a leader and min ISR"
+        + (f"; {elsewhere} without a leader have no replica on node {node_id}" if elsewhere else ""),
     )
 
 

@@ -101,6 +101,7 @@ class Plan:
 
     `unsafe`: levels are lowered with UNSAFE_DOWNGRADE (KIP-1155), which accepts the loss of metadata. `offline`: no
     Kafka release lowers the level online. The run lowers it while all nodes are stopped, with the binary.
+    `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
     """
 
     cluster: str
@@ -114,11 +115,17 @@ class Plan:
     findings: tuple[Finding, ...]
     unsafe: bool = False
     offline: bool = False
+    accept_unavailable: tuple[str, ...] = ()
 
     @property
     def hash(self) -> str:
-        """SHA-256 (hex) of the planned changes. Findings are not part of it, because each check renews them."""
+        """SHA-256 (hex) of the planned changes. Findings are not part of it, because each check renews them.
+
+        Without accepted topics, it is the hash of earlier versions, whose plans had none.
+        """
         what = {key: value for key, value in asdict(self).items() if key != "findings"}
+        if not self.accept_unavailable:
+            del what["accept_unavailable"]
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
     @property

@@ -11,9 +11,9 @@ Severity:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info, warning
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import (
     ClusterState,
@@ -25,6 +25,7 @@ from kafka_rollout.domain.model.state import (
     majority,
 )
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.unavailability import find_acceptance
 from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.client_findings import client_findings
 
@@ -39,8 +40,12 @@ def cluster_findings(
     state: ClusterState,
     *,
     target: Release | None = None,
+    accept_unavailable: Sequence[str] = (),
 ) -> Verdict:
-    """Return all findings of one observation."""
+    """Return all findings of one observation.
+
+    `accept_unavailable`: names and patterns of topics whose unavailability is a warning, not a blocker.
+    """
     findings = [
         *_unanswered(state),
         *_hidden(state),
@@ -49,7 +54,7 @@ def cluster_findings(
         *_releases(state),
         *_quorum(cluster, state),
         *_features(state),
-        *_partitions(state.partitions),
+        *_partitions(cluster, state.partitions, accept_unavailable),
         *client_findings(cluster, state, target=target),
     ]
     return Verdict(question=f"Can the nodes of {cluster.name} be restarted one by one?", findings=tuple(findings))
@@ -241,23 +246,39 @@ def _features(state: ClusterState) -> Iterable[Finding]:
             )
 
 
-def _partitions(partitions: Iterable[PartitionState]) -> Iterable[Finding]:
-    """Return one finding per topic and kind, internal topics included. A more severe kind hides the milder ones."""
+def _partitions(
+    cluster: ClusterSpec, partitions: Iterable[PartitionState], accept_unavailable: Sequence[str]
+) -> Iterable[Finding]:
+    """Return one finding per topic and kind, internal topics included. A more severe kind hides the milder ones.
+
+    A partition without a replica on a node of the inventory is unaffected by the restarts.
+    """
     topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
     for partition in partitions:
         topics[partition.topic].append(partition)
+    nodes_ = {node.node_id for node in cluster.nodes}
     for topic, members in sorted(topics.items()):
+        affected = [p for p in members if nodes_.intersection(p.replicas)]
+        if elsewhere := [p for p in members if p.leader < 0 and p not in affected]:
+            yield warning(
+                "LEADERLESS-ELSEWHERE",
+                f"topic {topic}",
+                f"{_listed(topic, elsewhere)} have no leader and no replica on a node of the inventory, for example "
+                f"{_replicas(elsewhere[0])}.",
+                "Start or reassign their brokers, or delete the topic. The restarts do not affect these partitions.",
+            )
+        pattern = find_acceptance(accept_unavailable, topic)
         for holds, code, severity, sentence, remedy in _KINDS:
-            bad = [p for p in members if holds(p)]
-            if bad:
-                listed = f"{count(len(bad), 'partition')} of {topic} ({few(p.partition for p in bad)}) {sentence}"
-                yield Finding(
-                    code=code,
-                    severity=severity,
-                    subject=f"topic {topic}",
-                    sentence=f"{listed}, for example {_replicas(bad[0])}.",
-                    remedy=remedy,
-                )
+            if bad := [p for p in affected if holds(p)]:
+                text = f"{_listed(topic, bad)} {sentence}, for example {_replicas(bad[0])}."
+                if pattern and severity is Severity.BLOCKER:
+                    yield warning(code, f"topic {topic}", f"{text} This run accepts it ({pattern}).", _ACCEPTED)
+                else:
+                    yield Finding(code=code, severity=severity, subject=f"topic {topic}", sentence=text, remedy=remedy)
+
+
+def _listed(topic: str, members: Sequence[PartitionState]) -> str:
+    return f"{count(len(members), 'partition')} of {topic} ({few(p.partition for p in members)})"
 
 
 def _replicas(partition: PartitionState) -> str:
@@ -267,6 +288,8 @@ def _replicas(partition: PartitionState) -> str:
     )
 
 
+_ACCEPTED = "Approve the plan only if the clients of this topic can wait until the nodes have restarted."
+_OR_ACCEPT = "or accept for this run that the topic is unavailable (accept_unavailable)."
 _Kind = tuple[Callable[[PartitionState], bool], str, Severity, str, str]
 _KINDS: tuple[_Kind, ...] = (
     (
@@ -274,28 +297,28 @@ _KINDS: tuple[_Kind, ...] = (
         "RF-ONE-TOPIC",
         Severity.BLOCKER,
         "have a single replica: they are unavailable while its broker restarts",
-        "Raise the replication factor with kafka-reassign-partitions.sh, or delete the topic.",
+        f"Raise the replication factor with kafka-reassign-partitions.sh, delete the topic, {_OR_ACCEPT}",
     ),
     (
         lambda p: 1 < len(p.replicas) <= p.min_isr,
         "MIN-ISR-EQUALS-RF",
         Severity.BLOCKER,
         "require every replica in sync: acks=all fails while one of their brokers restarts",
-        "Set min.insync.replicas of the topic below its replication factor, or add replicas.",
+        f"Set min.insync.replicas of the topic below its replication factor, add replicas, {_OR_ACCEPT}",
     ),
     (
         lambda p: p.leader < 0,
         "LEADERLESS",
         Severity.BLOCKER,
         "have no leader",
-        "Start a broker that has an in-sync replica.",
+        f"Start a broker that has an in-sync replica, {_OR_ACCEPT}",
     ),
     (
         lambda p: len(p.isr) < min(p.min_isr, len(p.replicas)),
         "UNDER-MIN-ISR",
         Severity.BLOCKER,
         "are under their min.insync.replicas",
-        "Wait until the replicas are in sync, or start their brokers.",
+        f"Wait until the replicas are in sync, start their brokers, {_OR_ACCEPT}",
     ),
     (
         lambda p: min(p.min_isr, len(p.replicas)) <= len(p.isr) < len(p.replicas),

@@ -127,13 +127,14 @@ def make_downgrade_plan(
     configs: Mapping[int, Mapping[str, str]],
     config_problems: Mapping[int, tuple[str, ...]],
     java: Mapping[int, int],
+    accept_unavailable: Sequence[str] = (),
 ) -> Plan:
     """Return the plan with all findings except those of the logs. Blockers are part of the plan and do not raise.
 
     `level` None: the highest metadata.version that the target supports, at most the current one. The plan is offline
     only if Kafka rejects the level, `where_refused` allows it, and the binary is downgraded too. `configs`,
-    `config_problems`, `java`: as in make_plan. Raises UserError for a target or level that cannot be planned, and
-    RefusedError if no node reports its release.
+    `config_problems`, `java`, `accept_unavailable`: as in make_plan. Raises UserError for a target or level that cannot
+    be planned, and RefusedError if no node reports its release.
     """
     source = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
@@ -145,7 +146,7 @@ def make_downgrade_plan(
     changes = downgrade_levels(catalogue, state, path[1:], level)
     planned = {change.feature: change.target for change in changes}
     findings = [
-        *cluster_findings(cluster, catalogue, state, target=target).findings,
+        *cluster_findings(cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable).findings,
         *([found] if (found := find_nodes_ahead(state, path[min(1, len(path) - 1)], down=True)) else []),
         *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
         *(f for release in path[1:] for f in group_findings(catalogue, state, release)),
@@ -170,6 +171,7 @@ def make_downgrade_plan(
         findings=tuple(f for f in dict.fromkeys(leave_to_gate(findings)) if not (offline and f.code in OF_ROLLS)),
         unsafe=unsafe,
         offline=offline,
+        accept_unavailable=tuple(accept_unavailable),
     )
 
 

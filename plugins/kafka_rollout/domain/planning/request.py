@@ -48,7 +48,8 @@ class Request:
     `soak_s`, `interval_s` and `gate_timeout_s` are seconds, `checks` the consecutive passing checks after a start.
     `waits` False: the run refuses where it would wait for a gate. `plans_features`: the upgrade's plan contains feature
     levels. `scan` False: coordinator logs are not scanned. `level`: metadata.version of a downgrade; None is the
-    highest that the target supports. `features` reads what was typed: it raises UserError, and the plan fails with it.
+    highest that the target supports. `accept_unavailable`: as in Plan. `features` reads what was typed: it raises
+    UserError, and the plan fails with it.
     """
 
     target: Release | None = None
@@ -65,6 +66,7 @@ class Request:
     where_refused: WhereRefused = WhereRefused.STOP
     features: Callable[[], FeatureOrder] | None = None
     approval: ApprovalPolicy = ApprovalPolicy.ALWAYS
+    accept_unavailable: tuple[str, ...] = ()
     soak_s: float = 0.0
     checks: int = 1
     interval_s: float = 1.0

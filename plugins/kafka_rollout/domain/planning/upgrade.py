@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.features.checks import feature_changes, range_findings, rollback_level_findings
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
@@ -27,14 +27,15 @@ def make_plan(
     java: Mapping[int, int],
     finalize: bool,
     snapshot_interval_ms: int | None = None,
+    accept_unavailable: Sequence[str] = (),
 ) -> Plan:
     """Return the plan with all findings. Blockers are part of the plan and do not raise.
 
     `configs`: the current configuration by node. `config_problems`: values that the target's own classes reject
     (release_overrides applied). `java`: the feature version by host. `finalize`: add the feature changes.
-    `snapshot_interval_ms`: the lower snapshot interval for the last release step; None keeps the interval. Raises
-    UserError for a target that cannot be planned (unknown, or older than the source) and RefusedError if no node
-    reports its release.
+    `snapshot_interval_ms`: the lower snapshot interval for the last release step; None keeps the interval.
+    `accept_unavailable`: as in Plan, already checked. Raises UserError for a target that cannot be planned (unknown, or
+    older than the source) and RefusedError if no node reports its release.
     """
     source = source_release(cluster, state)
     ways = plan_release_steps(catalogue, source, target)
@@ -44,7 +45,9 @@ def make_plan(
         ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways
     )
     path = (source, *(release_step.to_release for release_step in release_steps))
-    findings = [*cluster_findings(cluster, catalogue, state, target=target).findings]
+    findings = [
+        *cluster_findings(cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable).findings
+    ]
     if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
         findings.append(ahead)
     for release in path[1:]:
@@ -64,4 +67,5 @@ def make_plan(
         feature_changes=feature_changes(catalogue, state, target) if finalize else (),
         config_changes=config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms),
         findings=tuple(findings),
+        accept_unavailable=tuple(accept_unavailable),
     )

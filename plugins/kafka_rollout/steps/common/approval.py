@@ -227,6 +227,7 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
     else:
         parts += [
             *findings_part(findings),
+            *unavailability_part(plan),
             *release_steps_part(plan),
             *config_part(plan),
             *_features_in_short(plan.feature_changes),
@@ -274,6 +275,18 @@ def release_steps_part(plan: Plan) -> list[str]:
         else:
             parts += [heading(f"{way}, one node at a time"), order, escape_markdown(release_step.reason)]
     return parts
+
+
+def unavailability_part(plan: Plan) -> list[str]:
+    """Return what the approver accepts with the plan; nothing if the run accepts no unavailable topic."""
+    if not plan.accept_unavailable:
+        return []
+    listed = ", ".join(quote_markdown(pattern) for pattern in plan.accept_unavailable)
+    return [
+        heading("Unavailable topics that you accept"),
+        f"{listed}. Their partitions can have no leader, or too few replicas for acks=all, while a node restarts. The "
+        "gates before the stops do not check them.",
+    ]
 
 
 def config_part(plan: Plan) -> list[str]:

@@ -105,16 +105,16 @@ def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         return _nothing_to_wait_for(
             ports, ref, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    return check_stop_is_safe(ports, node)
+    return check_stop_is_safe(ports, plan, node)
 
 
-def check_stop_is_safe(ports: ClusterPorts, node: NodeSpec) -> GateCheck:
+def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> GateCheck:
     """Check whether the rest of the cluster can spare the node, whatever the node itself runs; not recorded."""
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     # A node that is down or hangs can be stopped, even if it does not respond.
     own = state.nodes[node.node_id].problem
     state = replace(state, unanswered=tuple(problem for problem in state.unanswered if problem != own))
-    return node_gates.check_before_stop(ports.cluster, state, node)
+    return node_gates.check_before_stop(ports.cluster, state, node, accept_unavailable=plan.accept_unavailable)
 
 
 def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:

@@ -74,7 +74,9 @@ def recheck(
             f"The cluster id is {state.cluster_id}, but the plan was made for {plan.cluster_id}.",
             remedy="Correct the addresses in the inventory, or start a new run.",
         )
-    now = cluster_findings(ports.cluster, ports.catalogue, state, target=plan.target)
+    now = cluster_findings(
+        ports.cluster, ports.catalogue, state, target=plan.target, accept_unavailable=plan.accept_unavailable
+    )
     # Levels that the plan lowers are lowered before a node starts on the target.
     lowered = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
     ranges = range_findings(ports.catalogue, state, plan.target, planned=lowered)

@@ -9,6 +9,7 @@ from kafka_rollout.domain.features.requests import FeatureRequest
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.unavailability import accepted_topics
 from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
@@ -31,12 +32,15 @@ def plan_upgrade(
     finalize: bool,
     snapshot_interval_ms: int | None = None,
     with_logs: bool = False,
+    accept_unavailable: Sequence[str] = (),
 ) -> Plan:
     """Observe, plan and record the plan. `finalize`: feature levels are part of the plan.
 
     `snapshot_interval_ms`: lowers the snapshot interval in the configuration of the last release step. `with_logs`:
-    adds the findings of the run's scan of the coordinator logs; a missing result is a blocker.
+    adds the findings of the run's scan of the coordinator logs; a missing result is a blocker. `accept_unavailable`: as
+    in Plan; raises UserError for an invalid pattern.
     """
+    accepted = accepted_topics(accept_unavailable)
     state = observe(ports)
     record_observed(ports, state)
     configs = node_configs(ports)
@@ -50,6 +54,7 @@ def plan_upgrade(
         java=java_versions(ports),
         finalize=finalize,
         snapshot_interval_ms=snapshot_interval_ms,
+        accept_unavailable=accepted,
     )
     plan = replace(plan, findings=(*plan.findings, *plan_dynamic_configs(ports, plan, configs)))
     if with_logs:
@@ -99,11 +104,13 @@ def plan_downgrade(
     level: int | None = None,
     unsafe: bool = False,
     where_refused: WhereRefused = WhereRefused.STOP,
+    accept_unavailable: Sequence[str] = (),
 ) -> Plan:
     """Observe, plan and freeze. The findings of the logs are added later.
 
-    Raises UserError for a target or level that cannot be planned (nothing is recorded).
+    Raises UserError for a target, level or pattern that cannot be planned (nothing is recorded).
     """
+    accepted = accepted_topics(accept_unavailable)
     state = observe(ports)
     configs = node_configs(ports)
     plan = make_downgrade_plan(
@@ -117,6 +124,7 @@ def plan_downgrade(
         configs=configs,
         config_problems=config_problems(ports, releases_ahead(ports, state, target, down=True), configs),
         java=java_versions(ports),
+        accept_unavailable=accepted,
     )
     plan = replace(plan, findings=(*plan.findings, *plan_dynamic_configs(ports, plan, configs)))
     record_observed(ports, state)

@@ -69,6 +69,7 @@ def plan_upgrade(call: StepCall) -> dict[str, Any]:
         finalize=call.request.plans_features,
         snapshot_interval_ms=call.request.snapshot_interval_ms,
         with_logs=call.request.scan,
+        accept_unavailable=call.request.accept_unavailable,
     )
     return planned(call, plan)
 
@@ -83,6 +84,7 @@ def plan_downgrade(call: StepCall) -> dict[str, Any]:
         level=request.level,
         unsafe=request.unsafe,
         where_refused=request.where_refused,
+        accept_unavailable=request.accept_unavailable,
     )
     return planned(call, plan)
 

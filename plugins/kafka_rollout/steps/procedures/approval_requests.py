@@ -24,6 +24,7 @@ from kafka_rollout.steps.common.approval import (
     heading,
     refuse_blockers,
     release_steps_part,
+    unavailability_part,
 )
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
@@ -83,7 +84,8 @@ def _outage(offline: Sequence[str]) -> list[str]:
 
 def _way(plan: Plan) -> list[str]:
     foot = _foot(plan, "Every finding is checked again before each stop.")
-    return [*findings_part(plan.findings), *release_steps_part(plan), *config_part(plan), foot]
+    parts = [*findings_part(plan.findings), *unavailability_part(plan)]
+    return [*parts, *release_steps_part(plan), *config_part(plan), foot]
 
 
 def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:

@@ -75,6 +75,7 @@ def build_report(
             for one in plan.release_steps
         ],
         "findings": [{**asdict(finding), "severity": finding.severity.value} for finding in plan.findings],
+        "accept_unavailable": list(plan.accept_unavailable),
         "config_changes": [{**asdict(change), "release": str(change.release)} for change in plan.config_changes],
         "nodes": [_node(ports, node, state, events, gates) for node in ports.cluster.nodes],
         "gates": [_gate(gate) for gate in gates],

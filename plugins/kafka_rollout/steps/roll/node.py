@@ -205,7 +205,7 @@ def restart_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node_id}"):
         stop_s = 0.0
         if ports.runtime.process(node).pid is not None:
-            _refuse_unsafe_stop(node, check_stop_is_safe(ports, node))
+            _refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
             # *Retry* comes from a named approver, which is required for a kill.
             stop_s = _stop(ports, release_step, node, force=True)
         return _start(ports, plan, release_step, node, stop_s)
@@ -281,7 +281,7 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     if _stop_is_under_way(ports, release_step, node):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
         # nodes must still be able to spare it.
-        _refuse_unsafe_stop(node, check_stop_is_safe(ports, node))
+        _refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
         return
     if is_rollback_step(plan, release_step):
         refuse_closed(

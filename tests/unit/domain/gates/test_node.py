@@ -55,6 +55,28 @@ def test_a_single_replica_is_never_taken() -> None:
     assert _before(SEPARATE, seen, 5).holds
 
 
+def test_a_single_replica_of_an_accepted_topic_is_taken_and_named() -> None:
+    single, full = partition("tmp-1", 0, [4], min_isr=1), partition("audit", 0, [4, 5], min_isr=2)
+    seen = state(partitions=(single, full))
+    node = SEPARATE.node(4)
+    assert _failing(check_before_stop(SEPARATE, seen, node, accept_unavailable=("tmp-*",))) == {"min ISR without it"}
+    look = check_before_stop(SEPARATE, seen, node, accept_unavailable=("tmp-*", "audit"))
+    assert look.holds
+    assert [c.evidence for c in look.conditions if "accepted" in c.name] == [
+        "2 partitions, not checked: audit-0, tmp-1-0"
+    ]
+
+
+def test_an_offline_partition_blocks_the_stop_of_its_own_replicas_only() -> None:
+    seen = state(partitions=(partition("t", 0, [4, 5], isr=[4], leader=-1, min_isr=1),))
+    assert "every partition is served" in _failing(_before(SEPARATE, seen, 4))
+    assert "every partition is served" in _failing(_before(SEPARATE, seen, 5))
+    for node_id in (6, 1):
+        look = _before(SEPARATE, seen, node_id)
+        assert look.holds, look.waits_for
+        assert any("1 without a leader have no replica" in c.evidence for c in look.conditions)
+
+
 def test_the_last_in_sync_replica_stays() -> None:
     seen = state(partitions=(partition("t", 0, [4, 5, 6], isr=[4], min_isr=1),))
     assert _failing(_before(SEPARATE, seen, 4)) == {"another in-sync replica"}
@@ -112,9 +134,10 @@ def test_unanswered_questions_hold_but_the_silence_of_the_node_itself_does_not()
     assert _before(SEPARATE, seen, 4).holds
 
 
-def test_a_partition_in_need_anywhere_holds_every_node() -> None:
-    for bad in (partition("t", 0, [4, 5, 6], isr=[5], min_isr=2), partition("t", 0, [4, 5, 6], leader=-1, min_isr=1)):
-        assert "every partition is served" in _failing(_before(SEPARATE, state(partitions=(bad,)), 1))
+def test_a_partition_under_min_isr_anywhere_holds_every_node() -> None:
+    bad = partition("t", 0, [4, 5, 6], isr=[5], min_isr=2)
+    for node in SEPARATE.nodes:
+        assert "every partition is served" in _failing(_before(SEPARATE, state(partitions=(bad,)), node.node_id))
 
 
 @st.composite
@@ -149,6 +172,8 @@ def test_a_stop_that_is_let_through_leaves_every_partition_a_living_in_sync_repl
     alive -= seen.registered.fenced or frozenset()
     assert len(alive) == 3
     for p in seen.partitions:
+        if p.leader < 0 and node_id not in p.replicas:
+            continue
         left = (set(p.isr) - {node_id}) & alive
         assert left, f"{p.name} lost its last in-sync replica"
         assert len(left) >= p.min_isr

@@ -140,6 +140,22 @@ def test_partitions_in_need_are_findings_of_their_topic(bad: PartitionState, cod
     assert bad.name in next(iter(findings.values())).sentence
 
 
+def test_a_topic_whose_unavailability_is_accepted_is_a_warning_that_names_the_pattern() -> None:
+    single, offline = partition("tmp-1", 0, [4], min_isr=1), partition("tmp-2", 0, [4, 5, 6], leader=-1)
+    seen = state(partitions=(single, offline, partition("kept", 0, [4], min_isr=1)))
+    assert _blockers(seen, accept_unavailable=("tmp-*",)) == {("RF-ONE-TOPIC", "topic kept")}
+    findings = _findings(seen, accept_unavailable=("tmp-*",))
+    for key in (("RF-ONE-TOPIC", "topic tmp-1"), ("LEADERLESS", "topic tmp-2")):
+        assert findings[key].severity is Severity.WARNING
+        assert findings[key].sentence.endswith("This run accepts it (tmp-*).")
+
+
+def test_a_partition_without_a_replica_on_the_restarted_nodes_does_not_block() -> None:
+    elsewhere = replace(partition("old", 0, [77], leader=-1, min_isr=1), isr=(77,))
+    findings = _findings(state(partitions=(partition("fine", 0, [4, 5, 6]), elsewhere)))
+    assert {key: f.severity for key, f in findings.items()} == {("LEADERLESS-ELSEWHERE", "topic old"): Severity.WARNING}
+
+
 def test_a_topic_is_one_finding_that_counts_its_partitions() -> None:
     many = tuple(partition("big", i, [4], min_isr=1) for i in range(50))
     finding = _findings(state(partitions=many))["RF-ONE-TOPIC", "topic big"]

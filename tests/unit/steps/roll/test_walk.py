@@ -153,6 +153,25 @@ def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path
     assert "RF-ONE-TOPIC" in sentence
 
 
+def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.add_partition("tmp-1", 0, [11])
+    ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    plan = plan_upgrade(ports, R431, finalize=False, accept_unavailable=["tmp-*", " tmp-* "])
+    assert (plan.blockers, plan.accept_unavailable) == ((), ("tmp-*",))
+    assert plan.hash != plan_upgrade(ports, R431, finalize=False).hash
+    plan_upgrade(ports, R431, finalize=False, accept_unavailable=["tmp-*"])
+    body = approval_body(plan)
+    assert "### Unavailable topics that you accept" in body
+    assert "RF-ONE-TOPIC" in body
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "nobody reads it tonight", text=body)
+    assert roll_release_steps(ports, plan, GatePolicy(looks=1))
+    assert cluster.stops == [2, 3, 1, 11, 12, 13]
+    report = build_report_of_run(ports, plan)
+    assert report["accept_unavailable"] == ["tmp-*"]
+    assert "accepted: <code>tmp-*</code>" in render(report)
+
+
 def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = plan_upgrade(ports, R431, finalize=False)
     assert build_report_of_run(ports, plan, dry_run=True)["outcome"] == "dry_run"
