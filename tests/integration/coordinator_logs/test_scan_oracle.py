@@ -127,8 +127,11 @@ def what_happened(outcome: Outcome) -> tuple[LoadVerdict, int]:
 
 
 def test_the_broker_does_with_every_log_what_the_scan_says(evaluated: Judged) -> None:
+    """Of a damaged log the scan says that it does not know (test_damage_oracle)."""
     wrong = []
     for name, _, verdict, outcome in evaluated:
+        if verdict.verdict is LoadVerdict.UNKNOWN:
+            continue
         said = (verdict.verdict, 0 if verdict.first_failure else verdict.ignored)
         if said != what_happened(outcome):
             wrong.append(f"{name}: the scan says {said} {verdict.first_failure}, the broker {outcome}")
@@ -186,5 +189,4 @@ def test_the_reason_is_in_the_broker_s_own_words(evaluated: Judged) -> None:
 
 
 def test_the_logs_bring_out_every_verdict(scanned: Scanned) -> None:
-    """No log is damaged, so none is unknown."""
-    assert {v.verdict for v in scanned.verdicts.values()} == set(LoadVerdict) - {LoadVerdict.UNKNOWN}
+    assert {v.verdict for v in scanned.verdicts.values()} == set(LoadVerdict)
