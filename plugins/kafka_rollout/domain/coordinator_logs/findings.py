@@ -100,21 +100,21 @@ def _unread_amounts(scan: ScanResult, places: Collection[tuple[str, int]], damag
         yield f"{offsets:,} of {held:,} offsets"
 
 
-def check_rollback(scan: ScanResult, release: Release) -> Verdict:
+def check_rollback(scan: ScanResult | None, release: Release) -> Verdict:
     """Return whether `release`, which ran before, can still load the coordinator logs.
 
     A rollback that is no longer possible is a warning that an approver can accept. A missing scan is a blocker.
     """
     question = f"Can {release} still load the coordinator logs?"
     by_topic: dict[str, list[ReleaseVerdict]] = defaultdict(list)
-    for verdict in scan.verdicts:
+    for verdict in () if scan is None else scan.verdicts:
         if verdict.release == release:
             by_topic[verdict.topic].append(verdict)
-    if not by_topic:
+    if scan is None or not by_topic:
         unknown = blocker(
             "WAY-BACK-UNKNOWN",
             f"release {release}",
-            f"The scan of the coordinator logs has no result for {release}.",
+            f"There is no scan of the coordinator logs with a result for {release}.",
             f"Scan the coordinator logs again with --release {release}.",
         )
         return Verdict(question=question, findings=(unknown,))

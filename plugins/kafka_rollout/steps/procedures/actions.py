@@ -133,23 +133,24 @@ def check_features(call: StepCall) -> dict[str, Any]:
 def evaluate_scan(call: StepCall) -> dict[str, Any]:
     """Check that the previous release could still load the coordinator logs as they are now."""
     ports = call.ports
-    result: ScanResult | None = ports.run.attachment(SCAN_VERDICT, ScanResult)
-    if result is None:
-        return {"sentence": "The coordinator logs were not scanned."}
     previous = previous_release(ports, call.plan)
+    result: ScanResult | None = ports.run.attachment(SCAN_VERDICT, ScanResult)
     verdict = check_rollback(result, previous)
-    if not result.logs:  # no group and no transaction ever existed: nothing to load, nothing unknown
+    records = 0 if result is None else result.records
+    if (
+        result is not None and not result.logs
+    ):  # no group and no transaction ever existed: nothing to load, nothing unknown
         verdict = Verdict(question=verdict.question)
     for finding in verdict.findings:
         call.log.info("%s", finding)
     sentence = " ".join(finding.sentence for finding in verdict.findings) or (
-        f"{previous} can still load all {result.records} records of the coordinator logs."
+        f"{previous} can still load all {records} records of the coordinator logs."
     )
     ports.run.record(
         ScanEvaluated(
             release=previous,
-            records=result.records,
-            partitions=len(result.logs),
+            records=records,
+            partitions=0 if result is None else len(result.logs),
             ok=verdict.ok,
             sentence=sentence,
             findings=tuple(str(finding) for finding in verdict.findings),
@@ -157,7 +158,7 @@ def evaluate_scan(call: StepCall) -> dict[str, Any]:
     )
     if not verdict.ok:
         raise RefusedError(" ".join(str(finding) for finding in verdict.blockers))
-    return {"sentence": sentence, "records": result.records}
+    return {"sentence": sentence, "records": records}
 
 
 def record_rolled(call: StepCall) -> None:
