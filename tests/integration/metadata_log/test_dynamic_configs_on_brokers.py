@@ -71,14 +71,14 @@ CASES = {
     ),
     "segment-size-3.7.2": Case(
         source="3.7.2",
-        target="4.0.1",
+        target="4.1.1",
         planted={ORDERS: {"segment.bytes": "14000"}},
         found={"topic orders, segment.bytes": "blocker"},
         log=TOO_SMALL,
     ),
-    "segment-size-that-3.9.1-accepts": Case(
+    "segment-size-that-4.0.1-accepts": Case(
         source="3.7.2",
-        target="3.9.1",
+        target="4.0.1",
         planted={ORDERS: {"segment.bytes": "14000"}, (METRICS, "a"): {"metrics": "a,,b"}},
     ),
     "smallest-segment-size": Case(
