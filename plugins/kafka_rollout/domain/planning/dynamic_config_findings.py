@@ -132,7 +132,7 @@ def _findings(
             f"{release}, {_plural(first.kind)}",
             f"The configuration of {_plural(first.kind)} was not checked with the classes of Kafka {release}: "
             f"{_sentence(first.reason)}",
-            f"Start a test cluster of {release} with this configuration first.",
+            "Choose another target release, or remove this configuration before the roll and restore it afterwards.",
         )
         return
     severity, effect = OBSERVED.get((first.kind, first.check), _UNKNOWN)

@@ -55,8 +55,22 @@ def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(
     assert cluster.stops == [2]
 
 
-def test_a_harmless_change_is_validated_once(cluster: FakeCluster, ports: ClusterPorts, plan: Plan) -> None:
-    cluster.dynamic_configs = DynamicConfigs(topics={"orders": {"retention.ms": "1"}})
+@pytest.mark.parametrize(
+    "changed",
+    [
+        DynamicConfigs(topics={"orders": {"retention.ms": "1"}}),
+        DynamicConfigs(brokers={12: {"log.retention.ms": "1"}}),
+        DynamicConfigs(all_brokers={"log.retention.ms": "1"}),
+        DynamicConfigs(groups={"billing": {"consumer.session.timeout.ms": "1"}}),
+        DynamicConfigs(subscriptions={"latency": {"metrics": "*"}}),
+        DynamicConfigs(quotas={(("user", "alice"),): {"producer_byte_rate": 1.0}}),
+    ],
+    ids=["topic", "broker", "all brokers", "group", "client metrics", "quota"],
+)
+def test_a_harmless_change_is_validated_once(
+    cluster: FakeCluster, ports: ClusterPorts, plan: Plan, changed: DynamicConfigs
+) -> None:
+    cluster.dynamic_configs = changed
     assert replace_node(ports, plan, RELEASE_STEP, 2).acted
     for _ in range(10):
         cluster.look()
