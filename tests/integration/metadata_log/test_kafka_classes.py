@@ -57,6 +57,20 @@ def test_a_requirement_between_settings_is_told_in_kafkas_words(classes: JvmKafk
     assert problem == "You must set `node.id` to the same value as `broker.id`."
 
 
+@pytest.mark.jvm
+@pytest.mark.parametrize("setting", ["authorizer.class.name", "metric.reporters"])
+def test_a_plugin_that_the_release_does_not_have_is_a_problem_although_kafka_config_accepts_it(
+    classes: JvmKafkaClasses, setting: str
+) -> None:
+    known = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+    }[setting]
+    assert classes.config_problems(NEW, {**CONTROLLER, setting: known}) == ()
+    (problem,) = classes.config_problems(NEW, {**CONTROLLER, setting: f"{known}, com.example.Missing"})
+    assert problem == f"Class com.example.Missing of {setting} is not on the class path"
+
+
 def formatted(release: Release, cache: ReleaseCache, folder: Path, *options: str) -> Path:
     """bootstrap.checkpoint as the release's StorageTool writes it."""
     properties = {**CONTROLLER, "log.dirs": str(folder / "data")}

@@ -31,6 +31,8 @@ from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.model.state import CheckpointSummary
 
+PLUGINS = ("authorizer.class.name", "metric.reporters")
+
 
 @dataclass(frozen=True, slots=True)
 class JvmKafkaClasses:
@@ -39,7 +41,11 @@ class JvmKafkaClasses:
     cache: ReleaseCache
 
     def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
-        """At most one sentence, because KafkaConfig stops at the first problem. Unknown names are no problem for it."""
+        """The first problem that KafkaConfig finds, or the plugin classes that the release does not have.
+
+        KafkaConfig ignores unknown names. It loads the classes of settings of the type CLASS only; a node that starts
+        loads those of PLUGINS as well, and ends if one is missing.
+        """
         with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
             java_properties = jvm.packages.java.util.Properties()
             for name, value in properties.items():
@@ -48,7 +54,12 @@ class JvmKafkaClasses:
                 jvm.packages.kafka.server.KafkaConfig.fromProps(java_properties, False)
             except Py4JJavaError as error:
                 return (sentence_of(error),)
-        return ()
+            return tuple(
+                f"Class {name} of {setting} is not on the class path"
+                for setting in PLUGINS
+                for name in map(str.strip, properties.get(setting, "").split(","))
+                if name and jvm.find_class(name) is None
+            )
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import few, nodes
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
+QUORUM_VOTERS = "controller.quorum.voters"
+QUORUM_BOOTSTRAP = "controller.quorum.bootstrap.servers"
 
 
 def config_changes(
@@ -112,6 +115,46 @@ def config_findings(
         for key, ids in sorted(users.items())
     ]
     return tuple(findings)
+
+
+def quorum_config_findings(
+    state: ClusterState,
+    releases: Iterable[Release],
+    configs: Mapping[int, Mapping[str, str]],
+    changes: Sequence[ConfigChange],
+) -> tuple[Finding, ...]:
+    """Return a finding for each node that would start without the voters of a static quorum.
+
+    With kraft.version 0 the voters are only in the file (KIP-853). A node of 3.9.1 or 4.3.1 that has only
+    controller.quorum.bootstrap.servers starts without an error and never finds a leader. KafkaConfig of older releases
+    rejects such a file. With kraft.version 1 both settings work.
+    """
+    # Controllers can leave kraft.version out: it is not in the metadata that they report levels from.
+    reported = [node.features.finalized for node in state.nodes.values() if node.features is not None]
+    if any(levels.get(KRAFT_VERSION, 0) > 0 for levels in reported):
+        return ()
+    without = sorted(
+        {
+            node_id
+            for release in releases
+            for node_id, config in configs.items()
+            if _has_no_voters(effective_config(node_id, config, changes, release))
+        }
+    )
+    return tuple(
+        blocker(
+            "QUORUM-VOTERS-MISSING",
+            f"node {node_id}",
+            f"Node {node_id} would start with {QUORUM_BOOTSTRAP} and without {QUORUM_VOTERS}. The quorum is static "
+            "(kraft.version 0), so only this setting contains its voters: the node would not find a leader.",
+            f"Add {QUORUM_VOTERS} to the configuration of the node, or to release_overrides in the inventory.",
+        )
+        for node_id in without
+    )
+
+
+def _has_no_voters(config: Mapping[str, str]) -> bool:
+    return bool(config.get(QUORUM_BOOTSTRAP, "").strip()) and not config.get(QUORUM_VOTERS, "").strip()
 
 
 def java_findings(

@@ -17,7 +17,12 @@ from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION,
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.domain.planning.configuration import config_changes, config_findings, java_findings
+from kafka_rollout.domain.planning.configuration import (
+    config_changes,
+    config_findings,
+    java_findings,
+    quorum_config_findings,
+)
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
 
 
@@ -145,6 +150,7 @@ def make_downgrade_plan(
     path = (source, *(release_step.to_release for release_step in release_steps))
     changes = downgrade_levels(catalogue, state, path[1:], level)
     planned = {change.feature: change.target for change in changes}
+    of_nodes = config_changes(cluster, path, configs)
     findings = [
         *cluster_findings(cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable).findings,
         *([found] if (found := find_nodes_ahead(state, path[min(1, len(path) - 1)], down=True)) else []),
@@ -154,6 +160,7 @@ def make_downgrade_plan(
             catalogue, state, source, planned=planned, code="NO-WAY-BACK", severity=Severity.WARNING
         ).findings,
         *config_findings(catalogue, source, target, configs, config_problems),
+        *quorum_config_findings(state, path[1:], configs, of_nodes),
         *java_findings(cluster, catalogue, path[1:], java),
         *_of_levels(
             check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings, refused, offline=offline
@@ -167,7 +174,7 @@ def make_downgrade_plan(
         target=target,
         release_steps=release_steps,
         feature_changes=changes,
-        config_changes=config_changes(cluster, path, configs),
+        config_changes=of_nodes,
         findings=tuple(f for f in dict.fromkeys(leave_to_gate(findings)) if not (offline and f.code in OF_ROLLS)),
         unsafe=unsafe,
         offline=offline,

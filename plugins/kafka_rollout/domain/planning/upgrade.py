@@ -11,7 +11,12 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.domain.planning.configuration import config_changes, config_findings, java_findings
+from kafka_rollout.domain.planning.configuration import (
+    config_changes,
+    config_findings,
+    java_findings,
+    quorum_config_findings,
+)
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
 from kafka_rollout.domain.planning.rollback_blockers import rollback_end_findings
 
@@ -56,6 +61,8 @@ def make_plan(
     findings += rollback_level_findings(catalogue, state, source).findings
     findings += rollback_end_findings(catalogue, path, state.finalized)
     findings += config_findings(catalogue, source, target, configs, config_problems)
+    changes = config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms)
+    findings += quorum_config_findings(state, path[1:], configs, changes)
     findings += java_findings(cluster, catalogue, path[1:], java)
     return Plan(
         cluster=cluster.name,
@@ -65,7 +72,7 @@ def make_plan(
         target=target,
         release_steps=release_steps,
         feature_changes=feature_changes(catalogue, state, target) if finalize else (),
-        config_changes=config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms),
+        config_changes=changes,
         findings=tuple(findings),
         accept_unavailable=tuple(accept_unavailable),
     )

@@ -13,6 +13,7 @@ from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+from kafka_rollout.domain.planning.configuration import quorum_config_findings
 from kafka_rollout.domain.planning.downgrade import OF_ROLLS
 from kafka_rollout.domain.run.events import Voided
 from kafka_rollout.domain.run.projections.runs import find_planned
@@ -85,7 +86,13 @@ def recheck(
         unserved = leave_to_gate(unserved)
     host: tuple[Finding, ...] = ()
     if stop is not None:
-        host = (*host_findings(ports, plan, *stop), *recheck_dynamic_configs(ports, plan, stop[0].to_release))
+        release, node = stop[0].to_release, stop[1]
+        config = {node.node_id: ports.runtime.config(node)}
+        host = (
+            *host_findings(ports, plan, *stop),
+            *quorum_config_findings(state, (release,), config, plan.config_changes),
+            *recheck_dynamic_configs(ports, plan, release),
+        )
     found = (*now.findings, *ranges.findings, *unserved, *host)
     verdict = Verdict(
         question=now.question, findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS))

@@ -111,6 +111,26 @@ def test_what_the_target_refuses_or_no_longer_knows_is_found() -> None:
     assert "my.own.key" not in str(plan.findings)
 
 
+BOOTSTRAP_ONLY = {"controller.quorum.bootstrap.servers": "c1:9093"}
+
+
+def test_a_node_without_the_voters_of_a_static_quorum_is_a_blocker() -> None:
+    configs = {i: {"controller.quorum.voters": "1@c1:9093", **BOOTSTRAP_ONLY} for i in IDS}
+    assert _plan(state(), configs=configs).blockers == ()
+    (found,) = _plan(state(), configs={**configs, 5: BOOTSTRAP_ONLY}).blockers
+    assert found.identity == ("QUORUM-VOTERS-MISSING", "node 5")
+    levels = {"metadata.version": 21, "kraft.version": 1}
+    nodes = {i: node_state(i, R391, finalized=levels if i > 3 else {"metadata.version": 21}) for i in IDS}
+    dynamic = state(nodes=nodes)  # controllers leave the level out
+    assert _plan(dynamic, configs=dict.fromkeys(IDS, BOOTSTRAP_ONLY)).blockers == ()
+
+
+def test_release_overrides_that_remove_the_voters_are_found() -> None:
+    configs = {i: {"controller.quorum.voters": "1@c1:9093"} for i in IDS}
+    cluster = replace(SEPARATE, release_overrides={"4.3.1": {**BOOTSTRAP_ONLY, "controller.quorum.voters": ""}})
+    assert {f.code for f in _plan(state(), cluster=cluster, configs=configs).blockers} == {"QUORUM-VOTERS-MISSING"}
+
+
 def test_java_that_is_too_old_or_unknown_blocks_with_what_is_needed() -> None:
     plan = _plan(state(), java={1: 11, **dict.fromkeys([2, 3, 4, 5], 21)})
     by = {f.identity: f for f in plan.blockers}
