@@ -29,6 +29,7 @@ from kafka_rollout.domain.groups.described import (
 from kafka_rollout.domain.groups.migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.wording import few
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, check_conversion
 
@@ -52,14 +53,17 @@ class _Groups:
     on_brokers: ClusterGroups
 
     def groups(self, *, records: bool) -> tuple[tuple[DescribedGroup, ...], str]:
-        """Return all groups, and the reason if the coordinator log was not used."""
+        """Return all groups, and the reason if the coordinator log was not used or not read completely."""
         groups = self.on_brokers.describe()
         if not records:
             return groups, "The coordinator log was not read."
         try:
-            return with_records(groups, self.ports.logs.group_records().newest), ""
+            found = self.ports.logs.group_records()
         except (RefusedError, TransientError) as error:
             return groups, f"The coordinator log could not be used: {error}"
+        unread = [f"{place.place}: {place.sentence}" for place in found.damage]
+        reason = f"The coordinator log could not be read completely: {few(unread)}" if unread else ""
+        return with_records(groups, found.newest), reason
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from kafka_rollout.domain.model.wording import few, nodes
 LOG_CODES = frozenset(
     {
         "LOGS-NOT-LOADABLE",
+        "LOGS-UNREADABLE",
         "LOGS-TO-BE-CLEANED",
         "LOGS-NOT-SCANNED",
         "LOGS-IGNORED-IN-PART",

@@ -22,6 +22,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.downgrade_findings import LOG_CODES
 from kafka_rollout.settings import Settings
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)
@@ -87,6 +88,7 @@ def test_what_fails_is_named_next_to_what_is_unknown() -> None:
     verdicts = (verdict(TARGET, LoadVerdict.UNKNOWN), replace(verdict(TARGET, LoadVerdict.FAILS), partition=1))
     codes = [found.code for found in path_findings(damaged(*verdicts), ORIGIN, (TARGET,))]
     assert codes == ["LOGS-NOT-LOADABLE", "LOGS-UNREADABLE"]
+    assert set(codes) < LOG_CODES, "a later scan of the same run replaces them"
 
 
 def test_a_rollback_to_a_release_with_an_unknown_verdict_is_a_warning_for_the_approver() -> None:
