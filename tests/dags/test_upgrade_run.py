@@ -13,6 +13,7 @@ from kafka_rollout.domain.gates.check import Condition, GateKind, GateRef
 from kafka_rollout.domain.groups.records import no_members_condition
 from kafka_rollout.domain.model.state import GroupState, StartRecord
 from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.projections.runs import last_task_failure
 from kafka_rollout.domain.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.steps.gates import groups
 from tests.dags.conftest import FakeRuns, spec_with_homes
@@ -128,6 +129,9 @@ def test_blockers_refuse_instead_of_asking(runs: FakeRuns) -> None:
     assert runs.asked == []
     assert runs.world.stops == []
     assert outcome(record) == "refused"
+    failed = last_task_failure(record.events())
+    assert failed is not None
+    assert failed.sentence.endswith("clear the task observe with all downstream tasks: the run plans again.")
 
 
 def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:

@@ -25,9 +25,10 @@ from kafka_rollout.airflow.common.deciding import (
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.composition.records import open_run
+from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, Answered, AnswerReceived, ApprovalOf
-from kafka_rollout.domain.run.projections.runs import newest_answer
+from kafka_rollout.domain.run.projections.runs import is_plan_refused, newest_answer
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import shorten_lease
@@ -35,6 +36,7 @@ from kafka_rollout.steps.step import Step, StepCall
 
 APPROVE = "Approve"
 REJECT = "Reject"
+_PLAN_AGAIN = "Then clear the task observe with all downstream tasks: the run plans again."
 
 
 class ApprovalOperator(AsksPeople, RolloutOperator):
@@ -132,8 +134,14 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         return self.approval.offers_roll_back and bool(plan.release_steps)
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        """Refuse or skip before the request."""
-        skip_if(self.approval.check(self._call(context, ports, plan)), ports, self.task_id)
+        """Refuse or skip before the request. This task, cleared alone, would refuse the same plan again."""
+        try:
+            reason = self.approval.check(self._call(context, ports, plan))
+        except RefusedError as error:
+            if is_plan_refused(ports.run.events(), plan):
+                raise RefusedError(error.sentence, remedy=f"{error.remedy} {_PLAN_AGAIN}") from error
+            raise
+        skip_if(reason, ports, self.task_id)
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         """Return the Markdown text, always the same for the same plan."""
