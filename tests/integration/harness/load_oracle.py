@@ -24,6 +24,7 @@ _MOST_BYTES = 8 << 20
 _SEGMENT = "00000000000000000000.log"
 _EMPTY_TOPIC = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
+_EXITS = "Encountered fatal fault: Error starting LogManager"
 _PLACE = r"(?P<topic>__\w+)-(?P<partition>\d+)\b"
 # The group coordinator of 3.x, the transaction coordinator (which ends after an error, too), the coordinators of 4.x.
 _ENDED = re.compile(
@@ -145,7 +146,7 @@ def _place(folder: Path, content: bytes, recovered: bool) -> None:
 def watch(server_log: Path, start: int, places: Mapping[Place, object]) -> dict[Place, Outcome]:
     """Until every log has ended one way or the other, and then a little longer, because a log may be loaded late.
 
-    A broker that goes on and on (see Outcome) is cut short.
+    A broker that goes on and on (see Outcome) is cut short; one that exits at its start ends the watch.
     """
     deadline, size, quiet_since = time.monotonic() + _DEADLINE_S, -1, time.monotonic()
     while True:
@@ -153,13 +154,14 @@ def watch(server_log: Path, start: int, places: Mapping[Place, object]) -> dict[
             size, quiet_since = server_log.stat().st_size, time.monotonic()
         with server_log.open(errors="replace") as file:
             file.seek(start)
-            outcomes = read_outcomes(file.read(_MOST_BYTES).splitlines(), places)
+            text = file.read(_MOST_BYTES)
+        outcomes = read_outcomes(text.splitlines(), places)
         # A release that loads one log of share groups' state loads them all; others load none.
         shares = any(o.ended or o.failed for place, o in outcomes.items() if place[0] == SHARE_GROUP_STATE)
         expected = [o for place, o in outcomes.items() if shares or place[0] != SHARE_GROUP_STATE]
         waiting = [o for o in expected if not (o.ended or o.failed)]
         is_over = not waiting and time.monotonic() - quiet_since > _QUIET_S
-        if is_over or size - start > _MOST_BYTES or time.monotonic() > deadline:
+        if is_over or _EXITS in text or size - start > _MOST_BYTES or time.monotonic() > deadline:
             return outcomes
         time.sleep(0.3)
 
