@@ -17,7 +17,7 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.dynamic_config_findings import dynamic_config_findings, find_removed_settings
@@ -89,8 +89,11 @@ def predict(cluster: LocalCluster, source: Release, target: Release, cache: Rele
     return dynamic_config_findings(catalogue, target, problems, dynamic, cluster.spec.bootstrap_servers)
 
 
-def restart_on(cluster: LocalCluster, release: Release) -> Started:
-    """Stop the only node and start it on a release. Returns when it is in service, or when its process has ended."""
+def restart_on(cluster: LocalCluster, release: Release, *, within_s: float = 180.0) -> Started:
+    """Stop the only node and start it on a release.
+
+    Returns when it is in service, when its process has ended, or after `within_s`, which counts as not running.
+    """
     (node,) = cluster.spec.nodes
     log = Path(str(node.directory)) / "logs" / "server.log"
     cluster.stop(deadline_s=_WAIT_S)
@@ -98,10 +101,10 @@ def restart_on(cluster: LocalCluster, release: Release) -> Started:
     cluster.runtime.install(node, release)
     cluster.runtime.start(node)
     try:
-        cluster.wait_until_ready()
+        cluster.wait_until_ready(within_s=within_s)
         wait_until(lambda: _serves(cluster), _WAIT_S)
         runs = True
-    except FatalError:
+    except (FatalError, TransientError):
         runs = False
     return Started(runs=runs, log=log.read_bytes()[before:].decode(errors="replace"))
 

@@ -50,7 +50,11 @@ class Case:
 IGNORED: Planted = {
     ORDERS: {"message.format.version": "2.8", "retention.ms": "100000"},
     ALL_BROKERS: {"log.segment.bytes": "20000", "log.message.downconversion.enable": "false"},
-    BROKER_1: {"log.segment.bytes": "30000", "log.retention.ms": "500000"},
+    BROKER_1: {
+        "log.segment.bytes": "30000",
+        "log.retention.ms": "500000",
+        "log.message.downconversion.enable": "false",
+    },
     (METRICS, "latency"): {"metrics": "a,,b"},
     (METRICS, "fine"): {"metrics": "a,a", "interval.ms": "1000"},
 }
@@ -59,6 +63,7 @@ IGNORED_FOUND = {
     "the default of all brokers, log.segment.bytes": "warning",
     "the default of all brokers, log.message.downconversion.enable": "warning",
     "broker 1, log.segment.bytes": "warning",
+    "broker 1, log.message.downconversion.enable": "warning",
     "client-metrics subscription latency, metrics": "warning",
 }
 CASES = {

@@ -290,13 +290,13 @@ def _update_rejections(jvm: Jvm, settings: Settings, values: Any, *, remote: boo
     """The checks of LogManager.updateTopicConfig, which concern tiered storage only (from 3.6 and 3.9 on)."""
     tiered = {name: value for name, value in settings.items() if name.startswith(_TIERED)}
     enabled = _is_on(settings, "remote.storage.enable")
-    for method, arguments in (
-        ("validateRemoteStorageOnlyIfSystemEnabled", (values, remote, True)),
-        ("validateRetentionConfigsWhenRemoteCopyDisabled", (values, enabled)),
+    for method, arguments, check in (
+        ("validateRemoteStorageOnlyIfSystemEnabled", (values, remote, True), ConfigCheck.UPDATE),
+        ("validateRetentionConfigsWhenRemoteCopyDisabled", (values, enabled), ConfigCheck.TOGETHER),
     ):
         validate = _static_method(jvm, _LOG_CONFIG[0], method) if tiered else None
         if validate is not None and (sentence := _rejection(partial(validate, *arguments))) is not None:
-            yield _Reason(tiered, ConfigCheck.UPDATE, sentence)
+            yield _Reason(tiered, check, sentence)
 
 
 def _subscription_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:

@@ -66,7 +66,7 @@ class ConfigCheck(StrEnum):
     VALUE = "value"  # the class that loads the setting rejects its value
     TOGETHER = "together"  # the class accepts each value, but not all of them together
     STARTUP = "startup"  # the broker checks its defaults for logs before it loads any log, and rejects them
-    UPDATE = "update"  # the value is loaded, and rejected when the node applies it
+    UPDATE = "update"  # the topic is loaded, and rejected when the node applies it: tiered storage is disabled
     NAME = "name"  # the release does not have the setting
     MISSING = "missing"  # no check: the release does not have the class, or has changed it
 

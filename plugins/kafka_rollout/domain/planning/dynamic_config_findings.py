@@ -43,8 +43,8 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
         Severity.BLOCKER,
         "Every broker of this release stops when it starts (Error starting LogManager)",
     ),
-    # DynamicConfigPublisher catches what LogManager.updateTopicConfig throws (a non-fatal fault). The logs are loaded
-    # and take records. ControllerConfigurationValidator rejects later changes.
+    # LogManager.updateTopicConfig throws (validateRemoteStorageOnlyIfSystemEnabled), and DynamicConfigPublisher catches
+    # it (a non-fatal fault). The logs are loaded and take records. ControllerConfigurationValidator rejects changes.
     (ConfigKind.TOPIC, ConfigCheck.UPDATE): (
         Severity.WARNING,
         "The release starts, logs an error and serves the topic without tiered storage, but rejects every later change "
@@ -64,7 +64,7 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     (ConfigKind.BROKER, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
     # DynamicConfigPublisher catches what ClientMetricsManager.updateSubscription throws (a non-fatal fault).
     (ConfigKind.CLIENT_METRICS, ConfigCheck.VALUE): (Severity.WARNING, "The release ignores the subscription"),
-    # DynamicConfigPublisher catches what GroupConfigManager.updateGroupConfig throws (a non-fatal fault).
+    # GroupConfig ignores names that it does not define.
     (ConfigKind.GROUP, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
 }
 """Kind and check → severity, and what the release does."""
