@@ -124,6 +124,8 @@ def coordinators_condition(
     their records (KIP-915).
     """
     led = led_partitions(partitions, node_id)
+    if not led:
+        return Condition(name=CONDITION, holds=True, evidence="leads no coordinator partition")
     # The log alone shows the state of share groups' partitions.
     answers_of = {p.name: answers.by_partition.get(p.name, "no answer") for p in led if p.topic != SHARE_TOPIC}
     open_ones = {name: answer for name, answer in answers_of.items() if answer not in _LOADED}

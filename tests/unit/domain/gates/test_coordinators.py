@@ -71,6 +71,11 @@ def test_a_broker_that_loaded_what_it_leads_passes() -> None:
     )
 
 
+def test_a_broker_that_leads_no_coordinator_partition_passes_whatever_it_answers() -> None:
+    nothing = CoordinatorAnswers(by_partition={}, groups=None, transactional_ids=None)
+    assert coordinators_condition(PARTITIONS, 9, nothing, BEFORE, ()).holds
+
+
 def test_the_gate_waits_while_a_partition_loads() -> None:
     loading = check(replace(ALL, by_partition={**ALL.by_partition, LED[1]: LOADING}))
     assert not loading.holds
