@@ -9,6 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.releases.jvm import Jvm
+from tools.derivation.writers import LOG_CONTEXT
 
 _GROUP = "org.apache.kafka.coordinator.group"
 _SMALLEST_CONFIG = {
@@ -98,7 +99,7 @@ def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
 
 def _shard(jvm: Jvm, name: str) -> Any:
     """A coordinator's state machine with only the objects that its constructor uses."""
-    logs = jvm.packages.org.apache.kafka.common.utils.LogContext()
+    logs = jvm.moved(*LOG_CONTEXT)()
     needed = {
         "LogContext": lambda: logs,
         "SnapshotRegistry": lambda: jvm.packages.org.apache.kafka.timeline.SnapshotRegistry(logs),
@@ -119,9 +120,12 @@ def group_shards(jvm: Jvm) -> Callable[[], Any]:
         properties.setProperty(name, content)
     kafka_config = packages.kafka.server.KafkaConfig(properties)
     config = kafka_config.groupCoordinatorConfig() if jvm.find_class(f"{_GROUP}.GroupConfigManager") else None
+    # 3.x gets its assignors as a list. From 4.x on it is the list of Streams' assignors, which 4.4 requires.
+    assignor = f"{_GROUP}.streams.assignor.StickyTaskAssignor" if config else f"{_GROUP}.assignor.RangeAssignor"
     assignors = packages.java.util.ArrayList()
-    assignors.add(jvm.instance(f"{_GROUP}.assignor.RangeAssignor"))
-    logs, optional = packages.org.apache.kafka.common.utils.LogContext(), packages.java.util.Optional
+    if jvm.find_class(assignor) is not None:
+        assignors.add(jvm.instance(assignor))
+    logs, optional = jvm.moved(*LOG_CONTEXT)(), packages.java.util.Optional
     log_partition = packages.org.apache.kafka.common.TopicPartition("__consumer_offsets", 0)
 
     def shard() -> Any:
@@ -132,7 +136,7 @@ def group_shards(jvm: Jvm) -> Callable[[], Any]:
             "Time": lambda: packages.org.apache.kafka.common.utils.Time.SYSTEM,
             "GroupCoordinatorConfig": lambda: config,
             "Optional": optional.empty,
-            "List": packages.java.util.ArrayList if config else lambda: assignors,
+            "List": lambda: assignors,
             "int": lambda: 0,
             "Map": packages.java.util.HashMap,
             "TopicPartition": lambda: log_partition,

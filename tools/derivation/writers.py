@@ -13,6 +13,8 @@ from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureLevel, VersionRange
 
 _COORDINATOR = "org.apache.kafka.coordinator"
+_UTILS = "org.apache.kafka.common.utils"
+LOG_CONTEXT = (f"{_UTILS}.internals.LogContext", f"{_UTILS}.LogContext")  # 4.4; before
 # Group kinds by the feature whose level 1 enables them (KIP-848, KIP-932, KIP-1071).
 _BROUGHT_BY = {"newConsumerGroup": "group.version", "newShare": "share.version", "newStreamsGroup": "streams.version"}
 TRANSACTION_VERSION = "transaction.version"
@@ -186,7 +188,7 @@ def _argument(jvm: Jvm, parameter: Any, *, level: int = 0, expires: bool = False
         case "ClassicGroup":
             empty = jvm.static(f"{_COORDINATOR}.group.classic.ClassicGroupState").EMPTY
             time = packages.org.apache.kafka.common.utils.Time.SYSTEM
-            return jvm.static(name)(packages.org.apache.kafka.common.utils.LogContext(), "x", empty, time)
+            return jvm.static(name)(jvm.moved(*LOG_CONTEXT)(), "x", empty, time)
         case "ConsumerGroupMember" | "ShareGroupMember":
             return jvm.static(name).Builder("x").build()
         case "StreamsGroupMember":

@@ -64,7 +64,8 @@ def first_refused(facts: CoordinatorLogFacts, log: list[Record]) -> tuple[int, s
 
 
 @pytest.mark.parametrize(
-    "release", ["3.9.1", "4.3.1", *(pytest.param(r, marks=pytest.mark.full) for r in ("4.0.1", "4.1.1", "4.2.1"))]
+    "release",
+    ["3.9.1", "4.3.1", *(pytest.param(r, marks=pytest.mark.full) for r in ("4.0.1", "4.1.1", "4.2.1", "4.4.0"))],
 )
 def test_groups_are_refused_where_the_coordinator_refuses_them(release: str, release_cache: ReleaseCache) -> None:
     asked = Release.parse(release)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.jvm
 
 INCLUDE = PROJECT_ROOT / "include"
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"
-ALWAYS, RARELY = ("3.4.0", "3.9.1", "4.3.1"), ("3.3.2", "3.4.1", "3.7.2", "4.0.1", "4.1.1", "4.2.1")
+ALWAYS, RARELY = ("3.4.0", "3.9.1", "4.3.1"), ("3.3.2", "3.4.1", "3.7.2", "4.0.1", "4.1.1", "4.2.1", "4.4.0")
 FULL = [pytest.param(name, marks=pytest.mark.full) for name in RARELY]
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.jvm
 
 INCLUDE = PROJECT_ROOT / "include"
 ALWAYS = ("3.4.0", "4.3.1")
-RARELY = ("3.3.2", "3.4.1", "3.9.1", "3.7.2", "4.0.1", "4.1.1", "4.2.1")
+RARELY = ("3.3.2", "3.4.1", "3.9.1", "3.7.2", "4.0.1", "4.1.1", "4.2.1", "4.4.0")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

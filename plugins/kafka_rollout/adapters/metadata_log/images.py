@@ -25,6 +25,7 @@ _COMMON = "org.apache.kafka.server.common"
 _READER = "org.apache.kafka.metadata.util.BatchFileReader"
 _SERDE = "org.apache.kafka.metadata.MetadataRecordSerde"
 _CONTROL_RECORDS = tuple(f"org.apache.kafka.common.record.{at}ControlRecordUtils" for at in ("internal.", ""))
+_BOOTSTRAP = "org.apache.kafka.metadata.bootstrap"
 _CONSUMER = "java.util.function.Consumer"
 _RAFT_SNAPSHOT_WRITER = f"{_IMAGE}.writer.RaftSnapshotWriter"
 _BUILDER = "org.apache.kafka.snapshot.RecordsSnapshotWriter$Builder"
@@ -142,16 +143,20 @@ class ImageClasses:
         records = self.jvm.static(f"{_IMAGE}.writer.RecordListWriter")()
         losses = packages.java.util.ArrayList()
         image.write(records, self._options(image, level, losses))
-        writer = packages.org.apache.kafka.metadata.util.BatchFileWriter.open(self._path(path))
+        self._write_file(records.records(), path)
+        return tuple(str(loss.loss()) for loss in losses)
+
+    def _write_file(self, records: Any, path: Path) -> None:
+        """Write an Iterable of ApiMessageAndVersion with the header and footer of a snapshot."""
+        writer = self.jvm.packages.org.apache.kafka.metadata.util.BatchFileWriter.open(self._path(path))
         try:
             append = self._interface_method(
                 "org.apache.kafka.metadata.util.BatchFileWriter", "append", f"{_COMMON}.ApiMessageAndVersion"
             )
             each = self._consumer(self._lookup().unreflect(append).bindTo(writer))
-            self.jvm.call(self._interface_method("java.lang.Iterable", "forEach", _CONSUMER), records.records(), each)
+            self.jvm.call(self._interface_method("java.lang.Iterable", "forEach", _CONSUMER), records, each)
         finally:
             writer.close()
-        return tuple(str(loss.loss()) for loss in losses)
 
     def _options(self, image: Any, level: int, losses: Any) -> Any:
         """ImageWriterOptions at a level that adds every loss to a java.util.List."""
@@ -176,7 +181,7 @@ class ImageClasses:
     def bootstrap_problem(self, folder: Path) -> str | None:
         """The reason why the release cannot read a directory's bootstrap.checkpoint, which it reads at every start."""
         try:
-            self._bootstrap(folder).read()
+            self._read_bootstrap(folder)
         except Py4JJavaError as error:
             return sentence_of(error)
         return None
@@ -186,11 +191,9 @@ class ImageClasses:
 
         `highest`: feature → highest level; other features are removed.
         """
-        packages = self.jvm.packages
-        found = self._bootstrap(folder).read()
-        kept = packages.java.util.ArrayList()
+        kept = self.jvm.packages.java.util.ArrayList()
         changed = False
-        for record in self.jvm.iterate(found.records().iterator()):
+        for record in self.jvm.iterate(self._read_bootstrap(folder).records().iterator()):
             message = record.message()
             if message.getClass().getSimpleName() != "FeatureLevelRecord":
                 kept.add(record)
@@ -201,17 +204,19 @@ class ImageClasses:
             if lower > 0:
                 versioned = self.jvm.static(f"{_COMMON}.ApiMessageAndVersion")
                 kept.add(versioned(self._feature_level(name, lower), record.version()))
-        lowered = packages.org.apache.kafka.metadata.bootstrap.BootstrapMetadata.fromRecords(kept, found.source())
-        self._bootstrap(out).writeBinaryFile(lowered)
+        self._write_file(kept, out / "bootstrap.checkpoint")
         return changed
 
-    def _bootstrap(self, folder: Path) -> Any:
-        """A BootstrapDirectory; before 4.0 it needs a level for the case that the file is missing."""
+    def _read_bootstrap(self, folder: Path) -> Any:
+        """The BootstrapMetadata of a directory, which BootstrapDirectory reads until 4.3."""
         packages = self.jvm.packages
-        java = packages.java.lang.Class.forName("org.apache.kafka.metadata.bootstrap.BootstrapDirectory")
-        (constructor,) = java.getConstructors()
+        directory = self.jvm.find_class(f"{_BOOTSTRAP}.BootstrapDirectory")
+        if directory is None:
+            return self.jvm.static(f"{_BOOTSTRAP}.BootstrapMetadata").fromDirectory(self._path(folder))
+        (constructor,) = directory.getConstructors()
+        # Before 4.0 it needs a level for the case that the file is missing.
         arguments = [str(folder), packages.java.util.Optional.empty()][: constructor.getParameterCount()]
-        return constructor.newInstance(self.jvm.array(packages.java.lang.Object, arguments))
+        return constructor.newInstance(self.jvm.array(packages.java.lang.Object, arguments)).read()
 
     def _feature_level(self, name: str, level: int) -> Any:
         record = self.jvm.packages.org.apache.kafka.common.metadata.FeatureLevelRecord()

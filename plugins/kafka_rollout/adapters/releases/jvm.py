@@ -51,6 +51,15 @@ class Jvm:
             view = getattr(view, part)
         return view
 
+    def moved(self, *names: str) -> Any:
+        """`static` of the first of these classes that exists: Kafka moves classes between releases."""
+        for name in names:
+            if self.find_class(name) is not None:
+                return self.static(name)
+        raise FatalError(
+            f"The jars contain none of {', '.join(names)}.", remedy="Add the class's name in this release."
+        )
+
     def instance(self, name: str) -> Any:
         """A new object by the constructor without parameters; reaches nested classes (`Outer$Inner`)."""
         constructor = self.packages.java.lang.Class.forName(name).getDeclaredConstructor(

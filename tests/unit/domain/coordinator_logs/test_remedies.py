@@ -169,7 +169,7 @@ def test_offsets_that_a_release_always_writes_lead_only_through_a_tolerant_relea
     step = found.steps[0]
     assert kinds(found) == [StepKind.THROUGH, StepKind.FASTER, StepKind.WAIT, StepKind.RESTORE]
     assert "3.4.1, 3.7.2, 3.9.1, 4.0.1" in step.title
-    assert "4.1.1, 4.2.1, 4.3.1 always write OffsetCommit 4" in step.sentence
+    assert "4.1.1, 4.2.1, 4.3.1, 4.4.0 always write OffsetCommit 4" in step.sentence
     assert step.concerned == (Concerned("billing"),)
 
 

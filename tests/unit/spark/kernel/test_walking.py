@@ -26,6 +26,11 @@ KEY = schema("4.3.1", "GroupMetadataKey").layout(0)
 Walked = tuple[int, list[tuple[str, int]]]
 
 
+def layout_with_rules(message: str) -> Layout:
+    """The layout of a message and version (`GroupMetadataValue-v3`) in the newest release that has rules for it."""
+    return next(layout for name, layout in layouts_with_rules() if name.startswith(f"{message}-"))
+
+
 @cache
 def programs_of(layout: Layout) -> tuple[Programs, tuple[str, ...]]:
     use = LayoutUse(layout=layout, releases=(Release(4, 3, 1),))
@@ -103,7 +108,7 @@ def test_subscriptions_are_read_alike(raw: bytes) -> None:
 
 
 def test_a_subscription_is_read_of_consumers_that_have_chosen_a_protocol_only() -> None:
-    layout = dict(layouts_with_rules())["GroupMetadataValue-v3-4.3.1-rules"]
+    layout = layout_with_rules("GroupMetadataValue-v3")
     bad = {"memberId": "m", "clientId": "c", "clientHost": "h", "subscription": b"\0\0\xff\xff\xff\xff"}
     group = {"protocolType": "consumer", "protocol": "range", "leader": "m", "members": [bad]}
     expected = {"consumer": True, "consumes": False, "connect": False}
@@ -115,7 +120,7 @@ def test_a_subscription_is_read_of_consumers_that_have_chosen_a_protocol_only() 
 
 
 def test_of_a_tagged_field_that_stands_twice_the_last_is_checked() -> None:
-    layout = dict(layouts_with_rules())["TransactionLogValue-v1-4.3.1-rules"]
+    layout = layout_with_rules("TransactionLogValue-v1")
     plain = encode(layout, {"transactionPartitions": []})[:-1]
     known, unknown = b"\2\2\0\2", b"\2\2\0\x09"
     for tags, is_refused in ((known + unknown, True), (unknown + known, False)):
@@ -126,7 +131,7 @@ def test_of_a_tagged_field_that_stands_twice_the_last_is_checked() -> None:
 @pytest.mark.parametrize("status", [-128, -1, 0, 1, 7, 8, 127])
 def test_a_transaction_s_status_and_the_partitions_that_it_needs(status: int) -> None:
     for version in (0, 1):
-        layout = dict(layouts_with_rules())[f"TransactionLogValue-v{version}-4.3.1-rules"]
+        layout = layout_with_rules(f"TransactionLogValue-v{version}")
         for partitions in ([], None):
             raw = encode(layout, {"transactionStatus": status, "transactionPartitions": partitions})
             takes = 0 <= status <= 7 and (status == 0 or partitions is not None)
