@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -140,19 +140,45 @@ def _problem(kind: ConfigKind, name: str, reason: _Reason) -> ConfigProblem:
     return ConfigProblem(kind=kind, name=name, settings=settings, check=reason.check, reason=reason.sentence)
 
 
-def _rejections(settings: Settings, accept: Callable[[Settings], object]) -> Iterator[_Reason]:
-    """Find the settings that Kafka rejects alone, then whether it rejects the others together."""
-    if _rejection(lambda: accept(settings)) is None:
-        return
-    alone = {name: _rejection(partial(accept, {name: value})) for name, value in settings.items()}
-    yield from (
-        _Reason({name: settings[name]}, ConfigCheck.VALUE, sentence)
-        for name, sentence in alone.items()
-        if sentence is not None
-    )
-    rest = {name: settings[name] for name, sentence in alone.items() if sentence is None}
-    if rest and (sentence := _rejection(lambda: accept(rest))) is not None:
-        yield _Reason(rest, ConfigCheck.TOGETHER, sentence)
+def _value_check(accept: Callable[[Settings], object]) -> Callable[[Settings], Iterator[_Reason]]:
+    """Find the settings that Kafka rejects alone, then whether it rejects the others together.
+
+    The result for one setting alone is kept, because most resources share their values.
+    """
+
+    @cache
+    def alone(name: str, value: str) -> str | None:
+        return _rejection(lambda: accept({name: value}))
+
+    def check(settings: Settings) -> Iterator[_Reason]:
+        if not settings or _rejection(lambda: accept(settings)) is None:
+            return
+        for name, value in settings.items():
+            if (sentence := alone(name, value)) is not None:
+                yield _Reason({name: value}, ConfigCheck.VALUE, sentence)
+        rest = {name: value for name, value in settings.items() if alone(name, value) is None}
+        if rest and (sentence := _rejection(lambda: accept(rest))) is not None:
+            yield _Reason(rest, ConfigCheck.TOGETHER, sentence)
+
+    return check
+
+
+def _name_check(config: Any, what: str) -> Callable[[Settings], tuple[tuple[_Reason, ...], Settings]]:
+    """Return the settings that the class does not define as reasons, and the other settings."""
+
+    @cache
+    def defines(name: str) -> bool:
+        return not config.configType(name).isEmpty()
+
+    def check(settings: Settings) -> tuple[tuple[_Reason, ...], Settings]:
+        unknown = tuple(
+            _Reason({name: value}, ConfigCheck.NAME, f"Unknown {what} config name: {name}")
+            for name, value in settings.items()
+            if not defines(name)
+        )
+        return unknown, {name: value for name, value in settings.items() if defines(name)}
+
+    return check
 
 
 def _rejection(call: Callable[[], object]) -> str | None:
@@ -234,12 +260,13 @@ def _layer_problems(
 def _why_dropped(jvm: Jvm, name: str, value: str, *, own: bool) -> str:
     """Return the sentence of the setting's own type and validator, if it is one of KafkaConfig."""
     base = _OF_LISTENER.sub("", name)
-    key = jvm.static(_KAFKA_CONFIG).configDef().configKeys().get(base)
+    definitions = _static_method(jvm, _KAFKA_CONFIG, "configDef")  # not public before 3.5
+    key = definitions().configKeys().get(base) if definitions is not None else None
     if key is not None:
         definition = jvm.packages.org.apache.kafka.common.config.ConfigDef().define(key)
         if (sentence := _rejection(lambda: definition.parse(_properties(jvm, {base: value})))) is not None:
             return sentence
-    return f"It is not a dynamic setting of {'a single broker' if own else 'all brokers'}."
+    return f"It is not valid as a dynamic setting of {'a single broker' if own else 'all brokers'}"
 
 
 def _clamped(jvm: Jvm, settings: Settings) -> dict[str, str]:
@@ -254,7 +281,9 @@ def _clamped(jvm: Jvm, settings: Settings) -> dict[str, str]:
 
 def _applies_before_logs(jvm: Jvm) -> bool:
     found = jvm.find_class(_DYNAMIC_BROKER_CONFIG)
-    return found is not None and any(method.getName() == _BEFORE_LOGS for method in found.getMethods())
+    if found is None:
+        raise _MissingError(f"The class {_DYNAMIC_BROKER_CONFIG} does not exist")
+    return any(method.getName() == _BEFORE_LOGS for method in found.getMethods())
 
 
 def _log_defaults(jvm: Jvm, config: Any) -> Any:
@@ -274,14 +303,17 @@ def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[Settings], I
     def load(logs: Any, settings: Settings) -> Any:
         return log_config.fromProps(logs, _properties(jvm, settings))
 
+    names = _name_check(log_config, "topic")
+    values = [(logs, remote, _value_check(partial(load, logs))) for logs, remote in defaults or [(empty, False)]]
+
     def check(settings: Settings) -> Iterator[_Reason]:
-        unknown = {name: value for name, value in settings.items() if log_config.configType(name).isEmpty()}
-        for name, value in unknown.items():
-            yield _Reason({name: value}, ConfigCheck.NAME, f"Unknown topic config name: {name}")
-        known = {name: value for name, value in settings.items() if name not in unknown}
-        for logs, remote in defaults or [(empty, False)]:
-            rejected = tuple(_rejections(known, partial(load, logs)))
-            yield from rejected or _update_rejections(jvm, known, load(logs, known).values(), remote=remote)
+        unknown, known = names(settings)
+        yield from unknown
+        for logs, remote, check_values in values:
+            rejected = tuple(check_values(known))
+            yield from rejected
+            if not rejected and any(name.startswith(_TIERED) for name in known):
+                yield from _update_rejections(jvm, known, load(logs, known).values(), remote=remote)
 
     return check
 
@@ -294,26 +326,26 @@ def _update_rejections(jvm: Jvm, settings: Settings, values: Any, *, remote: boo
         ("validateRemoteStorageOnlyIfSystemEnabled", (values, remote, True), ConfigCheck.UPDATE),
         ("validateRetentionConfigsWhenRemoteCopyDisabled", (values, enabled), ConfigCheck.TOGETHER),
     ):
-        validate = _static_method(jvm, _LOG_CONFIG[0], method) if tiered else None
+        validate = _static_method(jvm, _LOG_CONFIG[0], method)
         if validate is not None and (sentence := _rejection(partial(validate, *arguments))) is not None:
             yield _Reason(tiered, check, sentence)
 
 
 def _subscription_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
     configs = jvm.static(_first_name(jvm, _CLIENT_METRICS))
-    return lambda settings: _rejections(settings, lambda some: configs.validate("checked", _properties(jvm, some)))
+    return _value_check(lambda settings: configs.validate("checked", _properties(jvm, settings)))
 
 
 def _group_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
     group_config = jvm.static(_first_name(jvm, _GROUP_CONFIG))
     empty = jvm.packages.java.util.HashMap()
+    names = _name_check(group_config, "group")
+    values = _value_check(lambda settings: group_config.fromProps(empty, _properties(jvm, settings)))
 
     def check(settings: Settings) -> Iterator[_Reason]:
-        unknown = {name: value for name, value in settings.items() if group_config.configType(name).isEmpty()}
-        for name, value in unknown.items():
-            yield _Reason({name: value}, ConfigCheck.NAME, f"Unknown group config name: {name}")
-        known = {name: value for name, value in settings.items() if name not in unknown}
-        yield from _rejections(known, lambda some: group_config.fromProps(empty, _properties(jvm, some)))
+        unknown, known = names(settings)
+        yield from unknown
+        yield from values(known)
 
     return check
 
