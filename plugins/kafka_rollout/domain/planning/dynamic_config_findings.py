@@ -156,7 +156,7 @@ def _findings(
             subject=f"{release}, further {_plural(first.kind)}, {settings}",
             sentence=f"{count(len(rest), f'further {first.kind}')} with {settings}, for example "
             f"{_shown(rest[0].name)}. Kafka {release}: {_sentence(first.reason)} {effect}.",
-            remedy=f"Do the same for each of them, for example: {_remedy(rest[0], dynamic, bootstrap)}",
+            remedy=f"Repeat the command for each of them. {_remedy(rest[0], dynamic, bootstrap)}",
         )
 
 
@@ -165,8 +165,8 @@ def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> 
     command = f"kafka-configs.sh --bootstrap-server {bootstrap} --alter {_entity(problem, dynamic)}"
     delete = f"{command} --delete-config {_quoted(names)}"
     if problem.check is ConfigCheck.NAME:
-        return f"Remove the setting: {delete}"
-    return f"Remove the value, or set an allowed one with --add-config: {delete}"
+        return f"Remove the setting with `{delete}`."
+    return f"Remove the value with `{delete}`, or set an allowed one with --add-config."
 
 
 def _entity(problem: ConfigProblem, dynamic: DynamicConfigs) -> str:

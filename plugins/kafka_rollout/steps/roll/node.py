@@ -7,12 +7,14 @@ each call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.domain.features.checks import range_findings
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
@@ -48,13 +50,14 @@ from kafka_rollout.steps.features.sending import levels_now
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, load_before_stop
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
+from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
 
 
 def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
     """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
 
-    Before the first stop of the release step, settings are read. The coordinator logs are read if a release that this
-    run started writes records that the older release cannot load.
+    Before the first stop of the release step, settings are read and validated. The coordinator logs are read if a
+    release that this run started writes records that the older release cannot load.
     """
     levels = range_findings(ports.catalogue, observe(ports), release_step.to_release)
     if not levels.ok:
@@ -66,6 +69,8 @@ def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *,
     if not first_stop:
         return
     _refuse_settings(ports, release_step)
+    configs = recheck_dynamic_configs(ports, plan, release_step.to_release)
+    _refuse_found(ports, release_step, [found for found in configs if found.severity is Severity.BLOCKER])
     if closing := _closing(ports, plan, release_step):
         _refuse_unloadable(ports, plan, release_step, closing)
 
@@ -78,7 +83,12 @@ def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     lacking = lacking_settings(ports.catalogue, [release_step.to_release])
     if not lacking:
         return
-    found = settings_findings(lacking, ports.admin.settings(), accepted=False, acceptable=False)
+    _refuse_found(
+        ports, release_step, settings_findings(lacking, ports.admin.settings(), accepted=False, acceptable=False)
+    )
+
+
+def _refuse_found(ports: ClusterPorts, release_step: ReleaseStep, found: Sequence[Finding]) -> None:
     if not found:
         return
     listed = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)

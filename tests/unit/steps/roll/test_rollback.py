@@ -10,6 +10,7 @@ import pytest
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import GatePolicy
+from kafka_rollout.domain.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
@@ -93,6 +94,32 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
     assert cluster.stops == stopped
     assert "SETTINGS-NOT-KEPT" in build_report_of_run(ports, plan)["sentence"]
     cluster.group_configs = {}
+    assert roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R391}
+
+
+def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    problem = ConfigProblem(
+        kind=ConfigKind.TOPIC,
+        name="orders",
+        settings=(("cleanup.policy", ""),),
+        check=ConfigCheck.VALUE,
+        reason="Invalid value  for configuration cleanup.policy",
+    )
+    cluster.dynamic_config_problems[R391] = (problem, replace(problem, check=ConfigCheck.NAME))
+    stopped = list(cluster.stops)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    with pytest.raises(RefusedError, match=r"not possible now\. DYNAMIC-CONFIG-REJECTED: Topic orders") as refused:
+        roll_back(ports, plan, QUICK)
+    assert "DYNAMIC-CONFIG-IGNORED" not in refused.value.sentence
+    assert refused.value.remedy.endswith("Then roll back again.")
+    assert cluster.stops == stopped
+    del cluster.dynamic_config_problems[R391]
     assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
