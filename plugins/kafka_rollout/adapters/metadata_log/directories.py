@@ -25,7 +25,7 @@ from kafka_rollout.adapters.metadata_log.install import (
 from kafka_rollout.adapters.metadata_log.loss_report import loss_report
 from kafka_rollout.adapters.metadata_log.quorum import node_log
 from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
-from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
+from kafka_rollout.adapters.metadata_log.snapshot import PreparedSnapshot, prepared_snapshot, write_snapshot
 from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.system.files import reading
@@ -113,6 +113,28 @@ class DirectoryMetadataLogs:
                 epoch=epoch,
             )
 
+    @contextmanager
+    def prepared_snapshot(
+        self, directory: Path, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
+    ) -> Iterator[_Prepared]:
+        original = open_folder(directory, cluster_id=cluster_id)
+        with (
+            temporary_copy(original) as folder,
+            prepared_snapshot(
+                folder,
+                level,
+                cache=self.cache,
+                release=known_releases(self.cache.include)[-1],
+                target=target,
+                features=features,
+            ) as prepared,
+        ):
+            yield _Prepared(prepared, cluster_id)
+
+    def prepare_install(self, directory: Path, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lower_bootstrap(_folder_in(directory, cluster_id), out, level=level, target=target, cache=self.cache)
+
     def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
         folder = _folder_in(directory, cluster_id)
         bootstrap = lower_bootstrap(folder, snapshot.parent, level=level, target=target, cache=self.cache)
@@ -121,9 +143,22 @@ class DirectoryMetadataLogs:
     def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
         refuse_used(_folder_in(directory, cluster_id))
 
-    def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
+    def undo_install(self, directory: Path, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         folder = _folder_in(directory, cluster_id)
-        return uninstall(folder) if is_installed(folder) else None
+        return uninstall(folder, keep_epoch=keep_epoch) if is_installed(folder) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The port PreparedSnapshot on directories that this process can read."""
+
+    prepared: PreparedSnapshot
+    cluster_id: str
+
+    def write(self, directory: Path, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
+        folder = open_folder(directory, cluster_id=self.cluster_id)
+        with stopped_node(folder):
+            return self.prepared.write(folder, out, epoch=epoch, end_offset=end_offset)
 
 
 def _folder_in(directory: Path, cluster_id: str) -> MetadataFolder:

@@ -130,9 +130,10 @@ def refuse_used(folder: MetadataFolder) -> None:
         _refuse_used(folder, backup)
 
 
-def uninstall(folder: MetadataFolder, *, files: Files | None = None) -> str:
+def uninstall(folder: MetadataFolder, *, files: Files | None = None, keep_epoch: bool = False) -> str:
     """Restore every file of the time before the newest installation, or finish it; return a sentence.
 
+    `keep_epoch`: quorum-state stays. A node that runs can know its epoch, and would not accept an earlier one.
     Raises UserError without an installation, RefusedError if a broker has registered since, and FatalError, before any
     change, for a damaged backup.
     """
@@ -152,7 +153,8 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None) -> str:
                 _refuse_used(folder, backup)
                 backup.check(backup.sha256)
                 backup = backup.record_state(State.UNDOING, files)
-            _restore_files(folder, backup, backup.sha256, files)
+            kept = {QUORUM_STATE} if keep_epoch else set()
+            _restore_files(folder, backup, [name for name in backup.sha256 if name not in kept], files)
             for path in _files_of(folder):
                 if path.name not in backup.sha256 and _is_replaced(path.name):
                     files.remove(path)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
 from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, damaged, read_checkpoint, read_log
 from kafka_rollout.adapters.metadata_log.images import ImageClasses, ReplayError, image_classes
-from kafka_rollout.adapters.metadata_log.replay import LogContents, read_contents, write_plain
+from kafka_rollout.adapters.metadata_log.replay import LogContents, read_contents, read_tail, write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, LossReport, compare
@@ -48,43 +48,69 @@ def replay_checkpoint(classes: ImageClasses, checkpoint: Path, work: Path) -> An
 
 @contextmanager
 def load_log(folder: MetadataFolder, cache: ReleaseCache, release: Release, work: Path) -> Iterator[LoadedLog]:
+    """Replay a log in a new Java process on the release's classes; see replay_log."""
+    with image_classes(cache, release) as classes:
+        yield replay_log(folder, classes, cache, work)
+
+
+def replay_log(folder: MetadataFolder, classes: ImageClasses, cache: ReleaseCache, work: Path) -> LoadedLog:
     """Replay the newest snapshot and the log after it; `work` is a folder for copies.
 
     Raises UserError for a log without a metadata.version, RefusedError where the release cannot replay it.
     """
     checkpoints = folder.checkpoints
     contents = read_contents(folder, snapshot=checkpoints[-1] if checkpoints else None)
-    supported = load_catalogue(cache.include).get(release).features[METADATA_VERSION].supported
-    with image_classes(cache, release) as classes:
-        try:
-            snapshot = contents.snapshot
-            image = replay_checkpoint(classes, snapshot.path, work) if snapshot else classes.empty()
-            plain = work / "log.plain"
-            since = contents.from_offset
-            offsets = write_plain(
-                read_log(folder, since), plain, from_offset=since, dropped=contents.dropped, markers=False
-            )
-            image = classes.replay(image, plain, offsets=offsets)
-        except ReplayError as error:
-            raise RefusedError(
-                f"Kafka {release} cannot replay the metadata log {folder.log}: at offset {error.offset}, "
-                f"{error.why.rstrip('.')}.",
-                remedy="Use the release that wrote it, or a newer one.",
-            ) from error
-        level = classes.level_of(image)
-        if level is None:
-            raise UserError(
-                f"The metadata log {folder.log} sets no metadata.version: no controller has written to it yet.",
-                remedy="Use the log of a node that was in service.",
-            )
-        yield LoadedLog(
-            classes=classes,
-            contents=contents,
-            image=image,
-            level=level,
-            levels=classes.levels(),
-            supported=supported,
+    snapshot = contents.snapshot
+    with _replaying(folder, classes.release):
+        image = replay_checkpoint(classes, snapshot.path, work) if snapshot else classes.empty()
+        image = _replay_records(folder, contents, classes, image, work)
+    level = classes.level_of(image)
+    if level is None:
+        raise UserError(
+            f"The metadata log {folder.log} sets no metadata.version: no controller has written to it yet.",
+            remedy="Use the log of a node that was in service.",
         )
+    return LoadedLog(
+        classes=classes,
+        contents=contents,
+        image=image,
+        level=level,
+        levels=classes.levels(),
+        supported=load_catalogue(cache.include).get(classes.release).features[METADATA_VERSION].supported,
+    )
+
+
+def load_tail(folder: MetadataFolder, before: LoadedLog, work: Path) -> LoadedLog | None:
+    """Replay only the records that a log has after a loaded one; None if it does not continue the loaded one.
+
+    Raises RefusedError where the release cannot replay a record.
+    """
+    contents = read_tail(folder, before.contents)
+    if contents is None:
+        return None
+    with _replaying(folder, before.classes.release):
+        image = _replay_records(folder, contents, before.classes, before.image, work)
+    return replace(before, contents=contents, image=image, level=before.classes.level_of(image) or before.level)
+
+
+def _replay_records(
+    folder: MetadataFolder, contents: LogContents, classes: ImageClasses, image: Any, work: Path
+) -> Any:
+    plain, since = work / "log.plain", contents.from_offset
+    offsets = write_plain(read_log(folder, since), plain, from_offset=since, dropped=contents.dropped, markers=False)
+    return classes.replay(image, plain, offsets=offsets) if offsets else image
+
+
+@contextmanager
+def _replaying(folder: MetadataFolder, release: Release) -> Iterator[None]:
+    try:
+        yield
+    except ReplayError as error:
+        raise RefusedError(
+            f"Kafka {release} cannot replay the metadata log {folder.log}: at offset {error.offset}, "
+            f"{error.why.rstrip('.')}.",
+            remedy="Use the release that wrote it, or a newer one.",
+        ) from error
 
 
 def check_level(loaded: LoadedLog, level: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import crc32c
@@ -22,6 +22,7 @@ from kafka_rollout.adapters.metadata_log.folder import (
     MetadataFolder,
     MetadataRecord,
     kraft_version_of,
+    read_log,
     read_start,
 )
 from kafka_rollout.adapters.metadata_log.images import KRaft
@@ -53,11 +54,40 @@ class LogContents:
 def read_contents(folder: MetadataFolder, *, snapshot: Checkpoint | None) -> LogContents:
     """Read a snapshot and the log after it (None: the whole log)."""
     start = snapshot.end_offset if snapshot else 0
-    end, epoch, timestamp = start, snapshot.epoch if snapshot else 0, 0
-    version, voters = 0, None
+    before = LogContents(
+        snapshot=snapshot,
+        from_offset=start,
+        end_offset=start,
+        epoch=snapshot.epoch if snapshot else 0,
+        timestamp=0,
+        kraft=KRaft(),
+        dropped=(),
+        open_transaction=None,
+    )
+    return _add(before, read_start(folder, snapshot))
+
+
+def read_tail(folder: MetadataFolder, before: LogContents) -> LogContents | None:
+    """Read what a log has after `before`; None if it does not continue it, or if a metadata transaction was open.
+
+    Two logs with the same epoch at an offset are equal up to it (Raft's log matching property).
+    """
+    end = before.end_offset
+    if before.open_transaction is not None or before.end_offset == before.from_offset:
+        return None
+    last = next(read_log(folder, end - 1, outline=True), None)
+    if last is None or last.base_offset >= end or last.epoch != before.epoch:
+        return None
+    return _add(replace(before, from_offset=end, dropped=()), ((batch, True) for batch in read_log(folder, end)))
+
+
+def _add(before: LogContents, batches: Iterable[tuple[MetadataBatch, bool]]) -> LogContents:
+    """Add the facts of batches, each with whether it is from the log, from `before.from_offset` on."""
+    start, end, epoch, timestamp = before.from_offset, before.end_offset, before.epoch, before.timestamp
+    version, voters = before.kraft.version, before.kraft.voters
     begun: int | None = None
     dropped: list[range] = []
-    for batch, is_log in read_start(folder, snapshot):
+    for batch, is_log in batches:
         timestamp = max(timestamp, batch.timestamp)
         for record in batch.records:
             if batch.is_control:
@@ -77,9 +107,8 @@ def read_contents(folder: MetadataFolder, *, snapshot: Checkpoint | None) -> Log
             end, epoch = batch.last_offset + 1, batch.epoch
     if begun is not None:
         dropped.append(range(begun, end))
-    return LogContents(
-        snapshot=snapshot,
-        from_offset=start,
+    return replace(
+        before,
         end_offset=end,
         epoch=epoch,
         timestamp=timestamp,

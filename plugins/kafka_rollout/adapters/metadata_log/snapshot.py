@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_rollout.adapters.metadata_log.folder import MetadataFolder
-from kafka_rollout.adapters.metadata_log.images import image_classes
+from kafka_rollout.adapters.metadata_log.images import ImageClasses, image_classes, java_errors
 from kafka_rollout.adapters.metadata_log.loss_report import (
     LoadedLog,
     check_level,
@@ -21,13 +22,15 @@ from kafka_rollout.adapters.metadata_log.loss_report import (
     floor_note,
     image_records,
     load_log,
+    load_tail,
+    replay_log,
 )
 from kafka_rollout.adapters.metadata_log.scanner import ReplayCheck
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.system.files import reading
 from kafka_rollout.domain.metadata_log.losses import ImageRecord, compare, says_something
-from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.offline.log_choice import WrittenSnapshot
 
@@ -53,55 +56,134 @@ def write_snapshot(
     existing file, RefusedError for a level below the floor, for features that need a higher one, and if the
     verification fails.
     """
-    features = features or {}
-    out = out.resolve()
+    with ExitStack() as opened, _folder_in(out.resolve(), folder) as work:
+        loaded = opened.enter_context(load_log(folder, cache, release, work))
+        proof = None
+        if target is not None and target != release:
+            load_catalogue(cache.include).get(target)
+            proof = opened.enter_context(image_classes(cache, target))
+        lowering = _Lowering(to_level=to_level, features=features or {}, proof=proof, cache=cache)
+        return _write(loaded, lowering, work, epoch=_epoch(loaded.contents.epoch, epoch))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lowering:
+    """What a snapshot lowers. `proof`: the running classes of another release that must load it."""
+
+    to_level: int
+    features: Mapping[str, int]
+    proof: ImageClasses | None
+    cache: ReleaseCache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedSnapshot:
+    """A snapshot that was written once from the log of a running node, and its classes, which still run.
+
+    Written again, it replays only the records since then.
+    """
+
+    loaded: LoadedLog
+    lowering: _Lowering
+
+    def write(self, folder: MetadataFolder, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
+        """Write the end of a stopped node's log as `<end offset>-<epoch>.checkpoint` to `out`, as write_snapshot does.
+
+        `end_offset`: of the name, not before the end of the log. A log that does not continue the prepared one is
+        replayed from its start.
+        """
+        with _folder_in(out.resolve(), folder) as work, java_errors(self.loaded.classes.release):
+            loaded = load_tail(folder, self.loaded, work)
+            if loaded is None:
+                loaded = replay_log(folder, self.loaded.classes, self.lowering.cache, work)
+            name_epoch = _epoch(loaded.contents.epoch, epoch)
+            return _write(loaded, self.lowering, work, epoch=name_epoch, end_offset=end_offset)
+
+
+@contextmanager
+def prepared_snapshot(
+    folder: MetadataFolder,
+    to_level: int,
+    *,
+    cache: ReleaseCache,
+    release: Release,
+    target: Release,
+    features: Mapping[str, int],
+) -> Iterator[PreparedSnapshot]:
+    """Prepare a snapshot of a log, which can be a copy of a running node's: replay, write, load with the target.
+
+    Keeps nothing of it but the replayed image. Raises as write_snapshot does.
+    """
+    with ExitStack() as opened:
+        work = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="kafka-rollout-")))
+        loaded = opened.enter_context(load_log(folder, cache, release, work))
+        load_catalogue(cache.include).get(target)
+        proof = opened.enter_context(image_classes(cache, target))
+        lowering = _Lowering(to_level=to_level, features=features, proof=proof, cache=cache)
+        draft = work / "draft"
+        draft.mkdir()
+        _write(loaded, lowering, draft, epoch=loaded.contents.epoch)
+        yield PreparedSnapshot(loaded=loaded, lowering=lowering)
+
+
+@contextmanager
+def _folder_in(out: Path, folder: MetadataFolder) -> Iterator[Path]:
+    """A temporary folder in `out`, so that a finished file can be linked there."""
     if out.is_relative_to(folder.root):
         raise UserError(f"{out} is in the directory that is read.", remedy="Use a folder outside of it.")
     with reading(out):
         out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # In `out`, so that the finished file can be linked.
         with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
-            work = Path(name)
-            with load_log(folder, cache, release, work) as loaded:
-                lowered = _lower_features(loaded, features, cache)
-                _check(lowered, to_level, cache)
-                contents = loaded.contents
-                epoch = _epoch(contents.epoch, epoch)
-                final = out / f"{contents.end_offset:020}-{epoch:010}.checkpoint"
-                if final.exists():
-                    raise _exists(final)
-                written = loaded.classes.write(
-                    lowered.image,
-                    work,
-                    level=to_level,
-                    end_offset=contents.end_offset,
-                    epoch=epoch,
-                    timestamp=contents.timestamp,
-                    kraft=contents.kraft,
-                )
-                before, again, after = (work / f"{name}.checkpoint" for name in ("before", "again", "after"))
-                loaded.classes.write_records(loaded.image, before, level=loaded.level)
-                image = loaded.read(written, work)
-                loaded.classes.write_records(image, again, level=to_level)
-                loaded.classes.write_records(image, after, level=loaded.level)
-            records = image_records(written, cache.include, release)
-            _same(records, image_records(again, cache.include, release), release)
-            losses, _ = compare(*(image_records(path, cache.include, release) for path in (before, after)))
-            if target is not None and target != release:
-                _prove(written, records, to_level, contents.kraft.version, target, cache, work)
-            written.chmod(0o600)
-            try:
-                os.link(written, final)
-            except FileExistsError:
-                raise _exists(final) from None
+            yield Path(name)
+
+
+def _write(
+    loaded: LoadedLog, lowering: _Lowering, work: Path, *, epoch: int, end_offset: int | None = None
+) -> WrittenSnapshot:
+    """Write and verify a snapshot in `work`, then link it into the folder above."""
+    cache, to_level = lowering.cache, lowering.to_level
+    lowered = _lower_features(loaded, lowering.features, cache)
+    _check(lowered, to_level, cache)
+    contents, release = loaded.contents, loaded.classes.release
+    end_offset = contents.end_offset if end_offset is None else end_offset
+    if end_offset < contents.end_offset:
+        raise FatalError(f"The log ends at {contents.end_offset}: a snapshot cannot end at {end_offset}.")
+    final = work.parent / f"{end_offset:020}-{epoch:010}.checkpoint"
+    if final.exists():
+        raise _exists(final)
+    written = loaded.classes.write(
+        lowered.image,
+        work,
+        level=to_level,
+        end_offset=end_offset,
+        epoch=epoch,
+        timestamp=contents.timestamp,
+        kraft=contents.kraft,
+    )
+    before, again, after = (work / f"{name}.checkpoint" for name in ("before", "again", "after"))
+    loaded.classes.write_records(loaded.image, before, level=loaded.level)
+    image = loaded.read(written, work)
+    loaded.classes.write_records(image, again, level=to_level)
+    loaded.classes.write_records(image, after, level=loaded.level)
+    records = image_records(written, cache.include, release)
+    _same(records, image_records(again, cache.include, release), release)
+    losses, _ = compare(*(image_records(path, cache.include, release) for path in (before, after)))
+    proof = lowering.proof
+    if proof is not None:
+        _prove(written, records, to_level, contents.kraft.version, proof, cache, work)
+    written.chmod(0o600)
+    try:
+        os.link(written, final)
+    except FileExistsError:
+        raise _exists(final) from None
     return WrittenSnapshot(
         path=final,
         from_level=loaded.level,
         to_level=to_level,
-        features=features,
+        features=lowering.features,
         kraft_version=contents.kraft.version,
         records=len(records),
-        proved_by=tuple(dict.fromkeys((release, target or release))),
+        proved_by=(release,) if proof is None else (release, proof.release),
         losses=losses,
     )
 
@@ -156,12 +238,12 @@ def _prove(  # noqa: PLR0917
     records: Sequence[ImageRecord],
     level: int,
     kraft_version: int,
-    target: Release,
+    classes: ImageClasses,
     cache: ReleaseCache,
     work: Path,
 ) -> None:
-    load_catalogue(cache.include).get(target)
-    with image_classes(cache, target) as classes:
+    target = classes.release
+    with java_errors(target):
         check = ReplayCheck.of(classes, cache, work)
         if kraft_version not in check.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
             raise RefusedError(

@@ -27,6 +27,13 @@ Nodes that start with old logs during an installation cannot reach it by electio
 epoch.
 """
 
+OFFSETS_BEYOND = 1_000
+"""Distance of the end offset of a live downgrade's snapshot from the longest log.
+
+A running broker fetches a snapshot only if its own log ends before it. A broker can have records that no stopped
+controller has, if the active controller lost them with its disk.
+"""
+
 
 class UnreadableLogError(UserError):
     """A node's directory contains no metadata log, or a damaged one."""
@@ -52,6 +59,7 @@ class ChosenLog:
     """The log that contains the committed records. `snapshot_epoch`: epoch of the snapshot that replaces it.
 
     `read`: the nodes whose logs were compared; `not_read`: node id → reason why its log was not compared.
+    `snapshot_offset`: end offset in the snapshot's name if running brokers fetch it; None: the end of the log.
     """
 
     node_id: int
@@ -61,15 +69,21 @@ class ChosenLog:
     voters: tuple[int, ...]
     read: tuple[int, ...]
     not_read: tuple[str, ...]
+    snapshot_offset: int | None = None
 
     @property
     def snapshot(self) -> str:
         """File name of the snapshot."""
-        return f"{self.end_offset:020}-{self.snapshot_epoch:010}.checkpoint"
+        offset = self.end_offset if self.snapshot_offset is None else self.snapshot_offset
+        return f"{offset:020}-{self.snapshot_epoch:010}.checkpoint"
 
 
-def choose_log(logs: Sequence[NodeLog], voters: Collection[int], not_read: Mapping[int, str]) -> ChosenLog:
+def choose_log(
+    logs: Sequence[NodeLog], voters: Collection[int], not_read: Mapping[int, str], *, live: bool = False
+) -> ChosenLog:
     """Return the log to continue from. `voters`: the quorum as last observed; `not_read`: nodes without a readable log.
+
+    `live`: the brokers run, and their logs are in `logs` too. The snapshot then ends beyond every log.
 
     Raises RefusedError unless `logs` contains a majority of `voters` and of the voters in the chosen log.
     """
@@ -87,6 +101,7 @@ def choose_log(logs: Sequence[NodeLog], voters: Collection[int], not_read: Mappi
         voters=tuple(sorted(best.voters or voters)),
         read=tuple(sorted(read)),
         not_read=tuple(not_read[node_id] for node_id in sorted(not_read)),
+        snapshot_offset=OFFSETS_BEYOND + max(log.end_offset for log in logs) if live else None,
     )
 
 
