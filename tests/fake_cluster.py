@@ -12,7 +12,14 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.state import CheckpointFile, GroupState, PartitionState, StartRecord, TransactionState
+from kafka_rollout.domain.model.state import (
+    CheckpointFile,
+    GroupState,
+    Movements,
+    PartitionState,
+    StartRecord,
+    TransactionState,
+)
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from tests.fake_clock import FakeClock
 
@@ -124,6 +131,7 @@ class FakeCluster:
         self.group_records = GroupRecords(read_at=0.0, offsets=0)
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
         self.stops: list[int] = []
+        self.movements = Movements()
         self.looks = 0
         self._next_pid = 1000
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from kafka_rollout.domain.metadata_log.losses import LossReport
@@ -12,6 +15,18 @@ from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from tests.fake_cluster import FakeCluster
+
+
+@dataclass(frozen=True)
+class FakePrepared:
+    """A snapshot of a FakeCluster that was prepared before the stop."""
+
+    write_snapshot: Callable[..., WrittenSnapshot]
+
+    def write(self, directory: Path, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
+        written = self.write_snapshot(directory, out, epoch=epoch, cluster_id="")
+        path = written.path.rename(out / f"{end_offset:020}-{epoch:010}.checkpoint")
+        return replace(written, path=path)
 
 
 class FakeMetadataLogs:
@@ -81,7 +96,15 @@ class FakeMetadataLogs:
     def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
         self._refuse_unreadable(directory)
         voters = frozenset(node.node_id for node in self._cluster.spec.controllers)
-        return NodeLog(node_id=node_id, epoch=3, end_offset=50, known_epoch=4, voters=voters)
+        return NodeLog(node_id=node_id, epoch=self._epoch(node_id), end_offset=50, known_epoch=4, voters=voters)
+
+    def _epoch(self, node_id: int) -> int:
+        """3, of the snapshot, or of a leader elected on it."""
+        world = self._cluster
+        if node_id not in world.replaced:
+            return 3
+        started = any(len(world.nodes[one].starts) > before for one, before in world.replaced.items())
+        return 105 if started and world.leader is not None else 104
 
     def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
         return 1 << 20
@@ -112,14 +135,24 @@ class FakeMetadataLogs:
             losses=tuple(self._cluster.losses),
         )
 
+    @contextmanager
+    def prepared_snapshot(
+        self, directory: Path, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
+    ) -> Iterator[FakePrepared]:
+        yield FakePrepared(partial(self.write_snapshot, level=level, features=features, target=target))
+
+    def prepare_install(self, directory: Path, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
+        self._refuse_unreadable(directory)
+
     def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
-        """All nodes have the snapshot's level once every one that has a log has the snapshot."""
+        """All nodes have the snapshot's level once every stopped one that has a log has the snapshot."""
         self._refuse_unreadable(directory)
         node_id, world = self._refuse_running(directory), self._cluster
         world.replaced[node_id] = len(world.nodes[node_id].starts)
         if world.level_before is None:
             world.level_before = world.finalized[METADATA_VERSION]
-        if world.replaced.keys() == {node.node_id for node in world.spec.nodes} - world.no_log:
+        stopped = {node.node_id for node in world.spec.nodes if not world.runs(node.node_id)}
+        if world.replaced.keys() == stopped - world.no_log:
             world.finalized[METADATA_VERSION] = level
         return f"{snapshot.name} is the whole metadata log now."
 
@@ -130,7 +163,7 @@ class FakeMetadataLogs:
         if any(world.spec.node(node_id).is_broker for node_id in started):
             raise RefusedError("It cannot be taken back any more: a broker registered at offset 60.")
 
-    def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
+    def undo_install(self, directory: Path, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         self._refuse_unreadable(directory)
         node_id, world = self._refuse_running(directory), self._cluster
         if world.replaced.pop(node_id, None) is None:

@@ -34,6 +34,7 @@ from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION,
 from kafka_rollout.domain.model.state import (
     CheckpointFile,
     GroupState,
+    Movements,
     NodeFeatures,
     NodeMetrics,
     PartitionState,
@@ -147,6 +148,10 @@ class FakeAdmin:
             groups=coordinated(GROUPS_TOPIC, (group.group_id for group in world.groups)),
             transactional_ids=coordinated(TRANSACTIONS_TOPIC, (t.transactional_id for t in world.transactions)),
         )
+
+    def movements(self) -> Movements:
+        self._any_broker()
+        return self._cluster.movements
 
     def groups(self) -> tuple[GroupState, ...]:
         self._any_broker()

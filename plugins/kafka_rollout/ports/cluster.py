@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from kafka_rollout.domain.model.state import (
     CheckpointFile,
     CheckpointSummary,
     GroupState,
+    Movements,
     NodeFeatures,
     NodeMetrics,
     PartitionState,
@@ -46,6 +48,10 @@ class ClusterAdmin(Protocol):
     def registered(self) -> RegisteredNodes: ...
     def partitions(self) -> tuple[PartitionState, ...]:
         """All partitions, internal topics included."""
+        ...
+
+    def movements(self) -> Movements:
+        """Replicas that move between brokers or directories now."""
         ...
 
     def groups(self) -> tuple[GroupState, ...]: ...
@@ -161,6 +167,16 @@ class NodeRuntime(Protocol):
         ...
 
 
+class PreparedSnapshot(Protocol):
+    """A snapshot of a running node's log, and the classes that wrote it, which still run."""
+
+    def write(self, directory: Path, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
+        """Write the end of a stopped node's log as a snapshot to `out`, and load it with the target's classes.
+
+        `end_offset`: of the snapshot's name, not before the end of the log."""
+        ...
+
+
 class MetadataLogs(Protocol):
     """The metadata logs in nodes' directories (NodeRuntime.metadata_log_dir), read and changed with Kafka's classes.
 
@@ -216,6 +232,16 @@ class MetadataLogs(Protocol):
         target's classes load it. Raises RefusedError if the target cannot start from it."""
         ...
 
+    def prepared_snapshot(
+        self, directory: Path, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
+    ) -> AbstractContextManager[PreparedSnapshot]:
+        """Write and prove a snapshot of a running node's log, from a copy, to write it again quickly after the stop."""
+        ...
+
+    def prepare_install(self, directory: Path, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
+        """Write to `out` what `install` needs in addition to the snapshot, while the node runs."""
+        ...
+
     def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
         """Replace a stopped node's whole log by a snapshot and lower its bootstrap.checkpoint, with a backup; a
         repeated call finishes. Returns a sentence. Raises UnreadableLogError for a directory without a log."""
@@ -225,7 +251,7 @@ class MetadataLogs(Protocol):
         """Raise RefusedError if the newest installation cannot be undone: a broker has registered on it."""
         ...
 
-    def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
-        """Restore every file as before the newest installation; None without one. Raises RefusedError as `refuse_used`
-        does."""
+    def undo_install(self, directory: Path, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
+        """Restore every file as before the newest installation; None without one. `keep_epoch`: except quorum-state,
+        because running nodes can know its epoch. Raises RefusedError as `refuse_used` does."""
         ...

@@ -21,6 +21,7 @@ from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory
 from kafka_rollout.adapters.kafka.coordinators import ask_coordinators, list_groups, list_transactions
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
+from kafka_rollout.adapters.kafka.movements import read_movements
 from kafka_rollout.adapters.kafka.requests import (
     ClusterConnections,
     ResourceType,
@@ -41,6 +42,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import (
     GroupState,
+    Movements,
     NodeFeatures,
     PartitionState,
     QuorumState,
@@ -180,6 +182,10 @@ class KafkaAdmin:
             )
             values[result.resource_name] = next(int(c.value) for c in result.configs if c.name == _MIN_ISR)
         return values
+
+    def movements(self) -> Movements:
+        """Replicas that move between brokers or directories now."""
+        return read_movements(self._nodes, self._live_brokers(), timeout_s=self._timeout_s)
 
     def groups(self) -> tuple[GroupState, ...]:
         """Groups of all coordinators, by id; raises TransientError while one of them still loads."""

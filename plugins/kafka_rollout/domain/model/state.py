@@ -106,6 +106,14 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Movements:
+    """Replicas that move now. `reassigned`: topic-partitions; `directories`: topic-partitions, each with its broker."""
+
+    reassigned: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
     """A voter or observer of the metadata quorum. `log_end_offset`: −1 if unknown. Times: epoch ms, or None."""
 

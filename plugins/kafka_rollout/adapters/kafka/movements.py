@@ -1,0 +1,53 @@
+"""Replicas that move: reassignments between brokers, and moves between directories of one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka.protocol.admin import DescribeLogDirsRequest, ListPartitionReassignmentsRequest
+
+from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, raise_for_error
+from kafka_rollout.domain.model.state import Movements
+
+
+def read_movements(nodes: ClusterConnections, brokers: Iterable[Target], *, timeout_s: float) -> Movements:
+    """All movements in progress. Raises TransientError if a broker or the active controller does not respond."""
+    directories = [name for broker in brokers for name in _moving(nodes, broker)]
+    return Movements(reassigned=_reassigned(nodes, timeout_s), directories=tuple(sorted(directories)))
+
+
+def _reassigned(nodes: ClusterConnections, timeout_s: float) -> tuple[str, ...]:
+    def request() -> Any:
+        return ListPartitionReassignmentsRequest(timeout_ms=int(timeout_s * 1000), topics=None)
+
+    def accept(response: Any, target: Target) -> tuple[str, ...]:
+        raise_for_error(
+            response.error_code,
+            what="ListPartitionReassignments",
+            who=target.who,
+            right="DESCRIBE on CLUSTER",
+            message=response.error_message,
+        )
+        found = ((topic.name, partition.partition_index) for topic in response.topics for partition in topic.partitions)
+        return tuple(sorted(f"{name}-{partition}" for name, partition in found))
+
+    reassigned: tuple[str, ...] = nodes.first_answer(nodes.brokers, request, accept)
+    return reassigned
+
+
+def _moving(nodes: ClusterConnections, broker: Target) -> list[str]:
+    """A replica that is copied to another directory is a future replica there (KIP-113)."""
+    response = nodes.ask(broker, DescribeLogDirsRequest(topics=None))
+    found = []
+    for directory in response.results:
+        # An offline directory has no replicas to list; its partitions are not in sync, which another condition shows.
+        if directory.error_code and not directory.topics:
+            continue
+        found += [
+            f"{topic.name}-{partition.partition_index} on broker {broker.node_id}"
+            for topic in directory.topics
+            for partition in topic.partitions
+            if partition.is_future_key
+        ]
+    return found
