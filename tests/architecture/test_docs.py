@@ -18,7 +18,7 @@ from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.step import EachNode, Procedure, Section
+from kafka_rollout.steps.step import Procedure, Section
 
 PAGES = [PROJECT_ROOT / name for name in subprocess.run(
     ["git", "ls-files", "*.md"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
@@ -126,13 +126,13 @@ def test_the_page_of_a_dag_lists_its_steps_in_their_order(page: str, procedure: 
     text = (PROJECT_ROOT / "docs" / f"{page}.md").read_text().replace("\n", " ")
     shown = re.search(r"`(observe → .*?)`", text)
     assert shown
-    assert shown[1].replace("(offline)", "offline").split(" → ") == list(steps_of(procedure.parts))
+    assert re.sub(r"\((live|offline)\)", r"\1", shown[1]).split(" → ") == list(steps_of(procedure.parts))
 
 
 def steps_of(parts: Iterable[Any]) -> Iterator[str]:
-    """Ids of the steps; a section with nodes by its own id, without those that return nodes to the previous release."""
+    """Ids of the steps; a section with a prefix by its own id, without those that return to the previous release."""
     for part in parts:
-        if isinstance(part, Section) and any(isinstance(one, EachNode) for one in part.parts):
+        if isinstance(part, Section) and part.prefixes:
             yield from () if part.id in {"undo", "roll_back"} else (part.id,)
         elif isinstance(part, Section):
             yield from steps_of(part.parts)

@@ -12,6 +12,7 @@ from tests.dags.conftest import FakeRuns
 from tests.dags.test_downgrade_run import outcome, releases, run, sent
 from tests.fake_cluster import R431, FakeCluster
 from tests.unit.steps.offline.test_actions import R421
+from tests.without_live import stage_no_live
 
 pytestmark = pytest.mark.airflow
 
@@ -19,8 +20,10 @@ CORDONED = Loss(kind="cordoned log directories", subject="broker 11", sentence="
 
 
 @pytest.fixture
-def world(runs: FakeRuns) -> FakeCluster:
+def world(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     from tests.dags.conftest import spec_with_homes
+
+    stage_no_live(monkeypatch)
 
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized={METADATA_VERSION: 30})
     return runs.world

@@ -20,6 +20,8 @@ from kafka_rollout.composition.records import run_folder
 from kafka_rollout.composition.scans import scan_cluster
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.run.events import newest
+from kafka_rollout.domain.run.offline_events import LiveLowered
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -84,6 +86,8 @@ class ShellServices:
         say(data)
         if plan.offline and (took := outage_sentence(self.ports.run.events(), expected_outage_s(self.ports))):
             say(took, err)
+        if lowered := newest(self.ports.run.events(), LiveLowered):
+            say(lowered.sentence, err)
 
 
 def shell_services(ports: ClusterPorts, settings: Settings, security: ClientSecurity | None) -> ShellServices:

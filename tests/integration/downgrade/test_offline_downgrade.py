@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -25,9 +26,9 @@ from kafka_rollout.domain.model.errors import RefusedError, TransientError, User
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import Request
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, RunOf
 from kafka_rollout.domain.run.projections.offline import outages
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -36,7 +37,7 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as steps
 from kafka_rollout.steps.offline.outage import offline_facts
 from kafka_rollout.steps.offline.undo import undo_offline
-from kafka_rollout.steps.planning.plans import plan_downgrade
+from kafka_rollout.steps.planning.plans import freeze, plan_downgrade
 from kafka_rollout.steps.procedures.rolling import OFFLINE_SECTION
 from kafka_rollout.steps.step import Step, StepCall
 from tests.dying_files import DyingFiles, KilledError
@@ -54,7 +55,9 @@ GATE = GatePolicy(looks=2, interval_s=0.5, timeout_s=240, soak_s=0)
 
 
 def approved_plan(ports: ClusterPorts) -> Plan:
-    plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE)
+    """Offline also where the controllers are separate, and a live downgrade would be planned."""
+    plan = replace(plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE), offline=True, live=False)
+    freeze(ports, plan, RunOf.DOWNGRADE)
     assert (plan.offline, plan.levels, [release_step.key for release_step in plan.release_steps]) == (
         True, {METADATA_VERSION: 29}, [RELEASE_STEP],
     )  # fmt: skip

@@ -21,7 +21,7 @@ from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointFile, GroupState
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, Request
 from kafka_rollout.domain.run.events import Planned, events_of
 from kafka_rollout.domain.run.step_events import GateChecked
@@ -33,6 +33,7 @@ from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from tests.dying_files import KilledError
 from tests.fake_cluster import R340, R341, R431, FakeCluster
 from tests.fakes import FakeLogs, FakeRuntime, fake_bench
+from tests.without_live import stage_no_live
 
 COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
 NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
@@ -89,8 +90,9 @@ def test_levels_fall_then_the_binary_and_the_report_says_finished(world: FakeClu
 
 
 def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
-    world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stage_no_live(monkeypatch)
     world.finalized = {"metadata.version": 30, "share.version": 1}
     code, ports = run(world, tmp_path, replace(request("4.0.1"), where_refused=WhereRefused.OFFLINE))
     assert (code, outcome(ports)) == (0, "finished")
@@ -151,7 +153,10 @@ def test_an_accepted_loss_is_read_before_the_levels_fall(
     assert f"Metadata lost: 1 • Broker 11 loses /data/2 ({directory}). The metadata identifies directories by" in told
 
 
-def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(world: FakeCluster, tmp_path: Path) -> None:
+def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(
+    world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage_no_live(monkeypatch)
     world.finalized, world.group_configs = (
         {"metadata.version": 21},
         {"planned": {"consumer.session.timeout.ms": "50000"}},

@@ -18,7 +18,7 @@ from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, 
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import ApprovalPolicy, DowngradeType, FinalizePolicy, Request
 from kafka_rollout.domain.run.events import Event, TakenOver, TaskFailed, events_of
 from kafka_rollout.domain.run.projections.runs import find_dag_id, last_task_failure

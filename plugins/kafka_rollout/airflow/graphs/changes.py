@@ -21,7 +21,7 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
 )
 from kafka_rollout.domain.features.requests import FeatureAction
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import ApprovalPolicy, FinalizePolicy
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
@@ -94,7 +94,8 @@ DOWNGRADE_DOC = """\
 
 A **dry run** ends with the plan, the scans and the loss report. **SAFE** refuses to continue if data would be lost.
 **UNSAFE** lists the losses and continues. If Kafka refuses a lower metadata.version, the run **stops**, or continues
-**offline**: it stops all nodes, after an approval that shows the expected outage.
+**live**: it stops only the controllers for some seconds. **Offline** allows it to stop all nodes where live is not
+possible. The approval shows what is unavailable, and for how long.
 """
 
 
@@ -102,7 +103,8 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
     """Return the fields of the form. The target release has no default: it must be chosen."""
     reactions = {
         WhereRefused.STOP.value: "stop before any change",
-        WhereRefused.OFFLINE.value: "continue offline: stop all nodes, after an approval",
+        WhereRefused.LIVE.value: "continue live: stop only the controllers for some seconds, after an approval",
+        WhereRefused.OFFLINE.value: "continue live, or stop all nodes where that is not possible, after an approval",
     }
     return {
         **release_field(releases, None, "Older release that all nodes run after the downgrade."),

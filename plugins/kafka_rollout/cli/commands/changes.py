@@ -34,7 +34,7 @@ from kafka_rollout.cli.run import roll_back_run, run_procedure, start_node_again
 from kafka_rollout.cli.services import ShellServices, shell_services
 from kafka_rollout.domain.gates.check import GatePolicy
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request
 from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -118,7 +118,10 @@ def downgrade(
     ] = False,
     where_refused: Annotated[
         WhereRefused,
-        typer.Option(help="If Kafka refuses the lower metadata.version: stop, or stop all nodes and continue offline."),
+        typer.Option(
+            help="If Kafka refuses the lower metadata.version: stop; live: stop only the controllers for some seconds; "
+            "offline: live if possible, otherwise stop all nodes."
+        ),
     ] = WhereRefused.STOP,
     approve_as: Approver = None,
     reason: Reason = None,

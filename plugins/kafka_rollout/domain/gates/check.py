@@ -69,6 +69,7 @@ class GateKind(StrEnum):
     FINALIZED = "finalized"
     SNAPSHOT = "snapshot"
     METADATA_VERSION = "metadata-version"
+    CONTROLLERS_STOP = "controllers-stop"  # of a live downgrade: no broker needs a controller soon
     METADATA_LOG = "metadata-log"  # of a downgrade: the older release can read every node's log
     GROUPS = "groups"  # groups that lose their type are converted, and the path's releases can load what is left
     LEVELS = "levels"  # of a downgrade, at its end: all planned levels, however they were reached

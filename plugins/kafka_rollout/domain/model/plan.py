@@ -100,7 +100,8 @@ class Plan:
     """The plan of a run, frozen by its first task. `release_steps` is empty if every node already runs the target.
 
     `unsafe`: levels are lowered with UNSAFE_DOWNGRADE (KIP-1155), which accepts the loss of metadata. `offline`: no
-    Kafka release lowers the level online. The run lowers it while all nodes are stopped, with the binary.
+    Kafka release lowers the level online. The run lowers it while all nodes are stopped, with the binary. `live`: the
+    run lowers it while only the controllers are stopped, then rolls the nodes.
     `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
     """
 
@@ -116,26 +117,34 @@ class Plan:
     unsafe: bool = False
     offline: bool = False
     accept_unavailable: tuple[str, ...] = ()
+    live: bool = False
 
     @property
     def hash(self) -> str:
         """SHA-256 (hex) of the planned changes. Findings are not part of it, because each check renews them.
 
-        Without accepted topics, it is the hash of earlier versions, whose plans had none.
+        Without accepted topics and a live downgrade, it is the hash of earlier versions, whose plans had none.
         """
         what = {key: value for key, value in asdict(self).items() if key != "findings"}
         if not self.accept_unavailable:
             del what["accept_unavailable"]
+        if not self.live:
+            del what["live"]
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
     @property
     def online_changes(self) -> tuple[FeatureChange, ...]:
-        """The changes that the run requests from the controller. An offline plan does not request metadata.version."""
-        return tuple(c for c in self.feature_changes if not (self.offline and c.feature == METADATA_VERSION))
+        """The changes that the run requests from the controller; without metadata.version if a snapshot lowers it."""
+        return tuple(c for c in self.feature_changes if not (self.by_snapshot and c.feature == METADATA_VERSION))
 
     @property
-    def offline_changes(self) -> tuple[FeatureChange, ...]:
-        """The changes that the run makes while all nodes are stopped."""
+    def by_snapshot(self) -> bool:
+        """Whether a snapshot at the lower level replaces the metadata log."""
+        return self.offline or self.live
+
+    @property
+    def snapshot_changes(self) -> tuple[FeatureChange, ...]:
+        """The changes that the run makes by a snapshot, while all nodes or all controllers are stopped."""
         return tuple(change for change in self.feature_changes if change not in self.online_changes)
 
     @property

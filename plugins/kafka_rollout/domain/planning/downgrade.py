@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 
 from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings, undo_of
 from kafka_rollout.domain.features.rules import check_feature_support
@@ -22,6 +21,14 @@ from kafka_rollout.domain.planning.configuration import (
     config_findings,
     java_findings,
     quorum_config_findings,
+)
+from kafka_rollout.domain.planning.lowering import (
+    OF_ROLLS,
+    LoweringChoice,
+    LoweringMethod,
+    WhereRefused,
+    choose_lowering,
+    live_obstacles,
 )
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
 
@@ -109,15 +116,6 @@ def refused_by_kafka(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterS
 
 
 _REFUSED = "FEATURE-DOWNGRADE-REFUSED"
-OF_ROLLS = frozenset({"RF-ONE-TOPIC", "MIN-ISR-EQUALS-RF", "QUORUM-NO-SPARE"})
-"""Codes of findings that apply only to rolling changes. During an offline downgrade no node serves requests."""
-
-
-class WhereRefused(StrEnum):
-    """Action if Kafka rejects the lower metadata.version."""
-
-    STOP = "stop"
-    OFFLINE = "offline"
 
 
 def make_downgrade_plan(
@@ -136,23 +134,30 @@ def make_downgrade_plan(
 ) -> Plan:
     """Return the plan with all findings except those of the logs. Blockers are part of the plan and do not raise.
 
-    `level` None: the highest metadata.version that the target supports, at most the current one. The plan is offline
-    only if Kafka rejects the level, `where_refused` allows it, and the binary is downgraded too. `configs`,
+    `level` None: the highest metadata.version that the target supports, at most the current one. The plan is live or
+    offline only if Kafka rejects the level, `where_refused` allows it, and the binary is downgraded too. `configs`,
     `config_problems`, `java`, `accept_unavailable`: as in make_plan. Raises UserError for a target or level that cannot
     be planned, and RefusedError if no node reports its release.
     """
     source = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
-    refused = refused_by_kafka(cluster, catalogue, state, level)
-    # An offline downgrade starts the older binary at the lower level. Without an older binary it is not possible.
-    offline = bool(refused) and where_refused is WhereRefused.OFFLINE and target < source
+    of_cluster = cluster_findings(
+        cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable
+    ).findings
+    choice = choose_lowering(
+        refused_by_kafka(cluster, catalogue, state, level),
+        live_obstacles(cluster, catalogue, state, level, of_cluster),
+        where_refused,
+        lowers_binary=target < source,
+    )
+    offline = choice.method is LoweringMethod.OFFLINE
     release_steps = plan_downgrade_steps(cluster, catalogue, state, target, together=not offline)
     path = (source, *(release_step.to_release for release_step in release_steps))
     changes = downgrade_levels(catalogue, state, path[1:], level)
     planned = {change.feature: change.target for change in changes}
     of_nodes = config_changes(cluster, path, configs)
     findings = [
-        *cluster_findings(cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable).findings,
+        *of_cluster,
         *([found] if (found := find_nodes_ahead(state, path[min(1, len(path) - 1)], down=True)) else []),
         *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
         *(f for release in path[1:] for f in group_findings(catalogue, state, release)),
@@ -162,9 +167,7 @@ def make_downgrade_plan(
         *config_findings(catalogue, source, target, configs, config_problems),
         *quorum_config_findings(state, path[1:], configs, of_nodes),
         *java_findings(cluster, catalogue, path[1:], java),
-        *_of_levels(
-            check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings, refused, offline=offline
-        ),
+        *_of_levels(check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings, choice),
     ]
     return Plan(
         cluster=cluster.name,
@@ -179,28 +182,46 @@ def make_downgrade_plan(
         unsafe=unsafe,
         offline=offline,
         accept_unavailable=tuple(accept_unavailable),
+        live=choice.method is LoweringMethod.LIVE,
     )
 
 
-def _of_levels(findings: Iterable[Finding], refused: str, *, offline: bool) -> Iterable[Finding]:
+def _of_levels(findings: Iterable[Finding], choice: LoweringChoice) -> Iterable[Finding]:
     """Adapt the finding about Kafka's refusal to lower metadata.version.
 
-    Offline the run works around the refusal, so it is not a blocker. Else the remedy lists the possible actions.
+    If a snapshot lowers the level, the refusal is not a blocker. Else the remedy lists the possible actions.
     """
+    subject = f"feature {METADATA_VERSION}"
+    lowered = choice.method is not LoweringMethod.CONTROLLER
     for finding in findings:
-        if finding.code != _REFUSED or finding.subject != f"feature {METADATA_VERSION}":
+        if finding.code != _REFUSED or finding.subject != subject:
             yield finding
-        elif not offline:
-            yield replace(
-                finding,
-                remedy="Choose a level that Kafka can reach online. Or choose an older target release and "
-                f"'{WhereRefused.OFFLINE}' where Kafka refuses: this stops all nodes.",
-            )
-    if offline:
+        elif not lowered:
+            yield replace(finding, remedy=_ways(choice))
+    if choice.method is LoweringMethod.LIVE:
+        yield warning(
+            "LIVE-DOWNGRADE",
+            subject,
+            f"Kafka does not lower it online: {choice.refused} The run lowers it while the controllers are stopped; "
+            "the brokers serve clients. Then it replaces one node at a time.",
+            "Read the approval: it shows what is unavailable without a controller, and for how many seconds.",
+        )
+    if choice.method is LoweringMethod.OFFLINE:
         yield warning(
             "OFFLINE-DOWNGRADE",
-            f"feature {METADATA_VERSION}",
-            f"Kafka does not lower it online: {refused} The run lowers it while all nodes are stopped. "
+            subject,
+            f"Kafka does not lower it online: {choice.refused} A live downgrade is not possible: {choice.not_live}. "
+            "The run lowers it while all nodes are stopped. "
             "The cluster serves no requests from the first stop until the brokers are back.",
             "Read the approval: it shows the expected outage and the point of no return.",
         )
+
+
+def _ways(choice: LoweringChoice) -> str:
+    other = "Choose a level that Kafka can reach online. Or choose an older target release and"
+    if choice.not_live:
+        return (
+            f"{other} '{WhereRefused.OFFLINE}' where Kafka refuses: this stops all nodes. A live downgrade is not "
+            f"possible: {choice.not_live}."
+        )
+    return f"{other} '{WhereRefused.LIVE}' where Kafka refuses: this stops only the controllers for some seconds."

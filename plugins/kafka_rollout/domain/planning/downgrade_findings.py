@@ -94,7 +94,7 @@ def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int],
             f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
             " ".join(first.remedies),
         )
-    if needs is Readiness.READY or plan.offline or first.remedy_facts is None:  # an offline snapshot replaces the log
+    if needs is Readiness.READY or plan.by_snapshot or first.remedy_facts is None:  # the snapshot replaces the log
         return None
     sentence = f"On the current metadata log of {nodes(ids)}, {first.stop_sentence}"
     if first.remedy_facts.starts_from_snapshot:

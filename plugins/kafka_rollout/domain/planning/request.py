@@ -9,7 +9,7 @@ from enum import StrEnum
 from kafka_rollout.domain.features.requests import FeatureOrder
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.lowering import WhereRefused
 
 
 class FinalizePolicy(StrEnum):

@@ -11,7 +11,7 @@ from kafka_rollout.domain.run.events import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineEvent(Event):
-    """An event of an offline downgrade. Its kind starts with `offline-`."""
+    """An event of a downgrade by a snapshot, offline or live. Its kind starts with `offline-` or `live-`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,14 @@ class OfflineUndone(OfflineEvent, kind="offline-undone"):
     """`nodes`: those whose metadata logs were restored."""
 
     nodes: tuple[int, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLowered(OfflineEvent, kind="live-lowered"):
+    """The controllers serve at the lower level. `without_controller_s`: at most, without an active controller."""
+
+    without_controller_s: float
     sentence: str
 
 

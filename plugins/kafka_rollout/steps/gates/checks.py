@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
@@ -16,7 +17,7 @@ from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
 from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
-from kafka_rollout.domain.run.projections.offline import describe_lost_disk
+from kafka_rollout.domain.run.projections.offline import describe_lost_disk, stop_has_begun
 from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
@@ -222,6 +223,13 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateChec
     )
 
 
+def _controllers_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+    if stop_has_begun(ports.run.events()):
+        return _nothing_to_wait_for(ports, ref, "this run has already stopped the controllers")
+    state, moving = observe_some(ports, ports.cluster.nodes, metrics=False), ports.admin.movements()
+    return check_before_controllers_stop(ports.cluster, state, moving.reassigned, moving.directories)
+
+
 def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     seen = check_groups(ports, plan)
     return seen if seen.conditions else _nothing_to_wait_for(ports, ref, "no group loses its type by this plan")
@@ -235,6 +243,7 @@ CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateCheck]] = 
     GateKind.METADATA_VERSION: _metadata_version,
     GateKind.FINAL_METADATA_VERSION: _metadata_version,
     GateKind.GROUPS: _groups,
+    GateKind.CONTROLLERS_STOP: _controllers_stop,
     GateKind.METADATA_LOG: lambda ports, plan, ref: check_metadata_logs(ports, plan),
     GateKind.LEVELS: _all_levels,
 }

@@ -6,9 +6,7 @@ the first broker starts at the new level, undo.py can undo everything.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,22 +15,16 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.model.wording import few, nodes
+from kafka_rollout.domain.model.wording import nodes
 from kafka_rollout.domain.offline.log_choice import (
     ChosenLog,
-    NodeLog,
-    UnreadableLogError,
-    choose_log,
     describe_no_return,
 )
 from kafka_rollout.domain.offline.outage import unwritable
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.offline_events import (
-    OfflineInstalled,
     OfflineLeftBehind,
-    OfflineLogChosen,
     OfflineNoReturn,
-    OfflineSnapshotWritten,
     OfflineStopping,
 )
 from kafka_rollout.domain.run.projections import offline as projections
@@ -40,7 +32,6 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.coordinators import coordinated_by
-from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import (
     install_release,
     last_started_release,
@@ -52,13 +43,20 @@ from kafka_rollout.steps.common.node_steps import (
 from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.offline.outage import WITHOUT_QUORUM_S, watch_service
+from kafka_rollout.steps.offline.snapshot import (
+    at_once,
+    choose_once,
+    install_on,
+    quorum_lacks,
+    refuse_running,
+    runs,
+    write_once,
+)
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 
 STOP_DEADLINE_S = 180.0
 READY_WITHIN_S = 120.0
 _LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
-_AT_ONCE = 8
-SNAPSHOTS = "offline"  # folder of the run's private path
 
 
 def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
@@ -85,7 +83,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
             # A resumed run does not stop a node that it has already started on the target.
             running = [node for node in up if last_started_release(ports, node) != release_step.to_release]
             stop = partial(stop_node, ports, release_step, deadline_s=WITHOUT_QUORUM_S if force else STOP_DEADLINE_S)
-            _at_once(partial(stop, force=force), running)
+            at_once(partial(stop, force=force), running)
             stopped += [node.node_id for node in running]
     return tuple(stopped)
 
@@ -96,29 +94,7 @@ def choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
     Raises RefusedError unless the logs of a majority of voters are available, and for a log of another cluster.
     """
     plan, _ = _begin(ports, plan, "Choose the metadata log")
-    return _chosen(ports, plan)
-
-
-def _chosen(ports: ClusterPorts, plan: Plan) -> ChosenLog:
-    events = ports.run.events()
-    if (found := projections.chosen_log(events)) is not None:
-        return found
-    _refuse_running(ports)
-    logs: list[NodeLog] = []
-    not_read: dict[int, str] = {}
-    for node in ports.cluster.nodes:
-        try:
-            found_log = ports.metadata_logs.node_log(
-                metadata_directory(ports, node), node.node_id, cluster_id=plan.cluster_id
-            )
-            logs.append(found_log)
-        except UnreadableLogError as error:
-            not_read[node.node_id] = f"node {node.node_id}: {error.sentence}"
-    before = projections.voters_before_stop(events)
-    voters = before if before is not None else tuple(node.node_id for node in ports.cluster.controllers)
-    chosen = choose_log(logs, voters, not_read)
-    ports.run.record(OfflineLogChosen(log=chosen))
-    return chosen
+    return choose_once(ports, plan)
 
 
 def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
@@ -127,60 +103,7 @@ def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
     Every loss is recorded. Raises RefusedError if metadata would be lost and the plan is not `unsafe`.
     """
     plan, _ = _begin(ports, plan, "Write the snapshot")
-    return _write_or_reuse_snapshot(ports, plan)
-
-
-def _write_or_reuse_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
-    chosen = _chosen(ports, plan)
-    path, host = snapshot_path(ports, chosen), socket.gethostname()
-    events = ports.run.events()
-    if projections.snapshot_is_written(events) and path.exists():
-        return path
-    _refuse_running(ports)
-    if projections.installed_on(events):
-        raise FatalError(
-            f"The snapshot {path} is missing on host {host}, but it is already installed on some nodes. "
-            f"It was written on host {projections.snapshot_host(events) or 'unknown'} and holds password verifiers, so "
-            "it is stored only there.",
-            remedy="Repeat the step on that host, or undo the downgrade with `kafka-rollout roll-back`.",
-        )
-    path.unlink(missing_ok=True)
-    planned = {name: level for name, level in plan.levels.items() if name != METADATA_VERSION}
-    written = ports.metadata_logs.write_snapshot(
-        metadata_directory(ports, ports.cluster.node(chosen.node_id)),
-        path.parent,
-        level=plan.levels[METADATA_VERSION],
-        features=planned,
-        epoch=chosen.snapshot_epoch,
-        target=plan.target,
-        cluster_id=plan.cluster_id,
-    )
-    lost = [loss for loss in named_directories(ports, written.losses) if loss.subject not in planned]
-    ports.run.record(
-        OfflineSnapshotWritten(
-            file=path.name,
-            from_level=written.from_level,
-            to_level=written.to_level,
-            records=written.records,
-            host=host,
-            proved_by=tuple(written.proved_by),
-            lost=tuple(loss.sentence for loss in lost),
-        )
-    )
-    if lost and not plan.unsafe:
-        path.unlink()
-        raise RefusedError(
-            f"The snapshot at metadata.version {written.to_level} would lose metadata that the approved plan "
-            f"does not list: {few([loss.sentence for loss in lost])}",
-            remedy="All nodes are stopped; no snapshot was installed. Start the nodes with `kafka-rollout roll-back`, "
-            "then start a new run.",
-        )
-    return path
-
-
-def snapshot_path(ports: ClusterPorts, chosen: ChosenLog) -> Path:
-    """Return the path of the run's snapshot. It is not next to the report, because it contains password verifiers."""
-    return ports.run.private_path(SNAPSHOTS) / chosen.snapshot
+    return write_once(ports, plan)
 
 
 def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
@@ -191,10 +114,10 @@ def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
         done = projections.installed_on(ports.run.events())
         left = [node for node in ports.cluster.nodes if node.node_id not in done]
         if left:
-            path = _write_or_reuse_snapshot(ports, plan)
-            _refuse_running(ports)
+            path = write_once(ports, plan)
+            refuse_running(ports, plan)
         for node in left:
-            ports.run.record(_install(ports, plan, node, path))
+            ports.run.record(install_on(ports, plan, node, path))
     return {node_id: event.sentence for node_id, event in projections.installed_on(ports.run.events()).items()}
 
 
@@ -208,7 +131,7 @@ def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
             if process.pid is None:
                 install_release(ports, plan, node, release_step.to_release)
             elif process.installed != release_step.to_release:
-                raise _runs(node, "Stop it first: something started it during this step.")
+                raise runs(node, "Stop it first: something started it during this step.")
 
 
 def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> tuple[int, ...]:
@@ -266,22 +189,6 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     ports.run.record(OfflineStopping(voters=voters, unwritable=tuple(unwritable(state)), sentence=sentence))
 
 
-def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
-    """A node without a log has no records that conflict with the snapshot; it fetches the snapshot."""
-    try:
-        sentence = ports.metadata_logs.install(
-            metadata_directory(ports, node),
-            snapshot,
-            level=plan.levels[METADATA_VERSION],
-            target=plan.target,
-            cluster_id=plan.cluster_id,
-        )
-    except UnreadableLogError as error:
-        sentence = f"Left as it is: {error.sentence}"
-        return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=False)
-    return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=True)
-
-
 def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> tuple[int, ...]:
     acted = []
     for node in chosen:
@@ -301,12 +208,12 @@ def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[Node
 
 def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
     """Wait for a leader and the planned level; return the last time without them (epoch seconds)."""
-    had_a_log, lacked_at = _chosen(ports, plan).read, 0.0
+    had_a_log, lacked_at = choose_once(ports, plan).read, 0.0
 
     def check() -> str:
         nonlocal lacked_at
         checked_at = ports.clock.now()
-        waits_for = _quorum_lacks(ports, plan.levels[METADATA_VERSION])
+        waits_for = quorum_lacks(ports, plan.levels[METADATA_VERSION])
         for node in ports.cluster.controllers:
             if node.node_id in had_a_log and ports.runtime.process(node).pid is None:
                 raise FatalError(
@@ -329,24 +236,12 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
 
 def _left_behind(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
     """Return the controllers without a process whose log was already missing when the log was chosen."""
-    had_a_log = _chosen(ports, plan).read
+    had_a_log = choose_once(ports, plan).read
     return tuple(
         node
         for node in ports.cluster.controllers
         if node.node_id not in had_a_log and ports.runtime.process(node).pid is None
     )
-
-
-def _quorum_lacks(ports: ClusterPorts, level: int) -> str:
-    try:
-        leader = ports.admin.quorum().leader_id
-        if leader < 0:
-            return "the quorum has no leader."
-        # The leader has replayed everything that is finalized; a follower can be slightly behind.
-        found = ports.admin.features(ports.cluster.node(leader)).finalized.get(METADATA_VERSION)
-    except TransientError as error:
-        return error.sentence
-    return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
 
 
 def _pass_no_return(ports: ClusterPorts) -> None:
@@ -364,19 +259,3 @@ def _refuse_not_installed(ports: ClusterPorts) -> None:
     left = {node.node_id for node in ports.cluster.nodes} - projections.installed_on(ports.run.events()).keys()
     if left:
         raise RefusedError(f"The snapshot is not installed on {nodes(left)}.", remedy="Install it there first.")
-
-
-def _refuse_running(ports: ClusterPorts) -> None:
-    for node in ports.cluster.nodes:
-        if ports.runtime.process(node).pid is not None:
-            raise _runs(node, "Stop all nodes first.")
-
-
-def _runs(node: NodeSpec, remedy: str) -> RefusedError:
-    return RefusedError(f"Node {node.node_id} ({node.name}) is running.", remedy=remedy)
-
-
-def _at_once(act: Callable[[NodeSpec], object], chosen: Sequence[NodeSpec]) -> None:
-    """Act on some nodes in parallel; raise the first error when all are done."""
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="offline") as pool:
-        list(pool.map(act, chosen))

@@ -14,7 +14,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.configuration import quorum_config_findings
-from kafka_rollout.domain.planning.downgrade import OF_ROLLS
+from kafka_rollout.domain.planning.lowering import OF_ROLLS
 from kafka_rollout.domain.run.events import Voided
 from kafka_rollout.domain.run.projections.runs import find_planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe

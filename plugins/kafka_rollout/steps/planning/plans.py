@@ -10,7 +10,8 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.unavailability import accepted_topics
-from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
+from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
+from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe

@@ -30,6 +30,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.features import levels
 from kafka_rollout.steps.features.update import needs_approval
+from kafka_rollout.steps.live.facts import shown_live_facts
 from kafka_rollout.steps.offline.outage import shown_facts
 from kafka_rollout.steps.planning import check
 from kafka_rollout.steps.step import ApprovalRequest, StepCall
@@ -55,22 +56,22 @@ def levels_body(ports: ClusterPorts, plan: Plan, support: Verdict) -> str:
     return "\n\n".join(parts)
 
 
-def roll_body(ports: ClusterPorts, plan: Plan, offline: Sequence[str] = ()) -> str:
+def roll_body(ports: ClusterPorts, plan: Plan, facts: Sequence[str] = ()) -> str:
     """Return the Markdown text: trims, order, findings.
 
-    `offline`: the facts of an offline downgrade, with its losses.
+    `facts`: of an offline or a live downgrade, with its losses.
     """
-    special = [*_outage(offline), *losses_part(ports, plan)] if plan.offline else _trims(ports)
+    special = [*_outage(plan, facts), *losses_part(ports, plan)] if plan.by_snapshot else _trims(ports)
     return "\n\n".join([*_title(plan), *special, *_way(plan)])
 
 
-def plan_body(ports: ClusterPorts, plan: Plan, offline: Sequence[str] = ()) -> str:
+def plan_body(ports: ClusterPorts, plan: Plan, facts: Sequence[str] = ()) -> str:
     """Return the Markdown text of a dry run.
 
     It has no trims, because they are known only after the levels are lowered.
     """
     levels = [heading("Levels to lower, metadata.version last"), *features_in_full(plan.feature_changes)]
-    outage = _outage(offline) if plan.offline else []
+    outage = _outage(plan, facts) if plan.by_snapshot else []
     return "\n\n".join([*_title(plan), *levels, *outage, *losses_part(ports, plan), *_way(plan)])
 
 
@@ -78,8 +79,9 @@ def _title(plan: Plan) -> list[str]:
     return [f"**Downgrade of cluster {plan.cluster}: {plan.source} → {plan.target}**", *_type(plan)]
 
 
-def _outage(offline: Sequence[str]) -> list[str]:
-    return [heading("All nodes will be stopped"), "\n".join(f"- {escape_markdown(line)}" for line in offline)]
+def _outage(plan: Plan, facts: Sequence[str]) -> list[str]:
+    title = "All nodes will be stopped" if plan.offline else "All controllers will be stopped, the brokers serve"
+    return [heading(title), "\n".join(f"- {escape_markdown(line)}" for line in facts)]
 
 
 def _way(plan: Plan) -> list[str]:
@@ -115,13 +117,13 @@ def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
 
 
 def _later(plan: Plan) -> list[str]:
-    """Return what this approval does not cover: the change while all nodes are stopped."""
-    if not plan.offline:
+    """Return what this approval does not cover: the change by a snapshot."""
+    if not plan.by_snapshot:
         return []
-    levels = ", ".join(f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in plan.offline_changes)
+    levels = ", ".join(f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in plan.snapshot_changes)
     return [
         heading("Not part of this approval"),
-        f"{levels}: with all nodes stopped, after an approval of its own. Metadata is lost at that time.",
+        f"{levels}: with {_stopped(plan)} stopped, after an approval of its own. Metadata is lost at that time.",
     ]
 
 
@@ -160,11 +162,15 @@ def _check_roll(call: StepCall) -> str | None:
     refuse_blockers(plan)
     if not plan.release_steps:
         return f"Every node already runs {plan.target}: no node has to be replaced."
-    if plan.offline and stop_has_begun(call.ports.run.events()):
-        return "The run has begun to stop all nodes: it cannot be approved again."
+    if plan.by_snapshot and stop_has_begun(call.ports.run.events()):
+        return f"The run has begun to stop {_stopped(plan)}: it cannot be approved again."
     if not has_stopped_nodes(call.ports.run.events()):  # later each stop checks the findings; a node can be down now
         check.refuse_new_blockers(call.ports, plan, waits=True)
     return None
+
+
+def _stopped(plan: Plan) -> str:
+    return "all nodes" if plan.offline else "all controllers"
 
 
 def _check_finalize(call: StepCall) -> str | None:
@@ -186,8 +192,8 @@ def _finalize_body(call: StepCall) -> str:
 
 def _check_levels(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
-    if call.plan.offline and stop_has_begun(call.ports.run.events()):
-        return "The run has begun to stop all nodes: the levels were lowered before."
+    if call.plan.by_snapshot and stop_has_begun(call.ports.run.events()):
+        return f"The run has begun to stop {_stopped(call.plan)}: the levels were lowered before."
     if not levels.pending_changes(call.ports, call.plan):
         return "The controller has no level to lower."
     if not has_stopped_nodes(call.ports.run.events()):
@@ -203,8 +209,12 @@ def _levels_body(call: StepCall) -> str:
 
 def _roll_down_subject(plan: Plan) -> str:
     if plan.offline:
-        changes = _levels(plan.offline_changes)
+        changes = _levels(plan.snapshot_changes)
         return f"Stop all nodes of {plan.cluster} and take them from {plan.source} to {plan.target} ({changes})?"
+    if plan.live:
+        changes = _levels(plan.snapshot_changes)
+        way = f"from {plan.source} to {plan.target}"
+        return f"Stop the controllers of {plan.cluster} ({changes}), then roll it down {way}?"
     return f"Roll {plan.cluster} down from {plan.source} to {plan.target}?"
 
 
@@ -224,10 +234,12 @@ def upgrade_body(call: StepCall) -> str:
 
 def downgrade_body(call: StepCall) -> str:
     """Markdown of a downgrade's plan."""
-    return plan_body(call.ports, call.plan, _offline_facts(call))
+    return plan_body(call.ports, call.plan, _facts(call))
 
 
-def _offline_facts(call: StepCall) -> Sequence[str]:
+def _facts(call: StepCall) -> Sequence[str]:
+    if call.plan.live:
+        return shown_live_facts(call.ports, call.plan)
     return shown_facts(call.ports, call.plan) if call.plan.offline else ()
 
 
@@ -266,7 +278,7 @@ LEVELS = ApprovalRequest(
 ROLL_DOWN = ApprovalRequest(
     of=ApprovalOf.ROLL,
     subject=_roll_down_subject,
-    body=lambda call: roll_body(call.ports, call.plan, _offline_facts(call)),
+    body=lambda call: roll_body(call.ports, call.plan, _facts(call)),
     check=_check_roll,
 )
 FEATURES = ApprovalRequest(

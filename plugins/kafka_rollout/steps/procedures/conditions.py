@@ -55,9 +55,11 @@ def without_traffic(plan: Plan | None, request: Request, events: Events) -> str 
 
 
 def nothing_to_prove(plan: Plan | None, request: Request, events: Events) -> str | None:
-    """Skip if the plan changes nothing, or offline: no node writes its own snapshot and no log is trimmed."""
+    """Skip if the plan changes nothing, or if the run's own snapshot replaces the logs: no log is trimmed then."""
     if plan is None or plan.offline:
         return "The snapshot at the new level is written while all nodes are stopped."
+    if plan.live:
+        return "The snapshot at the new level is written while the controllers are stopped."
     if not (plan.feature_changes or plan.release_steps):
         return "The plan changes nothing."
     return None
@@ -68,6 +70,13 @@ def rolls_nodes(plan: Plan | None, request: Request, events: Events) -> str | No
     if plan is not None and plan.offline:
         return None
     return "Kafka lowers metadata.version itself: the nodes are not stopped all at once."
+
+
+def keeps_controllers(plan: Plan | None, request: Request, events: Events) -> str | None:
+    """Skip the live section unless the plan is live."""
+    if plan is not None and plan.live:
+        return None
+    return "The controllers are not stopped at the same time: no live downgrade is planned."
 
 
 def does_not_wait(plan: Plan | None, request: Request, events: Events) -> str | None:

@@ -143,10 +143,12 @@ DOWNGRADE = Procedure(
         Step(
             id="approve_roll",
             label="Approval of the downgrade",
-            doc="An approver approves the rolling downgrade and each trim, or the outage of an offline downgrade.",
+            doc="An approver approves the rolling downgrade with each trim, with the time without controllers of a "
+            "live downgrade, or the outage of an offline downgrade.",
             approval=approval_requests.ROLL_DOWN,
             runs_after=RunsAfter.SKIPPED,
         ),
+        rolling.LIVE_SECTION,
         rolling.roll(
             rolling.VIA,
             ReleaseStepPosition.VIA,

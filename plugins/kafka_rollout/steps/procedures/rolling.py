@@ -1,4 +1,4 @@
-"""The sections that stop and start nodes: ROLL, one node after the other, ROLL_BACK and OFFLINE."""
+"""The sections that stop and start nodes: ROLL, one node after the other, ROLL_BACK, OFFLINE and LIVE."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from dataclasses import asdict, replace
 
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
+from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.undo import undo_offline
-from kafka_rollout.steps.procedures import approval_requests, conditions
+from kafka_rollout.steps.procedures import approval_requests, common, conditions
 from kafka_rollout.steps.step import (
     CHANGES,
     CHANGES_LOGS,
     Act,
     EachNode,
     Jump,
+    OnResume,
     Reaction,
     RunsAfter,
     Section,
@@ -26,6 +28,7 @@ VIA = "via_tolerant_release"
 ROLL = "roll"
 ROLL_BACK = "roll_back"
 OFFLINE = "offline"
+LIVE = "live"
 _AFTER_START = (
     "Waits for the running release, the registration, every ISR, the quorum and the leadership of {node}: "
     "consecutive passing checks, then the soak."
@@ -221,6 +224,49 @@ OFFLINE_SECTION = Section(
         _offline_gate("gate_after", "Gate after the start"),
         Step(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),
         UNDO,
+    ),
+    prefixes=True,
+)
+_LIVE_DOC = (
+    "Used only where released Kafka refuses to lower metadata.version: the controllers stop and get a snapshot at the "
+    "lower level, while the brokers serve clients."
+)
+LIVE_SECTION = Section(
+    id=LIVE,
+    doc=_LIVE_DOC,
+    parts=(
+        Step(
+            id="begin",
+            label="Live downgrade",
+            doc=_LIVE_DOC,
+            jump=Jump(past="live.gate_level", when=conditions.keeps_controllers),
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        common.gate(
+            "gate_controllers",
+            GateKind.CONTROLLERS_STOP,
+            "Gate before the controllers",
+            "Waits until no broker needs a controller soon: every broker unfenced and caught up, all replicas in sync, "
+            "no reassignment, no directory move, no recent restart.",
+            "a state in which the controllers can be stopped",
+        ),
+        Step(
+            id="lower_level",
+            label="Lowered metadata.version",
+            doc="Prepares the snapshot, stops the controllers, replays the end of the log, installs the snapshot and "
+            "starts the controllers. After a failure they start on their old logs.",
+            progress="lowering metadata.version with the controllers stopped",
+            act=lambda call: lower_live(call.ports, call.plan),
+            limits=CHANGES_LOGS,
+            monitored=True,
+        ),
+        replace(
+            common.GATE_METADATA_VERSION,
+            id="gate_level",
+            doc="Waits until every broker has fetched the snapshot: CurrentMetadataVersion of every node shows the "
+            "level.",
+            on_resume=OnResume.REPEAT,
+        ),
     ),
     prefixes=True,
 )

@@ -10,7 +10,7 @@ from typing import Any
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event, events_of, newest
-from kafka_rollout.domain.run.offline_events import OfflineEvent
+from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.domain.run.projections.gates import gate_histories
 from kafka_rollout.domain.run.projections.levels import has_asked_for_levels
 from kafka_rollout.domain.run.projections.runs import find_lock_refusal, has_acted
@@ -36,7 +36,7 @@ def build_downgrade_report(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]
 ) -> dict[str, Any]:
     """Build the report. Keys: those of an upgrade's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`,
-    `inventory`, `outage`, `offline_steps`.
+    `inventory`, `outage`, `offline_steps` (of a live downgrade too).
     """
     data = build_report(ports, plan, dry_run=dry_run, proofs=proofs)
     events = ports.run.events()
@@ -44,6 +44,7 @@ def build_downgrade_report(
         "scan": ports.run.attachment(SCAN_BEFORE_ROLL),
         "unsafe": plan.unsafe,
         "offline": plan.offline,
+        "live": plan.live,
         "losses": ports.run.attachment(LOSSES),
         "metadata_logs": [event_form(event, with_kind=False) for event in events_of(events, MetadataScanned)],
         "trims": [event_form(event) for event in events_of(events, Trimmed)],
@@ -58,6 +59,8 @@ def build_downgrade_report(
         )
         if plan.offline and (took := outage_sentence(events, expected_outage_s(ports))):
             sentence = f"{sentence} {took}"
+        if plan.live and (lowered := newest(events, LiveLowered)) is not None:
+            sentence = f"{sentence} {lowered.sentence}"
         data |= {"outcome": outcome.value, "sentence": sentence}
     return data
 

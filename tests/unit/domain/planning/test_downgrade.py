@@ -10,7 +10,8 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState, GroupState, RegisteredNodes
-from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
+from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
+from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.release_path import order_nodes_down, plan_steps_down
 from tests.unit.domain.builders import (
     R340,
@@ -26,6 +27,7 @@ from tests.unit.domain.builders import (
     silent,
     state,
 )
+from tests.without_live import stage_no_live
 
 IDS = [node.node_id for node in SEPARATE.nodes]
 SUPPORTED = {
@@ -83,16 +85,35 @@ def test_features_that_the_target_does_not_know_are_deleted_and_metadata_version
 def test_where_kafka_refuses_the_run_stops_and_names_the_other_way_or_takes_it() -> None:
     found = plan(at(30), R421)
     assert (codes(found), found.offline) == ({"FEATURE-DOWNGRADE-REFUSED"}, False)
-    assert "offline" in found.blockers[0].remedy
+    assert "'live'" in found.blockers[0].remedy
+    live = plan(at(30), R421, where_refused=WhereRefused.LIVE)
+    assert (live.blockers, live.live, live.offline) == ((), True, False)
+    assert live.online_changes == ()
+    assert "LIVE-DOWNGRADE" in {finding.code for finding in live.findings}
+    assert live.hash != found.hash
+    assert plan(at(30), R421, where_refused=WhereRefused.OFFLINE).live, "the less disruptive method is preferred"
+    other = plan(at(29), R421, level=23, where_refused=WhereRefused.OFFLINE)
+    assert (other.live, other.offline) == (False, False), "only where Kafka refuses"
+
+
+def test_where_live_is_not_possible_the_plan_is_offline_if_that_is_allowed_and_shows_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage_no_live(monkeypatch)
     offline = plan(at(30), R421, where_refused=WhereRefused.OFFLINE)
-    assert (offline.blockers, offline.offline) == ((), True)
-    assert offline.online_changes == ()
-    assert "OFFLINE-DOWNGRADE" in {finding.code for finding in offline.findings}
-    assert offline.hash != found.hash
-    assert not plan(at(29), R421, level=23, where_refused=WhereRefused.OFFLINE).offline, "only where Kafka refuses"
+    assert (offline.blockers, offline.offline, offline.live) == ((), True, False)
+    (found,) = [finding for finding in offline.findings if finding.code == "OFFLINE-DOWNGRADE"]
+    assert "A live downgrade is not possible: a test stages it." in found.sentence
+    live = plan(at(30), R421, where_refused=WhereRefused.LIVE)
+    assert (codes(live), live.offline, live.live) == ({"FEATURE-DOWNGRADE-REFUSED"}, False, False)
+    assert "'offline'" in live.blockers[0].remedy
+    assert "a test stages it" in live.blockers[0].remedy
 
 
-def test_offline_the_other_features_fall_online_first_and_there_is_no_release_between() -> None:
+def test_offline_the_other_features_fall_online_first_and_there_is_no_release_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage_no_live(monkeypatch)
     seen = at(30, share_version=1)
     found = plan(seen, R391, level=21, where_refused=WhereRefused.OFFLINE)
     assert [change.feature for change in found.online_changes] == ["share.version"]

@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.offline_events import OfflineLeftBehind, OfflineSnapshotWritten
 from kafka_rollout.domain.run.projections.offline import can_be_undone
@@ -35,6 +35,7 @@ from tests.fake_cluster import R431, FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs
 from tests.fakes import FakeRuntime, fake_bench
 from tests.records import database_of
+from tests.without_live import stage_no_live
 
 R421 = Release(4, 2, 1)
 RELEASE_STEP = "4.3.1-to-4.2.1"
@@ -58,6 +59,7 @@ def world() -> FakeCluster:
 @pytest.fixture
 def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    stage_no_live(monkeypatch)
     return fake_bench(world, tmp_path)
 
 

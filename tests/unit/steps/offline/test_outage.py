@@ -19,11 +19,13 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline import outage
 from kafka_rollout.steps.offline.outage import shown_facts
+from kafka_rollout.steps.offline.snapshot import quorum_lacks
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
 from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
+from tests.without_live import stage_no_live
 
 SOON = GatePolicy(looks=1, interval_s=1, timeout_s=60)
 
@@ -36,6 +38,7 @@ def world() -> FakeCluster:
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    stage_no_live(monkeypatch)
 
 
 @pytest.fixture
@@ -147,13 +150,13 @@ def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that
     ports = fake_bench(world, tmp_path)
     plan = approved(ports)
     go(ports, plan, FORWARD[:5])
-    lacks, looked = offline._quorum_lacks, []
+    looked: list[float] = []
 
     def no_leader_at_first(*given: Any) -> str:
         looked.append(world.clock.now())
-        return "the quorum has no leader." if len(looked) == 1 else lacks(*given)
+        return "the quorum has no leader." if len(looked) == 1 else quorum_lacks(*given)
 
-    monkeypatch.setattr(offline, "_quorum_lacks", no_leader_at_first)
+    monkeypatch.setattr(offline, "quorum_lacks", no_leader_at_first)
     go(ports, plan, FORWARD[5:6])
     (measured,) = outages(ports.run.events())
     assert measured.served_at is not None

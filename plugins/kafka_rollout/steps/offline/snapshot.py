@@ -1,0 +1,184 @@
+"""The snapshot that replaces metadata logs: choose the log, write it, install it. For offline and live downgrades.
+
+A repeated call continues with what the run history and the directories show.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.model.wording import few
+from kafka_rollout.domain.offline.log_choice import ChosenLog, NodeLog, UnreadableLogError, choose_log
+from kafka_rollout.domain.run.offline_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
+from kafka_rollout.domain.run.projections import offline as projections
+from kafka_rollout.ports.cluster import PreparedSnapshot
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.directories import metadata_directory, named_directories
+
+SNAPSHOTS = "offline"  # folder of the run's private path
+_AT_ONCE = 8
+
+
+def stopped_nodes(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
+    """Return the nodes whose logs the snapshot replaces: all, or in a live downgrade only the controllers."""
+    return ports.cluster.controllers if plan.live else ports.cluster.nodes
+
+
+def choose_once(ports: ClusterPorts, plan: Plan) -> ChosenLog:
+    """Choose the log to continue from; the first choice of this try stays.
+
+    Raises RefusedError unless the logs of a majority of voters are available, and in a live downgrade if the log of a
+    running broker cannot be read: the snapshot must end beyond it.
+    """
+    events = ports.run.events()
+    if (found := projections.chosen_log(events)) is not None:
+        return found
+    refuse_running(ports, plan)
+    logs: list[NodeLog] = []
+    not_read: dict[int, str] = {}
+    for node in ports.cluster.nodes:
+        try:
+            found_log = ports.metadata_logs.node_log(
+                metadata_directory(ports, node), node.node_id, cluster_id=plan.cluster_id
+            )
+            logs.append(found_log)
+        except UnreadableLogError as error:
+            not_read[node.node_id] = f"node {node.node_id}: {error.sentence}"
+    before = projections.voters_before_stop(events)
+    voters = before if before is not None else tuple(node.node_id for node in ports.cluster.controllers)
+    unknown = [not_read[node.node_id] for node in ports.cluster.brokers_alone if node.node_id in not_read]
+    if plan.live and unknown:
+        raise RefusedError(
+            f"The end of a running broker's metadata log is unknown: {few(unknown)}",
+            remedy="Fix the directory of the broker, then repeat the step.",
+        )
+    chosen = choose_log(logs, voters, not_read, live=plan.live)
+    ports.run.record(OfflineLogChosen(log=chosen))
+    return chosen
+
+
+def write_once(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None = None) -> Path:
+    """Write the snapshot of the chosen log, or return the one that this try has written.
+
+    `prepared`: a snapshot that was prepared before the stop, to write it faster. Raises RefusedError if metadata would
+    be lost and the plan is not `unsafe`.
+    """
+    chosen = choose_once(ports, plan)
+    path, host = snapshot_path(ports, chosen), socket.gethostname()
+    events = ports.run.events()
+    if projections.snapshot_is_written(events) and path.exists():
+        return path
+    refuse_running(ports, plan)
+    if projections.installed_on(events):
+        raise FatalError(
+            f"The snapshot {path} is missing on host {host}, but it is already installed on some nodes. "
+            f"It was written on host {projections.snapshot_host(events) or 'unknown'} and holds password verifiers, so "
+            "it is stored only there.",
+            remedy="Repeat the step on that host, or undo the downgrade with `kafka-rollout roll-back`.",
+        )
+    path.unlink(missing_ok=True)
+    planned = other_levels(plan)
+    directory = metadata_directory(ports, ports.cluster.node(chosen.node_id))
+    if prepared is not None:
+        written = prepared.write(
+            directory, path.parent, epoch=chosen.snapshot_epoch, end_offset=chosen.snapshot_offset or chosen.end_offset
+        )
+    else:
+        written = ports.metadata_logs.write_snapshot(
+            directory,
+            path.parent,
+            level=plan.levels[METADATA_VERSION],
+            features=planned,
+            epoch=chosen.snapshot_epoch,
+            target=plan.target,
+            cluster_id=plan.cluster_id,
+        )
+    lost = [loss for loss in named_directories(ports, written.losses) if loss.subject not in planned]
+    ports.run.record(
+        OfflineSnapshotWritten(
+            file=path.name,
+            from_level=written.from_level,
+            to_level=written.to_level,
+            records=written.records,
+            host=host,
+            proved_by=tuple(written.proved_by),
+            lost=tuple(loss.sentence for loss in lost),
+        )
+    )
+    if lost and not plan.unsafe:
+        path.unlink()
+        raise RefusedError(
+            f"The snapshot at metadata.version {written.to_level} would lose metadata that the approved plan "
+            f"does not list: {few([loss.sentence for loss in lost])}",
+            remedy="No snapshot was installed. Start a new run."
+            if plan.live
+            else "All nodes are stopped; no snapshot was installed. Start the nodes with `kafka-rollout roll-back`, "
+            "then start a new run.",
+        )
+    return path
+
+
+def other_levels(plan: Plan) -> dict[str, int]:
+    """Return the planned levels of the features other than metadata.version."""
+    return {name: level for name, level in plan.levels.items() if name != METADATA_VERSION}
+
+
+def snapshot_path(ports: ClusterPorts, chosen: ChosenLog) -> Path:
+    """Return the path of the run's snapshot. It is not next to the report, because it contains password verifiers."""
+    return ports.run.private_path(SNAPSHOTS) / chosen.snapshot
+
+
+def install_on(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
+    """Install the snapshot on a stopped node.
+
+    A node without a log has no records that conflict with the snapshot; it fetches the snapshot."""
+    try:
+        sentence = ports.metadata_logs.install(
+            metadata_directory(ports, node),
+            snapshot,
+            level=plan.levels[METADATA_VERSION],
+            target=plan.target,
+            cluster_id=plan.cluster_id,
+        )
+    except UnreadableLogError as error:
+        sentence = f"Left as it is: {error.sentence}"
+        return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=False)
+    return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=True)
+
+
+def quorum_lacks(ports: ClusterPorts, level: int) -> str:
+    """Return why the controllers do not serve at a metadata.version yet; empty if they do."""
+    try:
+        leader = ports.admin.quorum().leader_id
+        if leader < 0:
+            return "the quorum has no leader."
+        # The leader has replayed everything that is finalized; a follower can be slightly behind.
+        found = ports.admin.features(ports.cluster.node(leader)).finalized.get(METADATA_VERSION)
+    except TransientError as error:
+        return error.sentence
+    return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
+
+
+def refuse_running(ports: ClusterPorts, plan: Plan) -> None:
+    """Raise RefusedError if a node whose log is replaced is running."""
+    for node in stopped_nodes(ports, plan):
+        if ports.runtime.process(node).pid is not None:
+            raise runs(node, "Stop the controllers first." if plan.live else "Stop all nodes first.")
+
+
+def runs(node: NodeSpec, remedy: str) -> RefusedError:
+    """Return the error for a node that must not run."""
+    return RefusedError(f"Node {node.node_id} ({node.name}) is running.", remedy=remedy)
+
+
+def at_once(act: Callable[[NodeSpec], object], chosen: Sequence[NodeSpec]) -> None:
+    """Act on some nodes in parallel; raise the first error when all are done."""
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="offline") as pool:
+        list(pool.map(act, chosen))

@@ -1,0 +1,71 @@
+"""The shell's live downgrade on a real cluster: killed with the controllers stopped, called again, and rolled."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.domain.run.events import events_of, has
+from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineInstalled
+from tests.integration.conftest import MakeCluster
+from tests.integration.downgrade.test_live_downgrade import traffic
+from tests.integration.harness.airflow_harness import all_run, finalized
+from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
+
+# In the second controller's installation, when its snapshot is there and its old log is not removed yet.
+KILLED_IN_AN_INSTALLATION = """
+import os, signal
+from kafka_rollout.adapters.metadata_log import directories as metadata_logs
+from kafka_rollout.adapters.metadata_log.backup import Files
+install, remove, seen = metadata_logs.install, Files.remove, []
+def install_and_count(*given, **more):
+    seen.append(given)
+    return install(*given, **more)
+def remove_or_die(self, path):
+    if len(seen) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    remove(self, path)
+metadata_logs.install, Files.remove = install_and_count, remove_or_die
+"""
+
+
+def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it_is_called_again(
+    tmp_path: Path, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("4.3.1", name="served", layout="separate", extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    shell = Shell(tmp_path, cluster)
+    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
+    with traffic(cluster, tmp_path / "served"):
+        killed = shell(*down, beforehand=KILLED_IN_AN_INSTALLATION)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        run = shell.newest_run()
+        assert not has(shell.events(run), LiveLowered)
+        assert all(cluster.runtime.process(node).pid is None for node in cluster.spec.controllers)
+        assert all(cluster.runtime.process(node).pid is not None for node in cluster.spec.brokers)
+
+        again = shell(*down, "--run", run.run_id)
+        assert again.returncode == 0, again.stderr
+    all_run(cluster, "4.2.1")
+    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {29}
+    assert {event.node_id for event in events_of(shell.events(run), OfflineInstalled)} == {101, 102, 103}
+    starts = later_starts(cluster)
+    assert {tuple(starts[node.node_id]) for node in cluster.spec.controllers} == {("4.3.1", "4.2.1")}
+    assert {tuple(starts[node.node_id]) for node in cluster.spec.brokers} == {("4.2.1",)}, "each broker restarts once"
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "finished", report["sentence"]
+    assert report["inventory"]["differences"] == []
+    (lowered,) = events_of(shell.events(run), LiveLowered)
+    assert lowered.sentence in report["sentence"]
+    assert lowered.sentence in again.stderr
+    print(report["sentence"])
+    now = contents(cluster.spec)
+    kept = ("records", "groups", "acls", "scram", "quotas", "settings")
+    assert {part: now[part] for part in kept} == {part: before[part] for part in kept}

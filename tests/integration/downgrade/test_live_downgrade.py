@@ -1,0 +1,173 @@
+"""Live downgrades of real clusters across a level that Kafka refuses to lower: 4.3.1 at 30 to 4.2.1 at 29. Only the
+controllers are stopped; the brokers serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.adapters.background.journal import read_lines
+from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.offline import log_choice
+from kafka_rollout.domain.planning.lowering import WhereRefused
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, newest
+from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
+from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.live import actions as live
+from kafka_rollout.steps.offline.snapshot import install_on
+from kafka_rollout.steps.planning.plans import plan_downgrade
+from tests.integration.conftest import MakeCluster
+from tests.integration.groups.test_ledger import control_of
+from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.harness.feature_harness import opened
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
+GATE = GatePolicy(looks=1, interval_s=0.5, timeout_s=120, soak_s=0)
+
+
+@contextmanager
+def traffic(cluster: LocalCluster, folder: Path) -> Iterator[Path]:
+    """The project's own traffic; in the end nothing is lost and nothing is double."""
+    control = control_of(folder)
+    servers = cluster.spec.bootstrap_servers
+    start_traffic(control, bootstrap_servers=servers, folder=folder, group=folder.name, replication_factor=3)
+    try:
+        wait_until(lambda: acknowledged(folder) > 500, 120)
+        yield folder
+    finally:
+        verdict = stop_traffic(control)
+    print(verdict)
+    assert verdict is not None
+    assert verdict.ok, verdict
+
+
+def acknowledged(folder: Path) -> int:
+    return sum(1 for path in folder.glob("*/acknowledged-plain-*.tsv") for _ in read_lines(path, 5))
+
+
+def approved_plan(ports: ClusterPorts) -> Plan:
+    plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE)
+    assert (plan.live, plan.offline, plan.levels) == (True, False, {METADATA_VERSION: 29})
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
+    return plan
+
+
+def levels(ports: ClusterPorts) -> dict[int, int | None]:
+    found: dict[int, int | None] = {}
+    for node in ports.cluster.nodes:
+        try:
+            found[node.node_id] = ports.admin.features(node).finalized.get(METADATA_VERSION)
+        except TransientError:
+            found[node.node_id] = None
+    return found
+
+
+def led(ports: ClusterPorts) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Leader and ISR of every partition."""
+    return {partition.name: (partition.leader, partition.isr) for partition in ports.admin.partitions()}
+
+
+def create_topic(ports: ClusterPorts, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": ports.cluster.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(name, 6, 3)]).values():
+        future.result(60)
+
+
+def test_running_brokers_take_over_the_lower_level_and_every_node_can_restart(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(str(NEW), layout="separate", extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    with opened(cluster, tmp_path / "home") as ports, traffic(cluster, tmp_path / "live"):
+        plan = approved_plan(ports)
+        broker_pids = {node.node_id: ports.runtime.process(node).pid for node in ports.cluster.brokers}
+        leaders = led(ports)
+        print(live.lower_live(ports, plan))
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        assert set(levels(ports).values()) == {29}
+        registered = ports.admin.registered()
+        assert (registered.brokers, registered.fenced) == ({1, 2, 3}, frozenset())
+        assert led(ports) == leaders, "no leader and no ISR has changed"
+        assert {node.node_id: ports.runtime.process(node).pid for node in ports.cluster.brokers} == broker_pids
+        create_topic(ports, "after")
+        assert "already" in live.lower_live(ports, plan) or newest(ports.run.events(), LiveLowered) is not None
+        for node in (cluster.spec.controllers[0], cluster.spec.brokers[0]):
+            cluster.runtime.stop(node, deadline_s=60)
+            cluster.runtime.start(node)
+            wait_until(lambda node=node: levels(ports)[node.node_id] == 29, 120)  # type: ignore[misc]
+        wait_until(lambda: all(len(one.isr) == len(one.replicas) for one in ports.admin.partitions()), 120)
+        now = contents(cluster.spec)
+        kept = ("records", "groups", "acls", "scram", "quotas", "settings")
+        assert {part: now[part] for part in kept} == {part: before[part] for part in kept}
+
+
+@pytest.mark.full
+def test_a_snapshot_that_ends_with_the_log_is_not_taken_over_by_running_brokers(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why the snapshot ends beyond every log: a broker keeps a log that the snapshot only continues."""
+    monkeypatch.setattr(log_choice, "OFFSETS_BEYOND", 0)
+    cluster = make_cluster(str(NEW), layout="separate")
+    with opened(cluster, tmp_path / "home") as ports:
+        plan = approved_plan(ports)
+        live.lower_live(ports, plan)
+        with pytest.raises(RefusedError):
+            wait_for_gate(
+                ports,
+                plan,
+                GateRef(kind=GateKind.METADATA_VERSION),
+                GatePolicy(looks=1, interval_s=0.5, timeout_s=20, soak_s=0),
+            )
+        found = levels(ports)
+        assert {found[node.node_id] for node in ports.cluster.controllers} == {29}
+        assert {found[node.node_id] for node in ports.cluster.brokers} == {30}
+
+
+def test_after_a_failure_with_the_controllers_stopped_they_serve_again_on_their_old_logs(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second installation fails. The next try gets through."""
+    cluster = make_cluster(str(NEW), layout="separate")
+    with opened(cluster, tmp_path / "home") as ports, traffic(cluster, tmp_path / "undone"):
+        plan = approved_plan(ports)
+        done: list[object] = []
+
+        def fails_at_the_second(*given: object) -> object:
+            done.append(given)
+            if len(done) == 2:
+                raise TransientError("The disk does not respond.")
+            return install_on(*given)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(live, "install_on", fails_at_the_second)
+            with pytest.raises(
+                RefusedError, match=r"The disk does not respond\. The controllers run on their old logs"
+            ):
+                live.lower_live(ports, plan)
+        assert newest(ports.run.events(), OfflineUndone) is not None
+        assert newest(ports.run.events(), LiveLowered) is None
+        wait_until(lambda: set(levels(ports).values()) == {30}, 60)
+        create_topic(ports, "between")
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
+        live.lower_live(ports, plan)
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        written = newest(ports.run.events(), OfflineSnapshotWritten)
+        assert written is not None
+        assert (written.from_level, written.to_level) == (30, 29)
+        create_topic(ports, "after")
