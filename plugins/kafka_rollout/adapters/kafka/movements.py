@@ -8,11 +8,15 @@ from typing import Any
 from kafka.protocol.admin import DescribeLogDirsRequest, ListPartitionReassignmentsRequest
 
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, raise_for_error
+from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.state import Movements
 
 
 def read_movements(nodes: ClusterConnections, brokers: Iterable[Target], *, timeout_s: float) -> Movements:
-    """All movements in progress. Raises TransientError if a broker or the active controller does not respond."""
+    """All movements in progress.
+
+    Raises TransientError if a broker or the active controller does not respond, RefusedError without the right to ask.
+    """
     directories = [name for broker in brokers for name in _moving(nodes, broker)]
     return Movements(reassigned=_reassigned(nodes, timeout_s), directories=tuple(sorted(directories)))
 
@@ -39,15 +43,16 @@ def _reassigned(nodes: ClusterConnections, timeout_s: float) -> tuple[str, ...]:
 def _moving(nodes: ClusterConnections, broker: Target) -> list[str]:
     """A replica that is copied to another directory is a future replica there (KIP-113)."""
     response = nodes.ask(broker, DescribeLogDirsRequest(topics=None))
-    found = []
-    for directory in response.results:
-        # An offline directory has no replicas to list; its partitions are not in sync, which another condition shows.
-        if directory.error_code and not directory.topics:
-            continue
-        found += [
-            f"{topic.name}-{partition.partition_index} on broker {broker.node_id}"
-            for topic in directory.topics
-            for partition in topic.partitions
-            if partition.is_future_key
-        ]
-    return found
+    raise_for_error(response.error_code, what="DescribeLogDirs", who=broker.who, right="DESCRIBE on CLUSTER")
+    if not response.results:  # the response of an older version to a user without the right
+        raise RefusedError(
+            f"{broker.who} lists no log directory.", remedy="Grant DESCRIBE on CLUSTER to the user of this tool."
+        )
+    # An offline directory lists no replicas; its partitions are not in sync.
+    return [
+        f"{topic.name}-{partition.partition_index} on broker {broker.node_id}"
+        for directory in response.results
+        for topic in directory.topics
+        for partition in topic.partitions
+        if partition.is_future_key
+    ]
