@@ -99,6 +99,13 @@ class LiveLowered(OfflineEvent, kind="live-lowered"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFailed(OfflineEvent, kind="live-failed"):
+    """The level was not lowered, and the controllers run on their old logs again. `sentence`: with the reason."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineWritable(OfflineEvent, kind="offline-writable"):
     """Every partition has a leader and its min.insync.replicas again."""
 

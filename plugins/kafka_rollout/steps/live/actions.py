@@ -18,8 +18,9 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
-from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.events import ApprovalOf, newest
 from kafka_rollout.domain.run.offline_events import (
+    LiveFailed,
     LiveLowered,
     OfflineRestored,
     OfflineStopping,
@@ -65,6 +66,9 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
     purpose = f"Lower metadata.version of cluster {plan.cluster} with the controllers stopped."
     lock.acquire_lock(ports, purpose, for_s=lock.LEASE_S + _LONGEST_S)
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Lowering metadata.version live"), ExitStack() as opened:
+        done = newest(projections.events_of_this_try(ports.run.events()), LiveLowered)
+        if done is not None:  # the nodes can be rolled since
+            return done.sentence
         if projections.is_undoing(ports.run.events()):
             _restore_controllers(ports, plan)
         if not projections.stop_has_begun(ports.run.events()):
@@ -127,7 +131,6 @@ def _readable_controller(ports: ClusterPorts, plan: Plan) -> NodeSpec:
 def _lower(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None) -> str:
     if not projections.stop_has_begun(ports.run.events()):
         _record_stop(ports)
-    began = ports.clock.monotonic()
     try:
         if _left(ports):
             _install(ports, plan, prepared)
@@ -139,15 +142,16 @@ def _lower(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None) -
         if _has_elected(ports, plan):
             _start(ports)
             raise
-        ports.run.record(OfflineUndoing(sentence=f"The controllers have no leader at the new level: {error}"))
+        ports.run.record(OfflineUndoing(sentence="The controllers have no leader at the new level."))
         _restore_controllers(ports, plan)
+        why = error.sentence if isinstance(error, RolloutError) else f"{type(error).__name__}."
+        failed = f"metadata.version was not lowered: {why} The controllers run on their old logs again."
+        ports.run.record(LiveFailed(sentence=failed))
         if not isinstance(error, RolloutError):
             raise
-        raise RefusedError(
-            f"metadata.version was not lowered: {error.sentence} The controllers run on their old logs again.",
-            remedy=error.remedy or "Fix the cause, then repeat the step.",
-        ) from error
-    seconds = ports.clock.monotonic() - began
+        raise RefusedError(failed, remedy=error.remedy or "Fix the cause, then repeat the step.") from error
+    stopping = newest(ports.run.events(), OfflineStopping)  # of an earlier call, if that was killed
+    seconds = 0.0 if stopping is None else ports.clock.now() - stopping.at
     sentence = (
         f"metadata.version is {plan.levels[METADATA_VERSION]} on the controllers. "
         f"No controller was active for at most {seconds:.1f} s."

@@ -16,7 +16,6 @@ from kafka_rollout.steps.step import (
     Act,
     EachNode,
     Jump,
-    OnResume,
     Reaction,
     RunsAfter,
     Section,
@@ -265,7 +264,6 @@ LIVE_SECTION = Section(
             id="gate_level",
             doc="Waits until every broker has fetched the snapshot: CurrentMetadataVersion of every node shows the "
             "level.",
-            on_resume=OnResume.REPEAT,
         ),
     ),
     prefixes=True,

@@ -15,7 +15,7 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import Movements
 from kafka_rollout.domain.planning.lowering import WhereRefused
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, has, newest
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen, OfflineUndoing, OfflineUndone
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -68,8 +68,10 @@ def test_only_the_controllers_stop_and_start_again_on_the_same_release_at_the_lo
     assert chosen is not None
     assert (chosen.log.end_offset, chosen.log.snapshot_offset) == (50, 1050), "beyond the log of every node"
     assert has(ports.run.events(), LiveLowered)
+    world.stop(3)  # by the roll that follows
     live.lower_live(ports, plan)
-    assert sorted(world.stops) == [1, 2, 3], "a repeated call stops nothing"
+    assert (sorted(world.stops), world.runs(3)) == ([1, 2, 3, 3], False), "a repeated call stops and starts nothing"
+    assert len(events_of(ports.run.events(), LiveLowered)) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,9 @@ def test_once_a_leader_was_elected_on_the_snapshot_the_old_logs_are_not_used_aga
     assert not has(ports.run.events(), OfflineUndone)
     live.lower_live(ports, plan)
     assert is_lowered(world)
+    lowered = newest(ports.run.events(), LiveLowered)
+    assert lowered is not None
+    assert lowered.without_controller_s >= 60, "since the first stop, in an earlier call"
 
 
 def test_a_broker_whose_log_end_is_unknown_stops_it(world: FakeCluster, ports: ClusterPorts) -> None:

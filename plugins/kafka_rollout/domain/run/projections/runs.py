@@ -24,6 +24,7 @@ from kafka_rollout.domain.run.events import (
     has,
     newest,
 )
+from kafka_rollout.domain.run.offline_events import LiveFailed, LiveLowered
 from kafka_rollout.domain.run.projections.offline import stop_has_begun
 from kafka_rollout.domain.run.step_events import Finalizing, GateFailed, GatePassed, Started, Stopped, Stopping
 
@@ -53,12 +54,12 @@ def canary_is_asked(events: Sequence[Event]) -> bool:
 
 def has_acted(events: Sequence[Event]) -> bool:
     """Return whether the run has changed the cluster, or tried to."""
-    return has(events, Finalizing, Stopping, Stopped)
+    return has(events, Finalizing, Stopping, Stopped, LiveLowered) or stop_has_begun(events)
 
 
 def is_plan_refused(events: Sequence[Event], plan: Plan) -> bool:
     """Return whether the run changed nothing, because its plan has blockers or a later finding refused the plan."""
-    if has_acted(events) or stop_has_begun(events):
+    if has_acted(events):
         return False
     planned = max((at for at, event in enumerate(events) if isinstance(event, Planned)), default=-1)
     return bool(plan.blockers) or any(isinstance(event, Voided) for event in events[planned + 1 :])
@@ -110,6 +111,8 @@ def last_failure(events: Sequence[Event]) -> str:
         return sentence
     for event in reversed(events):
         match event:
+            case LiveFailed():
+                return event.sentence
             case GateFailed():
                 return f"Gate {event.gate}: {event.message}."
             case Voided():
