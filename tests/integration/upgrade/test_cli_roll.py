@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.domain.model.releases import Release
@@ -109,6 +110,32 @@ def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_
     report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "rolled_back", report["sentence"]
     assert later_starts(shell.cluster)[third] == []
+
+
+@pytest.mark.full
+def test_a_refused_roll_goes_on_with_its_own_command_after_the_remedies(shell: Shell) -> None:
+    """One topic is deleted; that the other one is unavailable is accepted."""
+    admin = AdminClient({"bootstrap.servers": shell.cluster.spec.bootstrap_servers})
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in ("lonely", "tmp-1")]).values():
+        made.result(60)
+    roll = ("roll", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--no-scan")
+
+    refused = shell(*roll, *APPROVED)
+
+    assert refused.returncode == 3, refused.stderr
+    run = shell.newest_run().run_id
+    shown = " ".join(refused.stderr.split())
+    assert "RF-ONE-TOPIC topic lonely" in shown
+    assert f"plan again with: kafka-rollout roll --to 4.3.1 --cluster shell --run {run} --approve-as" in shown
+    for deleted in admin.delete_topics(["lonely"]).values():
+        deleted.result(60)
+    again = shell(*roll, *APPROVED, "--run", run, "--accept-unavailable", "tmp-*")
+    assert again.returncode == 0, again.stderr
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert (report["outcome"], report["accept_unavailable"]) == ("rolled_not_finalized", ["tmp-*"]), report["sentence"]
+    found = {(finding["code"], finding["severity"], finding["subject"]) for finding in report["findings"]}
+    assert ("RF-ONE-TOPIC", "warning", "topic tmp-1") in found
+    assert later_starts(shell.cluster) == {1: ["4.3.1"], 2: ["4.3.1"], 3: ["4.3.1"]}
 
 
 @pytest.mark.full
