@@ -8,21 +8,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from kafka_rollout.adapters.background.journal import read_lines
 from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
+from kafka_rollout.adapters.kafka.requests import ClusterConnections
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.state import Movements
 from kafka_rollout.domain.offline import log_choice
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.snapshot import install_on
@@ -88,10 +94,11 @@ def create_topic(ports: ClusterPorts, name: str) -> None:
         future.result(60)
 
 
+@pytest.mark.parametrize("quorum", ["static", pytest.param("dynamic", marks=pytest.mark.full)])
 def test_running_brokers_take_over_the_lower_level_and_every_node_can_restart(
-    make_cluster: MakeCluster, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path, quorum: str
 ) -> None:
-    cluster = make_cluster(str(NEW), layout="separate", extra_config=WITH_ACLS)
+    cluster = make_cluster(str(NEW), layout="separate", quorum=quorum, extra_config=WITH_ACLS)
     fill(cluster)
     before = contents(cluster.spec)
     with opened(cluster, tmp_path / "home") as ports, traffic(cluster, tmp_path / "live"):
@@ -171,3 +178,41 @@ def test_after_a_failure_with_the_controllers_stopped_they_serve_again_on_their_
         assert written is not None
         assert (written.from_level, written.to_level) == (30, 29)
         create_topic(ports, "after")
+
+
+def test_a_reassignment_in_progress_holds_the_controllers_back(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """The copy is throttled to one byte a second on the broker that gets it."""
+    cluster = make_cluster(str(NEW), layout="separate")
+    admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    moved = NewTopic("moved", 1, replica_assignment=[[1]], config={"follower.replication.throttled.replicas": "*"})
+    admin.create_topics([moved])["moved"].result(60)
+    producer = Producer({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    for _ in range(200):
+        producer.produce("moved", b"x" * 1000)
+    assert producer.flush(60) == 0
+    throttle(admin, AlterConfigOpType.SET)
+    with opened(cluster, tmp_path / "home") as ports:
+        plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.LIVE)
+        reassign(cluster, "moved", [3])
+        wait_until(lambda: ports.admin.movements().reassigned == ("moved-0",), 60)
+        seen = check_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP))
+        assert "no reassignment: moved-0" in seen.waits_for
+        throttle(admin, AlterConfigOpType.DELETE)
+        wait_until(lambda: ports.admin.movements() == Movements(), 120)
+
+
+def throttle(admin: AdminClient, how: AlterConfigOpType) -> None:
+    rate = ConfigEntry("follower.replication.throttled.rate", "1", incremental_operation=how)
+    for future in admin.incremental_alter_configs([ConfigResource("broker", "3", incremental_configs=[rate])]).values():
+        future.result(60)
+
+
+def reassign(cluster: LocalCluster, topic: str, replicas: list[int]) -> None:
+    of = AlterPartitionReassignmentsRequest.ReassignableTopic
+    partition = of.ReassignablePartition(partition_index=0, replicas=replicas)
+    request = AlterPartitionReassignmentsRequest(timeout_ms=60_000, topics=[of(name=topic, partitions=[partition])])
+    connections = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=60)
+    try:
+        connections.first_answer(connections.brokers, lambda: request, lambda response, _: response)
+    finally:
+        connections.close()
