@@ -152,6 +152,12 @@ CASES = {
             "the default of all brokers, log.message.timestamp.before.max.ms": "warning",
         },
     ),
+    "cleanup-policy-without-a-value": Case(
+        source="4.3.1",
+        target="3.9.1",
+        level="3.9-IV0",
+        planted={ORDERS: {"cleanup.policy": ""}},
+    ),
     "groups-of-a-newer-release": Case(
         source="4.3.1",
         target="4.1.1",

@@ -107,9 +107,9 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     problem = ConfigProblem(
         kind=ConfigKind.TOPIC,
         name="orders",
-        settings=(("cleanup.policy", ""),),
+        settings=(("message.format.version", "3.9-IV0"),),
         check=ConfigCheck.VALUE,
-        reason="Invalid value  for configuration cleanup.policy",
+        reason="Version 3.9-IV0 is not a valid version",
     )
     cluster.dynamic_config_problems[R391] = (problem, replace(problem, check=ConfigCheck.NAME))
     stopped = list(cluster.stops)
