@@ -69,3 +69,26 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     now = contents(cluster.spec)
     kept = ("records", "groups", "acls", "scram", "quotas", "settings")
     assert {part: now[part] for part in kept} == {part: before[part] for part in kept}
+
+
+@pytest.mark.parametrize(("release", "target", "level"), [("4.4.0", "4.3.1", 30), ("4.3.1", "4.0.1", 25)])
+def test_other_pairs_of_releases_keep_everything(
+    release: str, target: str, level: int, tmp_path: Path, make_cluster: MakeCluster
+) -> None:
+    """4.4.0 starts at level 33 and share.version 2: the snapshot lowers both."""
+    cluster = make_cluster(release, name="served", layout="separate", extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    shell = Shell(tmp_path, cluster)
+    with traffic(cluster, tmp_path / "served"):
+        done = shell("downgrade", "--cluster", "served", "--to", target, "--where-refused", "live", *QUICK, *APPROVED)
+        assert done.returncode == 0, done.stderr
+    all_run(cluster, target)
+    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {level}
+    (lowered,) = events_of(shell.events(shell.newest_run()), LiveLowered)
+    print(lowered.sentence)
+    starts = later_starts(cluster)
+    assert {tuple(starts[node.node_id]) for node in cluster.spec.brokers} == {(target,)}, "each broker restarts once"
+    now = contents(cluster.spec)
+    kept = ("records", "groups", "acls", "scram", "quotas", "settings")
+    assert {part: now[part] for part in kept} == {part: before[part] for part in kept}
