@@ -175,7 +175,9 @@ def has_offset(admin: AdminClient, group: str) -> bool:
     return partition.error is None and partition.offset == OFFSET
 
 
-RELEASES = pytest.mark.parametrize("release", ["3.4.0", pytest.param("3.9.1", marks=pytest.mark.full), "4.3.1"])
+RELEASES = pytest.mark.parametrize(
+    "release", [*(pytest.param(release, marks=pytest.mark.full) for release in ("3.4.0", "3.9.1")), "4.3.1"]
+)
 
 
 @RELEASES

@@ -3,6 +3,7 @@ controllers are stopped; the brokers serve."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,6 +148,7 @@ def test_a_snapshot_that_ends_with_the_log_is_not_taken_over_by_running_brokers(
         assert {found[node.node_id] for node in ports.cluster.brokers} == {30}
 
 
+@pytest.mark.full
 def test_after_a_failure_with_the_controllers_stopped_they_serve_again_on_their_old_logs(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,15 +183,17 @@ def test_after_a_failure_with_the_controllers_stopped_they_serve_again_on_their_
         create_topic(ports, "after")
 
 
+@pytest.mark.full
 def test_a_reassignment_in_progress_holds_the_controllers_back(make_cluster: MakeCluster, tmp_path: Path) -> None:
-    """The copy is throttled to one byte a second on the broker that gets it."""
+    """The copy is throttled to one byte a second on the broker that gets it, from the second fetch (1 MiB) on."""
     cluster = make_cluster(str(NEW), layout="separate")
     admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
     moved = NewTopic("moved", 1, replica_assignment=[[1]], config={"follower.replication.throttled.replicas": "*"})
     admin.create_topics([moved])["moved"].result(60)
     producer = Producer({"bootstrap.servers": cluster.spec.bootstrap_servers})
-    for _ in range(200):
-        producer.produce("moved", b"x" * 1000)
+    for _ in range(300):
+        producer.produce("moved", os.urandom(100_000))
+        producer.poll(0)
     assert producer.flush(60) == 0
     throttle(admin, AlterConfigOpType.SET)
     with opened(cluster, tmp_path / "home") as ports:
