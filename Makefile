@@ -32,7 +32,7 @@ test-fast: setup ## run the tests that need no Java, in less than a minute
 	$(BIN)/python -m pytest -n 2 -m "not (jvm or airflow or spark or integration or browser or full)" tests/unit tests/architecture $(ARGS)
 
 test: setup setup-browser ## run all tests, with real brokers, except the larger matrix
-	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 agents >/dev/null
+	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 4.4.0 agents >/dev/null
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
 
 test-full: setup setup-browser setup-postgres ## run all tests with the larger matrix
