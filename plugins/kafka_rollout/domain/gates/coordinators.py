@@ -137,7 +137,7 @@ def coordinators_condition(
     missing = _missing(partitions, led, answers, before)
     gone = f"; {_gone(missing)}" if missing else ""
     if errors:
-        return _unmet(f"the broker could not load {count(len(errors), 'partition')}: {few(errors.values())}{gone}")
+        return _unmet(f"the broker could not load {count(len(errors), 'partition')}: {_one_per_topic(errors)}{gone}")
     if (missing or len(answers_of) < len(led)) and not log:
         return _unmet(f"the node's log, which shows failed loads, cannot be read{gone}")
     loaded = Counter(p.topic for p in led)
@@ -166,6 +166,17 @@ def _not_loaded(answers: Mapping[str, str], led: int, errors: Mapping[str, str])
     if reasons := dict.fromkeys(errors[name] for name in answers if name in errors):
         parts.append(f"the node's log: {few(reasons)}")
     return "; ".join(parts)
+
+
+def _one_per_topic(errors: Mapping[str, str]) -> str:
+    """Return the first partition's error of each topic. The log's order differs: topics are loaded in parallel."""
+    texts = []
+    for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC):
+        failed = sorted((int(name.rpartition("-")[2]), name) for name in errors if name.startswith(f"{topic}-"))
+        if failed:
+            more = f" (and {len(failed) - 1} more of this topic)" if len(failed) > 1 else ""
+            texts.append(errors[failed[0][1]] + more)
+    return "; ".join(texts)
 
 
 def _missing(

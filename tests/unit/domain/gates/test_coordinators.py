@@ -122,6 +122,19 @@ def test_share_groups_are_checked_by_the_log_alone() -> None:
     assert condition(STARTED, f"ERROR Failed to load metadata from {SHARE_TOPIC}-1 with epoch 1 due to X.").holds
 
 
+def test_the_evidence_has_an_error_of_each_topic_whatever_the_log_s_order() -> None:
+    transactions = f"ERROR Error loading transactions from transaction log {LED[2]} (kafka.…)"
+    groups = tuple(FAILED.replace(LED[0], name) for name in LED[:2])
+    texts = {
+        check(log=(STARTED, *lines)).evidence
+        for lines in ((transactions, CAUSE, *groups), (*groups, transactions, CAUSE), (*reversed(groups), transactions))
+    }
+    for text in texts:
+        assert f"Error loading offsets from {LED[0]} (kafka.…) (and 1 more of this topic)" in text
+        assert f"Error loading transactions from transaction log {LED[2]}" in text
+        assert LED[1] not in text
+
+
 def test_an_error_ends_with_a_new_start_and_with_a_later_load() -> None:
     transactions = f"ERROR Error loading transactions from transaction log {LED[2]} (kafka.…)"
     ended = f"INFO Finished loading 3 transaction metadata from {LED[2]} in 5 milliseconds"
