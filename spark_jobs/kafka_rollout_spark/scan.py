@@ -234,7 +234,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
             question.releases,
             broken=broken,
             partitions=[(log.topic, log.partition) for log in logs.logs],
-            damaged={(place.topic, place.partition) for place in damage},
+            damage=damage,
         ),
         sizes=parts.log_sizes(scanned.few, logs.logs),
         broken=broken,

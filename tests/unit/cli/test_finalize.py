@@ -48,8 +48,7 @@ class Rejecting(TerminalAnswers):
 def scan_of(
     cluster: FakeCluster, *kinds: RecordKind, releases: list[Release], damage: tuple[Damage, ...]
 ) -> ScanResult:
-    damaged = {(place.topic, place.partition) for place in damage}
-    verdicts = evaluate_records(cluster.catalogue, kinds, releases, partitions=[(OFFSETS, 0)], damaged=damaged)
+    verdicts = evaluate_records(cluster.catalogue, kinds, releases, partitions=[(OFFSETS, 0)], damage=damage)
     size = LogSize(
         topic=OFFSETS,
         partition=0,

@@ -74,7 +74,7 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
             releases_of(catalogue, before),
             broken=broken,
             partitions=[(log.topic, log.partition) for log in logs],
-            damaged={(place.topic, place.partition) for place in damage},
+            damage=damage,
         ),
         sizes=_sizes(before.sizes, tail.sizes),
         broken=broken,

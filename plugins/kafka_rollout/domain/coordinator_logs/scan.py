@@ -307,11 +307,6 @@ class ScanResult:
             worst[v.release] = worst_of((worst.get(v.release, v.verdict), v.verdict))
         return dict(sorted(worst.items()))
 
-    @property
-    def damaged(self) -> frozenset[tuple[str, int]]:
-        """Topic and partition of the logs that were not read completely."""
-        return frozenset((place.topic, place.partition) for place in self.damage)
-
     def failing(self, release: Release) -> tuple[ReleaseVerdict, ...]:
         return tuple(v for v in self.verdicts if v.release == release and v.verdict is LoadVerdict.FAILS)
 

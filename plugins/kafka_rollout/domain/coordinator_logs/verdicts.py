@@ -6,10 +6,11 @@ several records of a group come from unloadable_groups and groups_out_of_order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
+    Damage,
     DeletedWhilePending,
     Failure,
     LoadVerdict,
@@ -31,13 +32,14 @@ def evaluate_records(
     *,
     broken: Iterable[BrokenRecords] = (),
     partitions: Iterable[tuple[str, int]] = (),
-    damaged: Collection[tuple[str, int]] = (),
+    damage: Iterable[Damage] = (),
 ) -> tuple[ReleaseVerdict, ...]:
     """Return one verdict per release, topic and partition. `partitions`: all partitions, also those without records.
 
-    `damaged`: partitions that were not read completely. Their verdict is unknown, unless a record that was read fails.
+    `damage`: what could not be read. The verdict of such a partition is unknown, unless a record that was read fails.
     `ignored` counts all records of the partition that the release skips, also those after the first failure.
     """
+    damaged = {(place.topic, place.partition) for place in damage}
     by_partition: dict[tuple[str, int], tuple[list[RecordKind], list[BrokenRecords]]] = {
         key: ([], []) for key in sorted({*partitions, *damaged})
     }

@@ -130,7 +130,7 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
         [release],
         broken=records.broken,
         partitions=records.partitions,
-        damaged={(place.topic, place.partition) for place in records.damage},
+        damage=records.damage,
     )
     failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
     name = f"{release} can load {OFFSETS_TOPIC}"

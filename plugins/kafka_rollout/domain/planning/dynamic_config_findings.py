@@ -139,25 +139,27 @@ def _findings(
     code = "DYNAMIC-CONFIG-REJECTED" if severity is Severity.BLOCKER else "DYNAMIC-CONFIG-IGNORED"
     for problem in problems[:NAMED]:
         subject = _subject(problem)
-        settings = ", ".join(f"{_shown(name)}={_shown(value)}" for name, value in problem.settings)
         yield Finding(
             code=code,
             severity=severity,
             subject=f"{release}, {subject}, {', '.join(_shown(name) for name, _ in problem.settings)}",
-            sentence=f"{subject[:1].upper()}{subject[1:]} has {settings}. Kafka {release}: {_sentence(problem.reason)} "
-            f"{effect}.",
+            sentence=f"{subject[:1].upper()}{subject[1:]} has {_settings(problem)}. Kafka {release}: "
+            f"{_sentence(problem.reason)} {effect}.",
             remedy=_remedy(problem, dynamic, bootstrap),
         )
     if rest := problems[NAMED:]:
-        settings = ", ".join(f"{_shown(name)}={_shown(value)}" for name, value in first.settings)
         yield Finding(
             code=code,
             severity=severity,
-            subject=f"{release}, further {_plural(first.kind)}, {settings}",
-            sentence=f"{count(len(rest), f'further {first.kind}')} with {settings}, for example "
+            subject=f"{release}, further {_plural(first.kind)}, {_settings(first)}",
+            sentence=f"{count(len(rest), f'further {first.kind}')} with {_settings(first)}, for example "
             f"{_shown(rest[0].name)}. Kafka {release}: {_sentence(first.reason)} {effect}.",
             remedy=f"Repeat the command for each of them. {_remedy(rest[0], dynamic, bootstrap)}",
         )
+
+
+def _settings(problem: ConfigProblem) -> str:
+    return ", ".join(f"{_shown(name)}={_shown(value)}" for name, value in problem.settings)
 
 
 def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> str:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
-from kafka_rollout.domain.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
+from kafka_rollout.domain.gates.coordinators import (
+    CONDITION,
+    CoordinatorAnswers,
+    coordinators_condition,
+    led_partitions,
+)
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -33,5 +38,6 @@ def check_coordinators(
         answers = ports.admin.coordinators(node, state.partitions)
     except TransientError as error:
         return Condition(name=CONDITION, holds=False, evidence=error.sentence)
-    log = ports.runtime.log_tail(node, lines=LOG_LINES)
+    led = led_partitions(state.partitions, node.node_id)
+    log = ports.runtime.log_tail(node, lines=LOG_LINES) if led else ()
     return coordinators_condition(state.partitions, node.node_id, answers, before, log)

@@ -25,10 +25,9 @@ def plan_dynamic_configs(
     ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]
 ) -> tuple[Finding, ...]:
     """Return the findings for all releases of the plan. `configs`: the current configuration by node."""
-    try:
-        dynamic = ports.admin.dynamic_configs()
-    except (TransientError, RefusedError) as error:
-        return (unread_config_finding(error.sentence, error.remedy),)
+    dynamic = _read(ports)
+    if isinstance(dynamic, Finding):
+        return (dynamic,)
     releases = [release_step.to_release for release_step in plan.release_steps]
     found = tuple(finding for release in releases for finding in _check(ports, plan, release, configs, dynamic))
     ports.run.attach(_CHECKED, {str(release): _fingerprint(dynamic) for release in releases})
@@ -37,10 +36,9 @@ def plan_dynamic_configs(
 
 def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -> tuple[Finding, ...]:
     """Return the findings for a release if the dynamic configuration changed since it was checked last."""
-    try:
-        dynamic = ports.admin.dynamic_configs()
-    except (TransientError, RefusedError) as error:
-        return (unread_config_finding(error.sentence, error.remedy),)
+    dynamic = _read(ports)
+    if isinstance(dynamic, Finding):
+        return (dynamic,)
     checked = dict(ports.run.attachment(_CHECKED) or {})
     if checked.get(str(release)) == _fingerprint(dynamic):
         return ()
@@ -49,6 +47,13 @@ def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -
     if not any(finding.severity is Severity.BLOCKER for finding in found):
         ports.run.attach(_CHECKED, {**checked, str(release): _fingerprint(dynamic)})
     return found
+
+
+def _read(ports: ClusterPorts) -> DynamicConfigs | Finding:
+    try:
+        return ports.admin.dynamic_configs()
+    except (TransientError, RefusedError) as error:
+        return unread_config_finding(error.sentence, error.remedy)
 
 
 def _check(

@@ -137,9 +137,8 @@ def evaluate_scan(call: StepCall) -> dict[str, Any]:
     result: ScanResult | None = ports.run.attachment(SCAN_VERDICT, ScanResult)
     verdict = check_rollback(result, previous)
     records = 0 if result is None else result.records
-    if (
-        result is not None and not result.logs
-    ):  # no group and no transaction ever existed: nothing to load, nothing unknown
+    if result is not None and not result.logs:
+        # No group and no transaction ever existed: nothing to load, nothing unknown.
         verdict = Verdict(question=verdict.question)
     for finding in verdict.findings:
         call.log.info("%s", finding)

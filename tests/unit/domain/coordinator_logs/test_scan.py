@@ -12,6 +12,7 @@ from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.findings import check_rollback
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
+    Damage,
     Failure,
     LoadVerdict,
     LogRange,
@@ -229,9 +230,11 @@ def test_a_release_that_stalls_at_the_end_of_a_log_fails_there() -> None:
 
 def test_a_partition_that_was_not_read_completely_loads_nowhere_and_fails_where_a_record_fails() -> None:
     known, unknown = held(1, 1), held(60, 0, partition=1)
-    verdicts = evaluate_records(
-        CATALOGUE, [known, unknown], [OLD, TOLERANT], damaged={(OFFSETS, 0), (OFFSETS, 1), (OFFSETS, 2)}
-    )
+    unread_parts = [
+        Damage(topic=OFFSETS, partition=number, file="0.log", position=0, log_bytes=10, sentence="wrong CRC")
+        for number in range(3)
+    ]
+    verdicts = evaluate_records(CATALOGUE, [known, unknown], [OLD, TOLERANT], damage=unread_parts)
     found = {(v.release, v.partition): v.verdict for v in verdicts}
     unread, fails = LoadVerdict.UNKNOWN, LoadVerdict.FAILS
     assert [found[OLD, number] for number in range(3)] == [unread, fails, unread]
