@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
-from kafka_rollout.domain.model.state import ClusterState, check_caught_up
+from kafka_rollout.domain.gates.node import answered
+from kafka_rollout.domain.model.state import ClusterState, Movements, check_caught_up
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import count, few
 
@@ -13,20 +14,13 @@ SETTLED_S = 30.0
 """A node that was started more recently can still fail. Its partitions would stay without a leader."""
 
 
-def check_before_controllers_stop(
-    cluster: ClusterSpec, state: ClusterState, reassigning: Collection[str], moving: Collection[str]
-) -> GateCheck:
+def check_before_controllers_stop(cluster: ClusterSpec, state: ClusterState, movements: Movements) -> GateCheck:
     """Check that no broker needs a controller soon.
 
-    While no controller is active, no leader is elected and no ISR changes. `reassigning`: topic-partitions with a
-    reassignment in progress; `moving`: those that move between directories of a broker.
+    While no controller is active, no leader is elected and no ISR changes.
     """
     conditions = [
-        Condition(
-            name="every query answered",
-            holds=not state.unanswered,
-            evidence=f"no response: {few(list(state.unanswered))}" if state.unanswered else "all queries",
-        ),
+        answered(state.unanswered),
         _all_serve(cluster, state),
         _settled(cluster, state),
         _quorum(cluster, state),
@@ -35,8 +29,8 @@ def check_before_controllers_stop(
             [p.name for p in state.partitions if set(p.isr) != set(p.replicas) or p.leader not in p.isr],
             f"{count(len(state.partitions), 'partition')} have a leader and all replicas in sync",
         ),
-        _none("no reassignment", reassigning, "no partition is being reassigned"),
-        _none("no directory move", moving, "no replica moves to another directory"),
+        _none("no reassignment", movements.reassigned, "no partition is being reassigned"),
+        _none("no directory move", movements.directories, "no replica moves to another directory"),
     ]
     return GateCheck(gate="controllers-stop", at=state.observed_at, conditions=tuple(conditions))
 

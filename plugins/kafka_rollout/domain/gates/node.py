@@ -46,7 +46,7 @@ def check_before_stop(
     cluster: ClusterSpec, state: ClusterState, node: NodeSpec, *, accept_unavailable: Sequence[str] = ()
 ) -> GateCheck:
     """Check whether `node` can be stopped now. `accept_unavailable`: as in Plan."""
-    conditions = [_answered(state, node), *_others_up(cluster, state, node), _quorum_without(state, node)]
+    conditions = [_answered_but(state, node), *_others_up(cluster, state, node), _quorum_without(state, node)]
     kept = [p for p in state.partitions if not find_acceptance(accept_unavailable, p.topic)]
     conditions.append(_all_served(kept, node.node_id))
     if node.is_broker:
@@ -102,14 +102,18 @@ def find_lost_leaderships(state: ClusterState, node_id: int, before: BeforeStop 
     )
 
 
-def _answered(state: ClusterState, node: NodeSpec) -> Condition:
+def _answered_but(state: ClusterState, node: NodeSpec) -> Condition:
     # The node itself may not respond: a node that failed to start must be stoppable for the rollback.
     own = state.nodes[node.node_id].problem if node.node_id in state.nodes else ""
-    open_questions = [question for question in state.unanswered if question != own]
+    return answered([question for question in state.unanswered if question != own])
+
+
+def answered(open_questions: Sequence[str]) -> Condition:
+    """Return the condition that no query is open. `open_questions`: sentences of the failed queries."""
     return Condition(
         name="every query answered",
         holds=not open_questions,
-        evidence=f"no response: {few(open_questions)}" if open_questions else "all queries",
+        evidence=f"no response: {few(list(open_questions))}" if open_questions else "all queries",
     )
 
 

@@ -226,8 +226,8 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateChec
 def _controllers_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     if stop_has_begun(ports.run.events()):
         return _nothing_to_wait_for(ports, ref, "this run has already stopped the controllers")
-    state, moving = observe_some(ports, ports.cluster.nodes, metrics=False), ports.admin.movements()
-    return check_before_controllers_stop(ports.cluster, state, moving.reassigned, moving.directories)
+    state = observe_some(ports, ports.cluster.nodes, metrics=False)
+    return check_before_controllers_stop(ports.cluster, state, ports.admin.movements())
 
 
 def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
