@@ -100,9 +100,7 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     assert choices(page, form, "Target release") == known_releases()
     choose(page, form, "Target release", "4.0.1")
     choose(page, form, "Downgrade type", "UNSAFE: accept the losses, and list them")
-    choose(
-        page, form, "Refusal by Kafka", "continue live, or stop all nodes where that is not possible, after an approval"
-    )
+    choose(page, form, "Refusal by Kafka", "continue live, else stop all nodes, after an approval")
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     page.screenshot(path=pictures / "downgrade-form.png")
     section(form, "Gates")

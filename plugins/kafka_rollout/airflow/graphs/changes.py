@@ -103,8 +103,8 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
     """Return the fields of the form. The target release has no default: it must be chosen."""
     reactions = {
         WhereRefused.STOP.value: "stop before any change",
-        WhereRefused.LIVE.value: "continue live: stop only the controllers for some seconds, after an approval",
-        WhereRefused.OFFLINE.value: "continue live, or stop all nodes where that is not possible, after an approval",
+        WhereRefused.LIVE.value: "continue live: stop only the controllers, after an approval",
+        WhereRefused.OFFLINE.value: "continue live, else stop all nodes, after an approval",
     }
     return {
         **release_field(releases, None, "Older release that all nodes run after the downgrade."),
