@@ -13,26 +13,10 @@ from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineInstalle
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_live_downgrade import traffic
 from tests.integration.harness.airflow_harness import all_run, finalized
-from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
-from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
+from tests.integration.harness.shell import APPROVED, KILLED_IN_AN_INSTALLATION, QUICK, Shell, later_starts
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
-
-# In an installation, when the snapshot is there and the old log is not removed yet. They run in parallel.
-KILLED_IN_AN_INSTALLATION = """
-import os, signal
-from kafka_rollout.adapters.metadata_log import directories as metadata_logs
-from kafka_rollout.adapters.metadata_log.backup import Files
-install, remove, seen = metadata_logs.install, Files.remove, []
-def install_and_count(*given, **more):
-    seen.append(given)
-    return install(*given, **more)
-def remove_or_die(self, path):
-    if len(seen) >= 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    remove(self, path)
-metadata_logs.install, Files.remove = install_and_count, remove_or_die
-"""
 
 
 def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it_is_called_again(
@@ -66,9 +50,7 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     assert lowered.sentence in report["sentence"]
     assert lowered.sentence in again.stderr
     print(report["sentence"])
-    now = contents(cluster.spec)
-    kept = ("records", "groups", "acls", "scram", "quotas", "settings")
-    assert {part: now[part] for part in kept} == {part: before[part] for part in kept}
+    assert_clients_data_is_kept(cluster.spec, before)
 
 
 @pytest.mark.parametrize(("release", "target", "level"), [("4.4.0", "4.3.1", 30), ("4.3.1", "4.0.1", 25)])
@@ -89,6 +71,4 @@ def test_other_pairs_of_releases_keep_everything(
     print(lowered.sentence)
     starts = later_starts(cluster)
     assert {tuple(starts[node.node_id]) for node in cluster.spec.brokers} == {(target,)}, "each broker restarts once"
-    now = contents(cluster.spec)
-    kept = ("records", "groups", "acls", "scram", "quotas", "settings")
-    assert {part: now[part] for part in kept} == {part: before[part] for part in kept}
+    assert_clients_data_is_kept(cluster.spec, before)

@@ -17,25 +17,10 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_offline_downgrade import format_anew
 from tests.integration.harness.airflow_harness import all_run, finalized
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
-from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.integration.harness.shell import APPROVED, KILLED_IN_AN_INSTALLATION, QUICK, Shell, later_starts
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
-# In the second node's installation, when its snapshot lies there and its old log is not removed yet.
-KILLED_IN_AN_INSTALLATION = """
-import os, signal
-from kafka_rollout.adapters.metadata_log import directories as metadata_logs
-from kafka_rollout.adapters.metadata_log.backup import Files
-install, remove, seen = metadata_logs.install, Files.remove, []
-def install_and_count(*given, **more):
-    seen.append(given)
-    return install(*given, **more)
-def remove_or_die(self, path):
-    if len(seen) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    remove(self, path)
-metadata_logs.install, Files.remove = install_and_count, remove_or_die
-"""
 # All nodes were started, and nobody has looked yet whether they serve.
 KILLED_BEFORE_ANYBODY_LOOKED = """
 import os, signal

@@ -36,7 +36,7 @@ from kafka_rollout.steps.offline.snapshot import install_on
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.integration.conftest import MakeCluster
 from tests.integration.groups.test_ledger import control_of
-from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
 from tests.integration.harness.feature_harness import opened
 from tests.waiting import wait_until
 
@@ -121,9 +121,7 @@ def test_running_brokers_take_over_the_lower_level_and_every_node_can_restart(
             cluster.runtime.start(node)
             wait_until(lambda node=node: levels(ports)[node.node_id] == 29, 120)  # type: ignore[misc]
         wait_until(lambda: all(len(one.isr) == len(one.replicas) for one in ports.admin.partitions()), 120)
-        now = contents(cluster.spec)
-        kept = ("records", "groups", "acls", "scram", "quotas", "settings")
-        assert {part: now[part] for part in kept} == {part: before[part] for part in kept}
+        assert_clients_data_is_kept(cluster.spec, before)
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -137,6 +138,12 @@ def contents(spec: ClusterSpec) -> dict[str, Any]:
         "quotas": _quotas(spec),
         "settings": _settings(spec),
     }
+
+
+def assert_clients_data_is_kept(spec: ClusterSpec, before: Mapping[str, Any]) -> None:
+    """Compare everything of `contents` that neither other topics nor a change of the release touch."""
+    kept, now = ("records", "groups", "acls", "scram", "quotas", "settings"), contents(spec)
+    assert {part: now[part] for part in kept} == {part: before[part] for part in kept}
 
 
 def _admin(spec: ClusterSpec) -> AdminClient:

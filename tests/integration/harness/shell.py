@@ -17,6 +17,23 @@ APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")
 QUICK = ("--soak", "0", "--looks", "2", "--interval", "0.5")
 _CALL_S = 900.0  # one call on a busy machine
 
+# For `beforehand`: a kill in the second installation of a snapshot, when the snapshot is there and the old log is not
+# removed yet. Installations can run in parallel.
+KILLED_IN_AN_INSTALLATION = """
+import os, signal
+from kafka_rollout.adapters.metadata_log import directories as metadata_logs
+from kafka_rollout.adapters.metadata_log.backup import Files
+install, remove, seen = metadata_logs.install, Files.remove, []
+def install_and_count(*given, **more):
+    seen.append(given)
+    return install(*given, **more)
+def remove_or_die(self, path):
+    if len(seen) >= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    remove(self, path)
+metadata_logs.install, Files.remove = install_and_count, remove_or_die
+"""
+
 
 class Shell:
     """Calls of the command, and what a run wrote down."""
