@@ -102,7 +102,7 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     page.goto(f"{house.server.url}/dags/{dag_id}/runs/{run.run_id}/tasks/approve/required_actions")
     asked = page.get_by_text("Change features of levels: metadata.version 29 → 30, streams.version 1 → 0")
     expect(asked).to_be_visible()
-    for feature, undo in (("metadata.version 29 → 30", "impossible"), ("share.version 1 → 0", "possible")):
+    for feature, undo in (("metadata.version 29 → 30", "offline"), ("share.version 1 → 0", "by the controller")):
         told = page.get_by_role("heading", name=feature).locator("xpath=following-sibling::ul[1]")
         expect(told).to_contain_text(f"Undo: {undo}")
     run.approve("approve")
@@ -204,7 +204,7 @@ def approve_the_plan(page: Page, pictures: Path) -> None:
     expect(page.get_by_role("heading", name="Findings: 1")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="CLIENTS")).to_contain_text("apache-kafka-java 3.9.1")
     level = page.get_by_role("listitem").filter(has_text="metadata.version")
-    expect(level).to_have_text("rollback impossible: metadata.version 21 → 30")
+    expect(level).to_have_text("undo by the controller impossible: metadata.version 21 → 30")
 
     button = page.get_by_role("button", name="Approve", exact=True)
     expect(button).to_be_disabled()  # not without a reason

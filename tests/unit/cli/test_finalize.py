@@ -109,6 +109,18 @@ def test_the_approval_to_finalize_shows_what_a_return_would_lose(
     assert shown in Rejecting.shown.replace("\\", "")
 
 
+def test_the_approval_to_finalize_shows_how_each_level_can_be_undone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Rejecting, "shown", "")
+    cluster = FakeCluster(R391)
+    finalize(monkeypatch, tmp_path, cluster, scan_of(cluster, releases=[R391, R431], damage=()))
+    told = Rejecting.shown.replace("\\", "")
+    assert "#### metadata.version 21 → 30\n\n- Undo: **live**. kafka_downgrade to 3.9.1 lowers it while only" in told
+    assert "Expected time without an active controller: about" in told
+    assert "#### group.version 0 → 1\n\n- Undo: **by the controller**." in told
+
+
 @pytest.mark.parametrize("releases", [[R431], None], ids=["not evaluated", "no result"])
 def test_an_unknown_rollback_verdict_refuses_before_anybody_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, releases: list[Release] | None

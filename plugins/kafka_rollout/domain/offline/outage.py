@@ -13,17 +13,17 @@ _SURE_WITHIN_S = 5.0  # bounds with a smaller difference are shown as one number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutageEstimate:
-    """Expected seconds without service, by part. The estimate is rather too long than too short.
+class Estimate:
+    """Expected seconds in which nodes are stopped, by part. It is rather too long than too short.
 
     `forced_s`: additional seconds if a controller does not stop by itself, which is not known in advance.
     """
 
     stop_s: float
-    forced_s: float
     snapshot_s: float
     install_s: float
     start_s: float
+    forced_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -36,12 +36,24 @@ class OutageEstimate:
         return self.total_s + self.forced_s
 
     @property
+    def parts(self) -> str:
+        more = f", up to {span(self.forced_s)} more if a controller does not stop by itself" if self.forced_s else ""
+        return (
+            f"Stop {span(self.stop_s)}{more}; snapshot and its check {span(self.snapshot_s)}; installation "
+            f"{span(self.install_s)}; start {span(self.start_s)}."
+        )
+
+
+class OutageEstimate(Estimate):
+    """Expected seconds without service in an offline downgrade."""
+
+    __slots__ = ()
+
+    @property
     def sentence(self) -> str:
         return (
-            f"Expected outage of the whole cluster: {expected(self.total_s, self.longest_s)}. Stop "
-            f"{span(self.stop_s)}, up to {span(self.forced_s)} more if a controller does not stop by itself; "
-            f"snapshot and its check {span(self.snapshot_s)}; installation {span(self.install_s)}; start "
-            f"{span(self.start_s)}. No client can produce or consume during this time."
+            f"Expected outage of the whole cluster: {expected(self.total_s, self.longest_s)}. {self.parts} No client "
+            "can produce or consume during this time."
         )
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings, undo_of
+from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.domain.features.rules import check_feature_support
-from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, warning
-from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -29,6 +28,7 @@ from kafka_rollout.domain.planning.lowering import (
     WhereRefused,
     choose_lowering,
     live_obstacles,
+    refused_by_kafka,
 )
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
 
@@ -101,20 +101,6 @@ def _lacks(facts: Sequence[ReleaseFacts], feature: str, levels: Mapping[str, int
     return any(missing_dependencies(one, feature, levels) for one in facts)
 
 
-def refused_by_kafka(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, level: int) -> str:
-    """Return why the controller of the running release rejects this metadata.version; empty if it accepts it.
-
-    Every release lowers it if no level in between changed metadata. Otherwise all nodes must implement KIP-1155.
-    """
-    current = state.finalized.get(METADATA_VERSION, 0)
-    known = [release for release in state.releases if release in catalogue]
-    gap = find_lossy_downgrade_gap(cluster, catalogue, state)
-    if level >= current or not known or not gap:
-        return ""
-    undo, source = undo_of(catalogue.get(max(known)), METADATA_VERSION, level, current)
-    return "" if undo is Undo.POSSIBLE else f"{source} {gap}"
-
-
 _REFUSED = "FEATURE-DOWNGRADE-REFUSED"
 
 
@@ -145,7 +131,7 @@ def make_downgrade_plan(
         cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable
     ).findings
     choice = choose_lowering(
-        refused_by_kafka(cluster, catalogue, state, level),
+        refused_by_kafka(cluster, catalogue, state, state.finalized.get(METADATA_VERSION, 0), level),
         live_obstacles(cluster, catalogue, state, level, of_cluster),
         where_refused,
         lowers_binary=target < source,

@@ -10,7 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.domain.features.checks import undo_of
+from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -43,6 +46,20 @@ class LoweringChoice:
     method: LoweringMethod
     refused: str = ""
     not_live: str = ""
+
+
+def refused_by_kafka(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, current: int, level: int) -> str:
+    """Return why the controller of the running release rejects to lower metadata.version from `current` to `level`;
+    empty if it accepts it.
+
+    Every release lowers it if no level in between changed metadata. Otherwise all nodes must implement KIP-1155.
+    """
+    known = [release for release in state.releases if release in catalogue]
+    gap = find_lossy_downgrade_gap(cluster, catalogue, state)
+    if level >= current or not known or not gap:
+        return ""
+    undo, source = undo_of(catalogue.get(max(known)), METADATA_VERSION, level, current)
+    return "" if undo is Undo.POSSIBLE else f"{source} {gap}"
 
 
 def choose_lowering(
@@ -92,4 +109,4 @@ def _supports(catalogue: Catalogue, release: Release, level: int) -> bool:
 
 
 def _prevents_rolls(finding: Finding) -> bool:
-    return finding.code in OF_ROLLS and finding.severity == "blocker"
+    return finding.code in OF_ROLLS and finding.severity is Severity.BLOCKER

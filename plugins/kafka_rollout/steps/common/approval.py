@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.planning.level_undo import LevelUndo
 from kafka_rollout.domain.run.events import (
     APPROVED,
     Approval,
@@ -209,18 +211,34 @@ def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval)
             )
 
 
-def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = ApprovalOf.ROLL, scan: str = "") -> str:
+def shown_once(ports: ClusterPorts, plan: Plan, name: str, compute: Callable[[], dict[str, Any]]) -> Mapping[str, Any]:
+    """Return the facts that an approval shows: computed once per plan, so that a repeated request has the same text."""
+    kept = ports.run.attachment(name)
+    if kept is None or kept["plan"] != plan.hash:
+        kept = {"plan": plan.hash, **compute()}
+        ports.run.attach(name, kept)
+    return kept
+
+
+def approval_body(
+    plan: Plan,
+    verdict: Verdict | None = None,
+    *,
+    what: str = ApprovalOf.ROLL,
+    scan: str = "",
+    undos: Iterable[LevelUndo] = (),
+) -> str:
     """Return the Markdown text of an approval: the plan, its findings, and for `finalize` the loss of each feature.
 
-    `scan`: a sentence with the verdict of the coordinator-log scan. The text is read in a narrow panel next to the
-    graph, so it uses lists instead of wide tables, the most important part first.
+    `undos`: how each level can be undone. `scan`: a sentence with the verdict of the coordinator-log scan. The text is
+    read in a narrow panel next to the graph, so it uses lists instead of wide tables, the most important part first.
     """
     findings = verdict.findings if verdict is not None else plan.findings
     parts = [f"**{plan.direction.value.capitalize()} of cluster {plan.cluster}: {plan.way}**"]
     if what == ApprovalOf.FINALIZE:
         if plan.unsafe:
             parts.append("Levels are lowered with **UNSAFE_DOWNGRADE**: the metadata in the warnings is lost.")
-        parts += [heading("Levels to finalize"), *features_in_full(plan.feature_changes)]
+        parts += [heading("Levels to finalize"), *features_in_full(plan.feature_changes, undos)]
         if scan:
             parts += [heading("Coordinator logs"), escape_markdown(scan)]
         parts += findings_part(findings)
@@ -308,19 +326,27 @@ def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
     for undo in (Undo.IMPOSSIBLE, Undo.UNKNOWN, Undo.POSSIBLE):
         levels = [f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in changes if c.undo == undo]
         if levels:
-            lines.append(f"- rollback **{undo.value}**: {', '.join(levels)}")
+            lines.append(f"- undo by the controller **{undo.value}**: {', '.join(levels)}")
     return [heading("Levels to finalize later, with a separate approval"), "\n".join(lines)]
 
 
-def features_in_full(changes: tuple[FeatureChange, ...]) -> list[str]:
+def features_in_full(changes: tuple[FeatureChange, ...], undos: Iterable[LevelUndo] = ()) -> list[str]:
+    """Return each level with its loss. Without `undos`, whether the controller can undo it."""
     if not changes:
         return ["No feature level is finalized."]
+    found = {undo.feature: undo for undo in undos}
+
+    def undo(change: FeatureChange) -> str:
+        if change.feature in found:
+            return f"**{found[change.feature].method}**. {escape_markdown(found[change.feature].reason)}"
+        return f"**{change.undo.value}**. {escape_markdown(change.undo_source)}"
+
     return [
         "\n".join(
             [
                 f"#### {escape_markdown(c.feature)} {c.current} → {c.target}",
                 "",
-                f"- Undo: **{c.undo.value}**. {escape_markdown(c.undo_source)}",
+                f"- Undo: {undo(c)}",
                 f"- Loss on undo: {escape_markdown(c.loss)}",
             ]
         )

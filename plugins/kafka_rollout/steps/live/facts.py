@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.offline.absence import UNAVAILABLE, absence_estimate
+from kafka_rollout.domain.offline.absence import UNAVAILABLE, AbsenceEstimate, absence_estimate
+from kafka_rollout.steps.common.approval import shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.directories import metadata_directory
 from kafka_rollout.steps.live.actions import STOP_S
+from kafka_rollout.steps.offline.outage import log_sizes
 
 FACTS = "live/facts.json"
 
 
+def estimate_absence(ports: ClusterPorts, plan: Plan) -> AbsenceEstimate:
+    """Estimate the time without an active controller from the controllers' metadata logs."""
+    return absence_estimate(log_sizes(ports, plan, ports.cluster.controllers), stop_s=STOP_S)
+
+
 def live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
-    """Compute the facts from the controllers' metadata logs."""
-    sizes = []
-    for node in ports.cluster.controllers:
-        try:
-            sizes.append(ports.metadata_logs.log_bytes(metadata_directory(ports, node), cluster_id=plan.cluster_id))
-        except UserError:
-            continue  # a controller without a readable log; the choice of the log reports it
+    """Compute the facts from the current state of the controllers."""
     change = next(c for c in plan.snapshot_changes if c.feature == METADATA_VERSION)
     return (
-        absence_estimate(sizes, stop_s=STOP_S).sentence,
+        estimate_absence(ports, plan).sentence,
         *UNAVAILABLE,
         f"A controller that has not stopped after {STOP_S:.0f} s is killed. Its log is replaced, without a recovery.",
         "If this fails before the controllers have a leader at the new level, the run starts them on their old logs.",
@@ -38,9 +37,5 @@ def live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
 
 
 def shown_live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
-    """Return the facts as the approval shows them: computed once, so that a repeated request has the same text."""
-    kept = ports.run.attachment(FACTS)
-    if kept is None or kept["plan"] != plan.hash:
-        kept = {"plan": plan.hash, "lines": list(live_facts(ports, plan))}
-        ports.run.attach(FACTS, kept)
-    return tuple(kept["lines"])
+    """Return the facts as the approval shows them."""
+    return tuple(shown_once(ports, plan, FACTS, lambda: {"lines": list(live_facts(ports, plan))})["lines"])

@@ -11,11 +11,13 @@ from typing import Any
 
 from kafka_rollout.domain.model.errors import TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import describe_no_return
 from kafka_rollout.domain.offline.outage import OutageEstimate, expected, not_serving, outage_estimate, unwritable
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.run.offline_events import OfflineServed, OfflineWritable
 from kafka_rollout.domain.run.projections.offline import outages, unwritable_before
+from kafka_rollout.steps.common.approval import shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.directories import metadata_directory
 from kafka_rollout.steps.common.until import until
@@ -113,17 +115,31 @@ class OfflineFacts:
         return (self.outage.sentence, self.no_return, self.backups, self.forced, self.undo)
 
 
-def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
-    """Compute the facts from the current metadata logs and the replicas of the cluster."""
+def estimate_outage(ports: ClusterPorts, plan: Plan) -> OutageEstimate:
+    """Estimate the outage of an offline downgrade from the metadata logs and the replicas of the cluster."""
+    replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
+    sizes = log_sizes(ports, plan, ports.cluster.nodes)
+    return outage_estimate(len(ports.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S)
+
+
+def log_sizes(ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec]) -> list[int]:
+    """Return the bytes of each node's metadata log. A node without a readable log is left out.
+
+    The choice of the log reports such a node.
+    """
     sizes = []
-    for node in ports.cluster.nodes:
+    for node in nodes:
         try:
             sizes.append(ports.metadata_logs.log_bytes(metadata_directory(ports, node), cluster_id=plan.cluster_id))
         except UserError:
-            continue  # a node without a readable log; the choice of the log reports it
-    replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
+            continue
+    return sizes
+
+
+def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
+    """Compute the facts from the current metadata logs and the replicas of the cluster."""
     return OfflineFacts(
-        outage=outage_estimate(len(ports.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S),
+        outage=estimate_outage(ports, plan),
         no_return=describe_no_return(ports.cluster),
         backups="Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint "
         "are copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. "
@@ -137,21 +153,17 @@ def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
 
 
 def shown_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
-    """Return the facts as the approval shows them.
+    """Return the facts as the approval shows them."""
 
-    They are computed once, so that a repeated request has the same text.
-    """
-    kept = ports.run.attachment(FACTS)
-    if kept is None or kept["plan"] != plan.hash:
+    def compute() -> dict[str, Any]:
         facts = offline_facts(ports, plan)
-        kept = {
-            "plan": plan.hash,
+        return {
             "lines": list(facts.lines),
             "outage_s": round(facts.outage.total_s, 1),
             "outage_at_most_s": round(facts.outage.longest_s, 1),
         }
-        ports.run.attach(FACTS, kept)
-    return tuple(kept["lines"])
+
+    return tuple(shown_once(ports, plan, FACTS, compute)["lines"])
 
 
 def expected_outage_s(ports: ClusterPorts) -> tuple[float, float] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from kafka_rollout.domain.model.findings import Finding, Verdict
 from kafka_rollout.domain.model.outside_text import escape_markdown
@@ -31,6 +30,7 @@ from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.features import levels
 from kafka_rollout.steps.features.update import needs_approval
 from kafka_rollout.steps.live.facts import shown_live_facts
+from kafka_rollout.steps.live.level_undo import shown_level_undos
 from kafka_rollout.steps.offline.outage import shown_facts
 from kafka_rollout.steps.planning import check
 from kafka_rollout.steps.step import ApprovalRequest, StepCall
@@ -185,9 +185,8 @@ def _finalize_body(call: StepCall) -> str:
     levels.refuse(support)
     scan = newest(ports.run.events(), ScanEvaluated)
     sentence = "The coordinator logs were not scanned (--no-scan)." if scan is None else scan.sentence
-    shown = replace(plan, feature_changes=levels.undo_by_controller(ports, plan))
-    body = approval_body(shown, support, what=ApprovalOf.FINALIZE, scan=sentence)
-    return body.replace(shown.hash[:12], plan.hash[:12])  # this plan is approved
+    undos = shown_level_undos(ports, plan, levels.undo_by_controller(ports, plan))
+    return approval_body(plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
 
 
 def _check_levels(call: StepCall) -> str | None:
@@ -199,6 +198,11 @@ def _check_levels(call: StepCall) -> str | None:
     if not has_stopped_nodes(call.ports.run.events()):
         check.refuse_new_blockers(call.ports, call.plan, waits=True)
     return None
+
+
+def _features_body(call: StepCall) -> str:
+    undos = shown_level_undos(call.ports, call.plan, call.plan.feature_changes)
+    return approval_body(call.plan, what=ApprovalOf.FINALIZE, undos=undos)
 
 
 def _levels_body(call: StepCall) -> str:
@@ -284,6 +288,6 @@ ROLL_DOWN = ApprovalRequest(
 FEATURES = ApprovalRequest(
     of=ApprovalOf.FINALIZE,
     subject=lambda plan: f"Change features of {plan.cluster}: {_levels(plan.feature_changes)}?",
-    body=lambda call: approval_body(call.plan, what=ApprovalOf.FINALIZE),
+    body=_features_body,
     check=_check_features,
 )

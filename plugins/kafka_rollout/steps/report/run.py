@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,7 @@ from kafka_rollout.domain.run.projections.gates import GateHistory, gate_histori
 from kafka_rollout.domain.run.projections.nodes import NodeTimes, node_times
 from kafka_rollout.domain.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.live.level_undo import UNDOS
 from kafka_rollout.steps.report.event_form import event_form
 from kafka_rollout.steps.report.outcome import Outcome, outcome_of
 
@@ -80,7 +81,7 @@ def build_report(
         "nodes": [_node(ports, node, state, events, gates) for node in ports.cluster.nodes],
         "gates": [_gate(gate) for gate in gates],
         "approvals": [event_form(approval, with_kind=False) for approval in approvals(events)],
-        "features": _features(plan, state, events),
+        "features": _features(plan, state, events, ports.run.attachment(UNDOS)),
         "current_metadata_version": [_current(ports, node, state) for node in ports.cluster.nodes],
         "feature_support": event_form(newest(events, FeatureSupport)),
         "scan": ports.run.attachment(SCAN_VERDICT),
@@ -167,12 +168,18 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def _features(plan: Plan, state: ClusterState | None, events: Sequence[Event]) -> dict[str, Any]:
+def _features(
+    plan: Plan, state: ClusterState | None, events: Sequence[Event], shown: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    undos = {one["feature"]: one for one in shown["undos"]} if shown is not None else {}
     observed = events_of(events, Observed)
     return {
         "before": dict(observed[0].finalized) if observed else {},
         "after": dict(state.finalized) if state else {},
-        "planned": [{**asdict(change), "undo": change.undo.value} for change in plan.feature_changes],
+        "planned": [
+            {**asdict(change), "undo": change.undo.value, "shown_undo": undos.get(change.feature)}
+            for change in plan.feature_changes
+        ],
         "answers": [
             {"at": event.at, "levels": dict(event.levels), "answers": dict(event.answers)}
             for event in events_of(events, Validated)
