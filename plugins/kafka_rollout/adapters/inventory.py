@@ -30,10 +30,11 @@ from pydantic import (
     model_validator,
 )
 
+from kafka_rollout.adapters.host_entries import Host, ServiceEntry, dump_services, service_of
 from kafka_rollout.adapters.system.files import read_regular
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec, NodeSpec, Role, ServiceSpec
 
 _CREDENTIAL_KEY = re.compile(
     r"(^|[._-])(password|passwd|passphrase|secret|token|credentials?|jaas[._-]config"
@@ -75,6 +76,8 @@ class NodeEntry(_Strict):
     jolokia_url: Annotated[HttpUrl | None, Field(description="the Jolokia agent's base")] = None
     rack: str | None = None
     directory: Annotated[str | None, Field(description="the node's home (local_process)")] = None
+    host: Annotated[Host | None, Field(description="the node's host for SSH (ssh_service)")] = None
+    service: Annotated[ServiceEntry | None, Field(description="overrides of the cluster's service")] = None
 
     @model_validator(mode="after")
     def _addresses_fit_roles(self) -> NodeEntry:
@@ -97,6 +100,10 @@ class ClusterEntry(_Strict):
     controller_connection_id: Annotated[
         str | None, Field(description="the Connection of the controller listener, if its settings differ")
     ] = None
+    ssh_connection_id: Annotated[
+        str | None, Field(description="Airflow Connection to the hosts; on the command line: the SSH configuration")
+    ] = None
+    service: Annotated[ServiceEntry | None, Field(description="how nodes are installed (ssh_service)")] = None
     owner: str = "kafka-platform"
     approvers: Annotated[
         list[Text],
@@ -138,7 +145,25 @@ class ClusterEntry(_Strict):
         if self.runtime == "local_process":
             for node in self.nodes:
                 _check_local(node)
+        if self.runtime == "ssh_service":
+            self._check_services()
         return self
+
+    def services(self) -> list[ServiceSpec]:
+        """The installation of each node; raises ValueError for a node without a host."""
+        found = []
+        for node in self.nodes:
+            if node.host is None:
+                raise ValueError(f"node {node.name} needs a host, because its runtime is ssh_service")
+            found.append(service_of(node.host, node.roles, self.service, node.service))
+        return found
+
+    def _check_services(self) -> None:
+        seen: dict[tuple[str, str], str] = {}
+        for node, service in zip(self.nodes, self.services(), strict=True):
+            other = seen.setdefault((service.host, service.unit), node.name)
+            if other != node.name:
+                raise ValueError(f"nodes {other} and {node.name} are both {service.unit} on host {service.host}")
 
 
 def _check_local(node: NodeEntry) -> None:
@@ -259,8 +284,11 @@ def find_cluster(folder: Path, name: str) -> ClusterSpec:
 def dump_cluster(spec: ClusterSpec) -> str:
     """The YAML text that load_cluster reads back as the same cluster."""
     data = asdict(spec)
-    for node in data["nodes"]:
-        node |= {"id": node.pop("node_id"), "roles": sorted(node["roles"])}
+    shared, own = dump_services(spec.nodes)
+    for node, service, known in zip(data["nodes"], own, spec.nodes, strict=True):
+        node |= {"id": node.pop("node_id"), "roles": sorted(node["roles"]), "service": service or None}
+        node["host"] = known.service.host if known.service is not None else None
+    data["service"] = shared or None
     entry = ClusterEntry.model_validate(data)
     return yaml.safe_dump(entry.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
 
@@ -271,12 +299,13 @@ def json_schema() -> str:
 
 
 def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
-    data = entry.model_dump()
+    data = entry.model_dump(exclude={"service": True, "nodes": {"__all__": {"host", "service"}}})
+    services = entry.services() if entry.runtime == "ssh_service" else [None] * len(entry.nodes)
     nodes = []
-    for node in data.pop("nodes"):
+    for node, service in zip(data.pop("nodes"), services, strict=True):
         if node["directory"]:
             node["directory"] = str((folder / Path(node["directory"]).expanduser()).resolve())
-        nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), **node))
+        nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), service=service, **node))
     data["approvers"] = tuple(entry.approvers)
     data["release_overrides"] = {str(Release.parse(key)): value for key, value in entry.release_overrides.items()}
     return ClusterSpec(**data, nodes=tuple(nodes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,49 @@ def test_a_missing_file_or_folder_is_said(tmp_path: Path) -> None:
         load_cluster(tmp_path / "none.yaml")
     with pytest.raises(UserError, match="for inventories does not exist"):
         load_clusters(tmp_path / "none")
+
+
+HOSTS = """
+name: far
+runtime: ssh_service
+ssh_connection_id: kafka-hosts
+service:
+  unit: {broker: kafka-broker, controller: kafka-controller}
+  symlink: /srv/kafka
+  before_stop: [{command: drain me, timeout_s: 5}]
+nodes:
+- {id: 1, name: a, roles: [broker], broker_address: "kafka-1:9092", host: kafka-1}
+- {id: 2, name: b, roles: [controller], controller_address: "kafka-1:9093", host: kafka-1,
+   service: {configuration: managed_elsewhere, symlink: /opt/kafka}}
+"""
+
+
+def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(tmp_path: Path) -> None:
+    (tmp_path / "far.yaml").write_text(HOSTS)
+    spec = load_cluster(tmp_path / "far.yaml")
+    broker, controller = (node.service for node in spec.nodes)
+    assert (broker.host, broker.unit, broker.symlink) == ("kafka-1", "kafka-broker.service", "/srv/kafka")
+    assert (controller.unit, controller.symlink) == ("kafka-controller.service", "/opt/kafka")
+    assert (broker.managed_elsewhere, controller.managed_elsewhere) == (False, True)
+    assert [(one.command, one.timeout_s) for one in controller.before_stop] == [("drain me", 5.0)]
+    (tmp_path / "again.yaml").write_text(dump_cluster(spec))
+    assert load_cluster(tmp_path / "again.yaml") == spec
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("controller: kafka-controller", "controller: kafka-broker", "nodes a and b are both kafka-broker.service on"),
+        (", host: kafka-1}", "}", "node a needs a host, because its runtime is ssh_service"),
+        ("{broker: kafka-broker, ", "{", "unit has no entry for the role broker"),
+        ("symlink: /srv/kafka", "installation: /opt/kafka", "does not contain {release} exactly once"),
+        ("symlink: /srv/kafka", "symlink: /srv/$(reboot)", "symlink"),
+        ("unit: {", "units: {", "service.units is not a key of an inventory"),
+    ],
+)
+def test_a_wrong_service_is_one_sentence(tmp_path: Path, before: str, after: str, says: str) -> None:
+    text = HOSTS.replace(before, after, 1)
+    assert text != HOSTS
+    (tmp_path / "far.yaml").write_text(text)
+    with pytest.raises(UserError, match=re.escape(says)):
+        load_cluster(tmp_path / "far.yaml")

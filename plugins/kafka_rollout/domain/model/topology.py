@@ -20,12 +20,48 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCommand:
+    """An operator's own command on a host, run by its login shell. `timeout_s`: seconds until it counts as failed."""
+
+    command: str
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """How a node is installed on its host, for the runtime ssh_service.
+
+    `host`: as SSH reaches it. `unit`: the systemd unit, with its suffix. `user`: user of the process, as which files of
+    the node are read. `installation`: folder of a release, with `{release}`. `symlink`: points to the folder of the
+    installed release. `configuration_file`: server.properties. `managed_elsewhere`: other software writes the
+    configuration, so the tool does not. `log_file`: server.log; None: the journal has the log. `before_stop` and
+    `after_start`: commands of the operator.
+    """
+
+    host: str
+    unit: str = "kafka.service"
+    user: str = "kafka"
+    installation: str = "/opt/kafka_2.13-{release}"
+    symlink: str = "/opt/kafka"
+    configuration_file: str = "/etc/kafka/server.properties"
+    managed_elsewhere: bool = False
+    log_file: str | None = None
+    before_stop: tuple[HostCommand, ...] = ()
+    after_start: tuple[HostCommand, ...] = ()
+
+    def folder(self, release: object) -> str:
+        """Return the folder of a release."""
+        return self.installation.replace("{release}", str(release))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
     """One node of the inventory.
 
     `broker_address`, `controller_address`: `host:port`, or None if the node does not have the role. `prometheus_url`:
     /metrics of the exporter. `jolokia_url`: base URL of the agent. `directory`: the home folder of the node for the
-    runtime local_process (server.properties, libs of the release, data, logs).
+    runtime local_process (server.properties, libs of the release, data, logs). `service`: its installation for the
+    runtime ssh_service.
     """
 
     node_id: int
@@ -37,6 +73,7 @@ class NodeSpec:
     jolokia_url: str | None = None
     rack: str | None = None
     directory: str | None = None
+    service: ServiceSpec | None = None
 
     @property
     def is_controller(self) -> bool:
@@ -53,7 +90,8 @@ class ClusterSpec:
 
     `connection_id`: the Airflow Connection with the credentials (None: PLAINTEXT without credentials).
     `controller_connection_id`: the same for the controller listener, if its settings differ. `runtime`:
-    `local_process`, `ssh_service` or `strimzi`. `release_overrides`: release as text → configuration key → value, which
+    `local_process`, `ssh_service` or `strimzi`. `ssh_connection_id`: the Airflow Connection to the hosts (None: the SSH
+    configuration of the user). `release_overrides`: release as text → configuration key → value, which
     the run sets with that release. `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
@@ -65,6 +103,7 @@ class ClusterSpec:
     runtime: str = "local_process"
     connection_id: str | None = None
     controller_connection_id: str | None = None
+    ssh_connection_id: str | None = None
     owner: str = "kafka-platform"
     approvers: tuple[str, ...] = ()
     four_eyes: bool = False

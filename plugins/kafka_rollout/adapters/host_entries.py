@@ -1,0 +1,102 @@
+"""The installation of nodes on hosts as an inventory describes it: defaults of the cluster, overridden by a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from kafka_rollout.domain.model.topology import HostCommand, NodeSpec, Role, ServiceSpec
+
+_SUFFIX = ".service"
+Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$")]
+Unit = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_.@-]+$")]
+User = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]*$")]
+# No character that a shell, sudoers or a pattern of either treats specially.
+HostPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._@+/-]*[A-Za-z0-9._@+-]$")]
+ReleasePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._@+/{}-]*[A-Za-z0-9._@+}-]$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CommandEntry(_Strict):
+    """A command of the operator on the host of a node."""
+
+    command: Annotated[str, Field(min_length=1)]
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+
+
+class ServiceEntry(_Strict):
+    """How nodes are installed on their hosts (ssh_service). A missing key has its default."""
+
+    unit: Annotated[
+        Unit | dict[Role, Unit] | None, Field(description="systemd unit, or one for each of broker and controller")
+    ] = None
+    user: Annotated[User | None, Field(description="user of the process (kafka)")] = None
+    installation: Annotated[
+        ReleasePath | None, Field(description="folder of a release (/opt/kafka_2.13-{release})")
+    ] = None
+    symlink: Annotated[HostPath | None, Field(description="link to the installed release (/opt/kafka)")] = None
+    configuration_file: Annotated[HostPath | None, Field(description="/etc/kafka/server.properties")] = None
+    configuration: Annotated[
+        Literal["changed_by_run", "managed_elsewhere"] | None, Field(description="who writes the configuration file")
+    ] = None
+    log_file: Annotated[HostPath | None, Field(description="server.log; without it, the journal is read")] = None
+    before_stop: Annotated[list[CommandEntry] | None, Field(description="commands on the host before a stop")] = None
+    after_start: Annotated[list[CommandEntry] | None, Field(description="commands on the host after a start")] = None
+
+    @field_validator("installation")
+    @classmethod
+    def _names_the_release(cls, text: str | None) -> str | None:
+        if text is not None and (text.count("{release}") != 1 or "{" in text.replace("{release}", "")):
+            raise ValueError(f"{text} does not contain {{release}} exactly once")
+        return text
+
+
+def service_of(host: str, roles: Sequence[Role], *entries: ServiceEntry | None) -> ServiceSpec:
+    """Return the installation of a node; a later entry overrides the earlier ones. Raises ValueError without a unit for
+    the roles."""
+    given: dict[str, Any] = {}
+    for entry in entries:
+        if entry is not None:
+            given |= entry.model_dump(exclude_none=True)
+    unit = given.pop("unit", "kafka")
+    if isinstance(unit, Mapping):
+        role = Role.BROKER if Role.BROKER in roles else Role.CONTROLLER
+        if role not in unit:
+            raise ValueError(f"unit has no entry for the role {role.value}")
+        unit = unit[role]
+    managed = given.pop("configuration", "changed_by_run") == "managed_elsewhere"
+    commands: dict[str, Any] = {
+        key: tuple(HostCommand(**one) for one in given.pop(key))
+        for key in ("before_stop", "after_start")
+        if key in given
+    }
+    return ServiceSpec(
+        host=host,
+        unit=unit if unit.endswith(_SUFFIX) else unit + _SUFFIX,
+        managed_elsewhere=managed,
+        **commands,
+        **given,
+    )
+
+
+def dump_services(nodes: Sequence[NodeSpec]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the entries from which `service_of` makes the same installations: that of the cluster, and those of the
+    nodes with their host."""
+    own = [_entry(node.service) if node.service is not None else {} for node in nodes]
+    shared = {key: value for key, value in own[0].items() if all(one.get(key) == value for one in own)}
+    return shared, [{key: value for key, value in one.items() if key not in shared} for one in own]
+
+
+def _entry(service: ServiceSpec) -> dict[str, Any]:
+    default = ServiceSpec(host="")
+    changed = [f.name for f in fields(service) if getattr(service, f.name) != getattr(default, f.name)]
+    entry = {name: value for name, value in asdict(service).items() if name in changed and name != "host"}
+    if entry.pop("managed_elsewhere", False):
+        entry["configuration"] = "managed_elsewhere"
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in entry.items()}

@@ -1,0 +1,165 @@
+"""The commands that the runtime runs through `sudo -n`, and the sudoers file that permits them and no others.
+
+A command is run as the node's user if it only reads, and as root if it changes the node. Paths come from the inventory
+and from the node's configuration. The text of a sudoers file follows sudoers(5): arguments with a placeholder are one
+regular expression (sudo 1.9.10 or later).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kafka_rollout.domain.model.topology import ServiceSpec
+
+_ROOT = "root"
+_BIN = "/usr/bin"
+_PLACEHOLDERS = {
+    "{pid}": "[0-9]+",
+    "{release}": r"[0-9]+\.[0-9]+\.[0-9]+",
+    "{lines}": "[0-9]+",
+    "{checkpoint}": r"[0-9]{20}-[0-9]{10}\.checkpoint",
+}
+DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One command. `arguments` can contain placeholders; `purpose`: the end of "the tool cannot …"."""
+
+    as_user: str
+    program: str
+    arguments: tuple[str, ...]
+    purpose: str
+
+    def command(self, **values: object) -> list[str]:
+        """Return the words of the command, with values for its placeholders."""
+        words = list(self.arguments)
+        for name, value in values.items():
+            words = [word.replace(f"{{{name}}}", str(value)) for word in words]
+        return ["sudo", "-n", "-u", self.as_user, f"{_BIN}/{self.program}", *words]
+
+    def sudoers(self) -> str:
+        """Return the command as sudoers(5) writes it, after `NOPASSWD:`."""
+        text = " ".join(self.arguments)
+        if not any(placeholder in text for placeholder in _PLACEHOLDERS):
+            return f"{_BIN}/{self.program} " + re.sub(r"([,:=\\])", r"\\\1", text)
+        expression = re.escape(text).replace(r"\ ", " ")
+        for placeholder, pattern in _PLACEHOLDERS.items():
+            expression = expression.replace(re.escape(placeholder), pattern)
+        return f"{_BIN}/{self.program} ^{expression}$"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The commands of one node."""
+
+    service: ServiceSpec
+
+    @property
+    def read_configuration(self) -> Right:
+        return self._read("cat", (self.service.configuration_file,), "read its configuration")
+
+    @property
+    def list_open_files(self) -> Right:
+        return self._read("ls", ("-l", "/proc/{pid}/fd"), "see which release its process has loaded")
+
+    @property
+    def find_java(self) -> Right:
+        return self._read("readlink", ("/proc/{pid}/exe",), "see which Java its process runs")
+
+    def list_snapshots(self, folder: str) -> Right:
+        return self._read("ls", ("-ln", "--time-style=+%s", folder), "list its metadata snapshots")
+
+    def read_snapshot(self, folder: str) -> Right:
+        return self._read("cat", (f"{folder}/{{checkpoint}}",), "read its metadata snapshots")
+
+    @property
+    def read_log(self) -> Right | None:
+        """None if the log is in the journal, which the SSH user reads as a member of systemd-journal."""
+        if self.service.log_file is None:
+            return None
+        return self._read("tail", ("--lines", "{lines}", self.service.log_file), "read its log")
+
+    @property
+    def stop(self) -> Right:
+        return self._systemctl("stop", "--no-block", purpose="stop it")
+
+    @property
+    def start(self) -> Right:
+        return self._systemctl("start", "--no-block", purpose="start it")
+
+    @property
+    def forget_failures(self) -> Right:
+        return self._systemctl("reset-failed", purpose="start it after failed starts")
+
+    @property
+    def kill(self) -> Right:
+        return self._systemctl("kill", "--signal=SIGKILL", purpose="kill it when an approver requests it")
+
+    @property
+    def draft_link(self) -> Right:
+        words = ("-sfn", self.service.installation, self.service.symlink + DRAFT)
+        return Right(_ROOT, "ln", words, "switch its release")
+
+    @property
+    def switch_link(self) -> Right:
+        words = ("-T", self.service.symlink + DRAFT, self.service.symlink)
+        return Right(_ROOT, "mv", words, "switch its release")
+
+    @property
+    def back_up(self) -> Right:
+        file = self.service.configuration_file
+        return Right(_ROOT, "cp", ("-a", file, f"{file}.{{release}}"), "back up its configuration")
+
+    @property
+    def draft_configuration(self) -> Right:
+        file = self.service.configuration_file
+        return Right(_ROOT, "cp", ("-a", file, file + DRAFT), "change its configuration")
+
+    @property
+    def write_configuration(self) -> Right:
+        return Right(_ROOT, "tee", (self.service.configuration_file + DRAFT,), "change its configuration")
+
+    @property
+    def switch_configuration(self) -> Right:
+        file = self.service.configuration_file
+        return Right(_ROOT, "mv", ("-T", file + DRAFT, file), "change its configuration")
+
+    def all(self, snapshots: str) -> tuple[Right, ...]:
+        """Return every command of the node. `snapshots`: its folder __cluster_metadata-0."""
+        service = self.service
+        reads = (
+            self.read_configuration,
+            self.list_open_files,
+            self.find_java,
+            self.list_snapshots(snapshots),
+            self.read_snapshot(snapshots),
+            *([self.read_log] if self.read_log is not None else []),
+        )
+        writes = (
+            ()
+            if service.managed_elsewhere
+            else (
+                self.back_up,
+                self.draft_configuration,
+                self.write_configuration,
+                self.switch_configuration,
+            )
+        )
+        acts = (self.stop, self.start, self.forget_failures, self.kill, self.draft_link, self.switch_link)
+        return (*reads, *acts, *writes)
+
+    def _read(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
+        return Right(self.service.user, program, arguments, purpose)
+
+    def _systemctl(self, *words: str, purpose: str) -> Right:
+        return Right(_ROOT, "systemctl", (*words, self.service.unit), purpose)
+
+
+def sudoers_file(login: str, rights: Iterable[Right]) -> str:
+    """Return the sudoers file for the SSH user `login`; one line for each command."""
+    lines = [f"Defaults:{login} !requiretty"]
+    lines += dict.fromkeys(f"{login} ALL=({right.as_user}) NOPASSWD: {right.sudoers()}" for right in rights)
+    return "\n".join(lines) + "\n"
