@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres demo test test-fast test-full lint bench bench-roll bench-rebalance bench-scan bench-scan-start lock clean
+.PHONY: help setup setup-browser setup-postgres demo testbed testbed-image test test-fast test-full lint bench bench-roll bench-rebalance bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
@@ -27,6 +27,13 @@ setup-postgres:
 demo: setup ## upgrade or downgrade a real cluster from FROM to TO with test traffic (APPROVE=auto: unattended)
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null
 	@$(BIN)/kafka-rollout demo --from $(FROM) --to $(TO) $(if $(APPROVE),--approve $(APPROVE)) $(ARGS)
+
+testbed: setup ## boot six real hosts with systemd, sshd and Kafka FROM on this machine (COMMAND=down: remove them)
+	@$(CACHE) $(FROM) $(TO) agents >/dev/null
+	@$(BIN)/python -m tools.testbed $(or $(COMMAND),up --release $(FROM) --installed $(TO)) $(ARGS)
+
+testbed-image: setup
+	@$(BIN)/python -m tools.testbed image
 
 test-fast: setup ## run the tests that need no Java, in less than a minute
 	$(BIN)/python -m pytest -n 2 -m "not (jvm or airflow or spark or integration or browser or full)" tests/unit tests/architecture $(ARGS)
@@ -65,6 +72,7 @@ lock: setup ## resolve requirements.in into requirements.txt again
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.txt
 
 clean: ## stop the demos of this checkout and remove its files (not the shared cache of releases)
+	@if [ -e .testbed ]; then $(BIN)/python -m tools.testbed down; fi
 	@if [ -x $(BIN)/kafka-rollout ]; then $(BIN)/kafka-rollout demo-clean; fi
 	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -143,7 +143,7 @@ class LocalCluster:
                     f"Node {dead[0].name} of cluster {self.spec.name} exited while it started: {error}",
                     remedy=f"Read {dead[0].directory}/logs.",
                 )
-            if _in_service(self.spec):
+            if is_in_service(self.spec):
                 return
             if time.monotonic() >= deadline:
                 raise TransientError(
@@ -192,7 +192,7 @@ def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
     return len(found)
 
 
-def _in_service(spec: ClusterSpec) -> bool:
+def is_in_service(spec: ClusterSpec) -> bool:
     """Return whether every node has started, every broker reports all brokers, and every controller follows the leader.
 
     Every broker is queried, because one broker can learn later than another that a third one stopped or returned.

@@ -22,7 +22,7 @@ Layout = Literal["separate", "combined"]
 Quorum = Literal["static", "dynamic"]
 
 
-def _kafka_uuid() -> str:
+def kafka_uuid() -> str:
     """Return 16 random bytes as URL-safe base64, without a leading '-', which a command would read as an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -45,7 +45,7 @@ class ClusterDraft:
     extra_config: Mapping[str, str]
     heap: str
     release_overrides: Mapping[str, Mapping[str, str]]
-    cluster_id: str = field(default_factory=_kafka_uuid)
+    cluster_id: str = field(default_factory=kafka_uuid)
     directory_ids: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -85,7 +85,7 @@ class ClusterDraft:
         for node in spec.nodes:
             home = Path(str(node.directory))
             (home / "logs").mkdir(parents=True)
-            lines = {**self._config(spec, node), **self.extra_config}
+            lines = {**node_properties(spec, node, home / "data", quorum=self.quorum), **self.extra_config}
             text = "".join(f"{key}={value}\n" for key, value in lines.items())
             write_whole(home / "server.properties", text.encode(), mode=0o644)
             options = f"-Xms64m\n-Xmx{self.heap}\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
@@ -110,7 +110,7 @@ class ClusterDraft:
         if self.quorum == "dynamic" and node.is_controller:
             voters = (
                 f"{other.node_id}@{other.controller_address}:"
-                f"{self.directory_ids.setdefault(other.node_id, _kafka_uuid())}"
+                f"{self.directory_ids.setdefault(other.node_id, kafka_uuid())}"
                 for other in spec.controllers
             )
             command += ["--initial-controllers", ",".join(voters)]
@@ -123,46 +123,46 @@ class ClusterDraft:
             env={key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR") if key in os.environ},
         )
 
-    def _config(self, spec: ClusterSpec, node: NodeSpec) -> dict[str, str]:
-        """Return a configuration that every release from 3.4 to 4.3 accepts."""
-        data = Path(str(node.directory)) / "data"
-        copies = min(3, len(spec.brokers))
-        in_sync = min(2, copies)
-        listeners = []
-        if node.broker_address:
-            listeners.append(f"PLAINTEXT://{node.broker_address}")
-        if node.controller_address:
-            listeners.append(f"CONTROLLER://{node.controller_address}")
-        config = {
-            "process.roles": ",".join(sorted(node.roles)),
-            "node.id": str(node.node_id),
-            "listeners": ",".join(listeners),
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(data / "logs"),
-            "metadata.log.dir": str(data / "metadata"),
-            "default.replication.factor": str(copies),
-            "min.insync.replicas": str(in_sync),
-            "offsets.topic.replication.factor": str(copies),
-            "offsets.topic.num.partitions": "5",
-            "transaction.state.log.replication.factor": str(copies),
-            "transaction.state.log.min.isr": str(in_sync),
-            "transaction.state.log.num.partitions": "5",
-            "group.initial.rebalance.delay.ms": "0",
-            "auto.create.topics.enable": "false",
-            "controlled.shutdown.enable": "true",
-            "broker.heartbeat.interval.ms": "500",
-            "broker.session.timeout.ms": "6000",
-            "num.network.threads": "2",
-            "num.io.threads": "4",
-            "background.threads": "2",
-            "log.cleaner.dedupe.buffer.size": "16777216",
-        }
-        if self.quorum == "static":
-            voters = (f"{n.node_id}@{n.controller_address}" for n in spec.controllers)
-            config["controller.quorum.voters"] = ",".join(voters)
-        else:
-            config["controller.quorum.bootstrap.servers"] = spec.bootstrap_controllers
-        if node.rack:
-            config["broker.rack"] = node.rack
-        return config
+
+def node_properties(spec: ClusterSpec, node: NodeSpec, data: Path, *, quorum: Quorum = "static") -> dict[str, str]:
+    """Return a configuration that every release from 3.4 to 4.3 accepts. `data`: folder of the data on its host."""
+    copies = min(3, len(spec.brokers))
+    in_sync = min(2, copies)
+    listeners = []
+    if node.broker_address:
+        listeners.append(f"PLAINTEXT://{node.broker_address}")
+    if node.controller_address:
+        listeners.append(f"CONTROLLER://{node.controller_address}")
+    config = {
+        "process.roles": ",".join(sorted(node.roles)),
+        "node.id": str(node.node_id),
+        "listeners": ",".join(listeners),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(data / "logs"),
+        "metadata.log.dir": str(data / "metadata"),
+        "default.replication.factor": str(copies),
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(copies),
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.replication.factor": str(copies),
+        "transaction.state.log.min.isr": str(in_sync),
+        "transaction.state.log.num.partitions": "5",
+        "group.initial.rebalance.delay.ms": "0",
+        "auto.create.topics.enable": "false",
+        "controlled.shutdown.enable": "true",
+        "broker.heartbeat.interval.ms": "500",
+        "broker.session.timeout.ms": "6000",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "background.threads": "2",
+        "log.cleaner.dedupe.buffer.size": "16777216",
+    }
+    if quorum == "static":
+        voters = (f"{n.node_id}@{n.controller_address}" for n in spec.controllers)
+        config["controller.quorum.voters"] = ",".join(voters)
+    else:
+        config["controller.quorum.bootstrap.servers"] = spec.bootstrap_controllers
+    if node.rack:
+        config["broker.rack"] = node.rack
+    return config

@@ -1,0 +1,212 @@
+"""A test bed: hosts, their network, and a Kafka cluster that an operator installed on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
+from kafka_rollout.demo.local_cluster import is_in_service
+from kafka_rollout.demo.local_nodes import kafka_uuid, node_properties
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.settings import Settings
+from tools.testbed import network, ssh_files
+from tools.testbed.hosts import Host
+from tools.testbed.image import LOGIN, base_image, build_image
+from tools.testbed.installation import (
+    EXPORTER_PORT,
+    OWN_FILES,
+    agent_layer,
+    format_command,
+    release_layer,
+    write_installation,
+)
+from tools.testbed.machine import TestbedError, obstacle
+
+_STATE = "testbed.json"
+_SEPARATE_FROM = 6  # hosts; fewer are brokers and controllers at the same time
+_CONTROLLERS = 3
+_IN_SERVICE_S = 240.0
+DATA = "/var/lib/kafka/data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bed:
+    """A test bed in a folder. `bed`: its id, from which names of namespaces and control groups are made."""
+
+    folder: Path
+    bed: str
+    size: int
+
+    @classmethod
+    def read(cls, folder: Path) -> Bed:
+        """Raises TestbedError if the folder has no test bed."""
+        folder = folder.resolve()
+        try:
+            state = json.loads((folder / _STATE).read_text())
+        except FileNotFoundError:
+            raise TestbedError(f"There is no test bed in {folder}.") from None
+        return cls(folder=folder, bed=state["bed"], size=state["size"])
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return tuple(
+            Host(bed=self.bed, number=number, folder=self.folder / "hosts" / str(number))
+            for number in range(1, self.size + 1)
+        )
+
+    @property
+    def ssh_config(self) -> Path:
+        return self.folder / "ssh" / "config"
+
+    @property
+    def inventories(self) -> Path:
+        return self.folder / "clusters"
+
+    def spec(self, name: str = "testbed") -> ClusterSpec:
+        return ClusterSpec(name=name, runtime="ssh_service", nodes=tuple(_node(host, self.size) for host in self.hosts))
+
+    def host_of(self, node: NodeSpec) -> Host:
+        return next(host for host in self.hosts if host.address == service(node).host)
+
+    def inside(self) -> AbstractContextManager[None]:
+        """Move this thread into the network of the test bed."""
+        return network.inside_network(self.bed)
+
+    def start_kafka(self) -> None:
+        """Start every unit, and wait until the cluster is in service."""
+        for host in self.hosts:
+            host.run("systemctl", "start", "--no-block", "kafka.service")
+        deadline = time.monotonic() + _IN_SERVICE_S
+        while not self.in_service():
+            if time.monotonic() >= deadline:
+                raise TestbedError(f"The cluster was not in service after {_IN_SERVICE_S:.0f} s.")
+            time.sleep(0.3)
+
+    def in_service(self) -> bool:
+        with self.inside():
+            return is_in_service(self.spec())
+
+    def down(self) -> None:
+        """End the hosts by process id, and remove mounts, namespaces and the folder."""
+        for host in self.hosts:
+            host.end()
+        for group in self.hosts[0].control_groups:
+            if group.parent.is_dir():
+                group.parent.rmdir()
+        network.remove_network(self.bed)
+        shutil.rmtree(self.folder)
+
+
+def up(folder: Path, release: Release, *, size: int = 6, others: Sequence[Release] = (), start: bool = True) -> Bed:
+    """Boot the hosts with `release` installed and formatted, and the releases `others` unpacked next to it."""
+    folder = folder.resolve()
+    if why := obstacle() or _missing_image():
+        raise TestbedError(why)
+    if (folder / _STATE).exists():
+        raise TestbedError(f"There is already a test bed in {folder}. Remove it with `down`.")
+    began = time.monotonic()
+    settings = Settings.from_environment()
+    cache = ReleaseCache(settings.cache, settings.include)
+    folder.mkdir(parents=True, exist_ok=True)
+    bed = Bed(folder=folder, bed=secrets.token_hex(3), size=size)
+    (folder / _STATE).write_text(json.dumps({"bed": bed.bed, "size": size}) + "\n")
+    try:
+        _install(bed, release, others, cache)
+        network.create_network(bed.bed, size)
+        for host in bed.hosts:
+            host.boot()
+        cluster_id = kafka_uuid()
+        with ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1)) as pool:
+            list(pool.map(lambda host: _format(host, release, cluster_id), bed.hosts))
+        _say(f"{size} hosts booted in {time.monotonic() - began:.0f} s")
+        if start:
+            bed.start_kafka()
+            _say(f"Kafka {release} in service after {time.monotonic() - began:.0f} s")
+    except BaseException:
+        bed.down()
+        raise
+    return bed
+
+
+def _missing_image() -> str | None:
+    if base_image().is_dir():
+        return None
+    return "The base image of the test bed is not built: run `make testbed-image` once, with a network."
+
+
+def _install(bed: Bed, release: Release, others: Sequence[Release], cache: ReleaseCache) -> None:
+    layers = [release_layer(bed.folder / "layers", each, cache) for each in dict.fromkeys((release, *others))]
+    layers += [agent_layer(bed.folder / "layers", cache), build_image()]
+    login_key = ssh_files.make_key(bed.folder / "ssh" / "id_ed25519")
+    spec = bed.spec()
+    host_keys = {}
+    for host, node in zip(bed.hosts, spec.nodes, strict=True):
+        upper = host.folder / "upper"
+        properties = node_properties(spec, node, Path(DATA)) | {"log.dirs": DATA}
+        properties.pop("metadata.log.dir")
+        write_installation(upper, release, properties, exporter=node.prometheus_url is not None)
+        host_keys[host.address] = ssh_files.write_host_files(upper, login_key)
+        _write_sudoers(upper, node)
+        (upper / "etc" / "hostname").write_text(f"{host.name}\n")
+        (upper / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {host.name}\n")
+        host.mount(layers)
+        host.prepare(OWN_FILES + ssh_files.OWN_LOGIN)
+    ssh_files.write_client_files(bed.folder / "ssh", host_keys)
+    bed.inventories.mkdir()
+    (bed.inventories / f"{spec.name}.yaml").write_text(dump_cluster(spec))
+
+
+def service(node: NodeSpec) -> ServiceSpec:
+    """Return the installation of a node of a test bed."""
+    if node.service is None:
+        raise TestbedError(f"Node {node.name} is not a node of a test bed.")
+    return node.service
+
+
+def _write_sudoers(upper: Path, node: NodeSpec) -> None:
+    folder = upper / "etc" / "sudoers.d"
+    folder.mkdir(parents=True)
+    file = folder / "kafka-rollout"
+    file.write_text(sudoers_file(LOGIN, Rights(service(node)).all(f"{DATA}/__cluster_metadata-0")))
+    file.chmod(0o440)
+
+
+def _format(host: Host, release: Release, cluster_id: str) -> None:
+    host.wait_until_booted()
+    host.run(*format_command(release, cluster_id))
+
+
+def _node(host: Host, size: int) -> NodeSpec:
+    separate = size >= _SEPARATE_FROM
+    roles = {Role.BROKER, Role.CONTROLLER}
+    if separate:
+        roles = {Role.CONTROLLER if host.number <= _CONTROLLERS else Role.BROKER}
+    node_id = 100 + host.number if roles == {Role.CONTROLLER} else host.number
+    # An agent on some hosts only, as on clusters that grew over the years.
+    exporter = f"http://{host.address}:{EXPORTER_PORT}/metrics" if host.number % 2 == 1 else None
+    return NodeSpec(
+        node_id=node_id,
+        name=host.name,
+        roles=frozenset(roles),
+        broker_address=f"{host.address}:9092" if Role.BROKER in roles else None,
+        controller_address=f"{host.address}:9093" if Role.CONTROLLER in roles else None,
+        prometheus_url=exporter,
+        service=ServiceSpec(host=host.address),
+    )
+
+
+def _say(sentence: str) -> None:
+    print(f"test bed: {sentence}", file=sys.stderr, flush=True)
