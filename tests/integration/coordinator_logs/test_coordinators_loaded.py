@@ -9,12 +9,21 @@ import pytest
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.domain.gates.check import BeforeStop, Condition
+from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinators_condition, find_load_errors
+from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.coordinators import LOG_LINES
-from tests.integration.harness.load_oracle import Outcome, Place, started_on
+from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.planning.plans import plan_downgrade
+from kafka_rollout.steps.roll.node import replace_node
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.feature_harness import opened
+from tests.integration.harness.load_oracle import Outcome, Place, coordinator_config, plant, started_on
 from tests.paths import FIXTURES
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -32,13 +41,18 @@ class Seen:
     condition: Condition
 
 
-def seen_on(release: Release, folder: Path, cache: ReleaseCache, before: BeforeStop | None = None) -> Seen:
+def logs_for(release: Release) -> dict[Place, tuple[bytes, bool]]:
     logs = {}
     for path in sorted((FIXTURES / f"coordinator-logs-{WROTE}-all-groups").glob("*.fetch")):
         topic, _, number = path.stem.rpartition("-")
         if topic != SHARES or release.major > 3:
             logs[topic, int(number)] = (path.read_bytes(), False)
-    with started_on(release, logs, folder, cache) as (cluster, outcomes), KafkaAdmin(cluster.spec) as admin:
+    return logs
+
+
+def seen_on(release: Release, folder: Path, cache: ReleaseCache, before: BeforeStop | None = None) -> Seen:
+    started = started_on(release, logs_for(release), folder, cache)
+    with started as (cluster, outcomes), KafkaAdmin(cluster.spec) as admin:
         (node,) = cluster.spec.nodes
         partitions = admin.partitions()
         answers = admin.coordinators(node, partitions)
@@ -87,3 +101,25 @@ def test_an_older_release_fails_the_gate_where_its_log_says_so(
         assert "java.lang.IllegalStateException" in older.condition.evidence
     else:
         assert "ignored by this release" in older.condition.evidence
+
+
+@pytest.mark.full
+def test_a_downgrade_stops_at_the_first_node_whose_coordinators_did_not_load(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """The plan has no scan, which would refuse the downgrade. 3.4.1 loads the logs, because it ignores the records."""
+    logs = logs_for(Release(3, 4, 1))
+    cluster = make_cluster("3.4.1", layout="combined", extra_config=coordinator_config(Release(3, 4, 1), logs))
+    plant(cluster, logs, deadline_s=20)
+    cluster.start()
+    with opened(cluster, tmp_path / "home") as ports:
+        wait_until(lambda: all(len(partition.isr) == 3 for partition in ports.admin.partitions()), 120)
+        plan = plan_downgrade(ports, Release(3, 4, 0))
+        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        (release_step,) = plan.release_steps
+        node_id = release_step.order[0].node_id
+        replace_node(ports, plan, release_step.key, node_id)
+        after_start = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_id)
+        policy = GatePolicy(looks=1, interval_s=0.5, timeout_s=60, soak_s=0)
+        with pytest.raises(RefusedError, match=f"could not load . partitions: Error loading offsets from {GROUPS}-"):
+            wait_for_gate(ports, plan, after_start, policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec
 from tools.coordinator_traffic import SHARE_GROUP_STATE
 
 Place = tuple[str, int]
@@ -81,7 +82,6 @@ def started_on(
     extra_config: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[LocalCluster, dict[Place, Outcome]]]:
     """As `load`; the broker runs until the block ends."""
-    counts = {topic: max(p for t, p in logs if t == topic) + 1 for topic, _ in logs}
     cluster = LocalCluster.create(
         folder,
         "oracle",
@@ -89,18 +89,12 @@ def started_on(
         cache=cache,
         layout="combined",
         size=1,
-        extra_config={**_config(release, counts), **(extra_config or {})},
+        extra_config={**coordinator_config(release, logs), **(extra_config or {})},
     )
     try:
         (node,) = cluster.spec.nodes
-        _create_topics(cluster.spec.bootstrap_servers, counts)
-        home = Path(str(node.directory))
-        data = home / "data" / "logs"
-        _wait_for_folders(data, counts)
-        cluster.runtime.stop(node, deadline_s=180)
-        for (topic, partition), (content, recovered) in logs.items():
-            _place(data / f"{topic}-{partition}", content, recovered)
-        server_log = home / "logs" / "server.log"
+        plant(cluster, logs)
+        server_log = Path(str(node.directory)) / "logs" / "server.log"
         before = server_log.stat().st_size
         cluster.runtime.start(node)
         yield cluster, watch(server_log, before, logs)
@@ -109,20 +103,40 @@ def started_on(
         shutil.rmtree(folder / "nodes", ignore_errors=True)
 
 
-def _config(release: Release, counts: Mapping[str, int]) -> dict[str, str]:
+def plant(cluster: LocalCluster, logs: Mapping[Place, tuple[bytes, bool]], *, deadline_s: float = 180) -> None:
+    """Create the topics, stop the cluster, and write the logs into the directory of every node."""
+    _create_topics(cluster.spec, _counts(logs))
+    folders = [Path(str(node.directory)) / "data" / "logs" for node in cluster.spec.nodes]
+    for data in folders:
+        _wait_for_folders(data, _counts(logs))
+    cluster.stop(deadline_s=deadline_s)
+    for data in folders:
+        for (topic, partition), (content, recovered) in logs.items():
+            _place(data / f"{topic}-{partition}", content, recovered)
+
+
+def _counts(logs: Iterable[Place]) -> dict[str, int]:
+    """Return topic → number of partitions."""
+    counts: dict[str, int] = {}
+    for topic, partition in logs:
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    return counts
+
+
+def coordinator_config(release: Release, logs: Iterable[Place]) -> dict[str, str]:
     names = {
         "__consumer_offsets": "offsets.topic.num.partitions",
         "__transaction_state": "transaction.state.log.num.partitions",
         SHARE_GROUP_STATE: "share.coordinator.state.topic.num.partitions",
     }
-    return {
-        names[topic]: str(count) for topic, count in counts.items() if topic != SHARE_GROUP_STATE or release.major > 3
-    }
+    counts = _counts(logs).items()
+    return {names[topic]: str(count) for topic, count in counts if topic != SHARE_GROUP_STATE or release.major > 3}
 
 
-def _create_topics(servers: str, counts: Mapping[str, int]) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    topics = [NewTopic(topic, count, 1, config=_EMPTY_TOPIC) for topic, count in counts.items()]
+def _create_topics(spec: ClusterSpec, counts: Mapping[str, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
+    replicas = len(spec.brokers)
+    topics = [NewTopic(topic, count, replicas, config=_EMPTY_TOPIC) for topic, count in counts.items()]
     for made in admin.create_topics(topics).values():
         made.result(_DEADLINE_S)
 
