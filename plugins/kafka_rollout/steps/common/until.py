@@ -10,12 +10,14 @@ from kafka_rollout.ports.clock import Clock
 Result = TypeVar("Result")
 
 
-def until(clock: Clock, check: Callable[[], Result], is_met: Callable[[Result], bool], *, for_s: float) -> Result:
-    """Repeat `check` every 0.5 s until `is_met` accepts its result or `for_s` have passed; return the last result.
+def until(
+    clock: Clock, check: Callable[[], Result], is_met: Callable[[Result], bool], *, for_s: float, every_s: float = 0.5
+) -> Result:
+    """Repeat `check` until `is_met` accepts its result or `for_s` have passed; return the last result. All in seconds.
 
     The check is called at least once, and its errors are raised.
     """
     deadline = clock.monotonic() + for_s
     while not is_met(result := check()) and clock.monotonic() < deadline:
-        clock.sleep(0.5)
+        clock.sleep(every_s)
     return result

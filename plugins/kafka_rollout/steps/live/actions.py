@@ -47,9 +47,11 @@ from kafka_rollout.steps.offline.snapshot import (
 )
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 
-# A controller that waits for the others in its shutdown is killed. Its log is replaced, so no log recovery follows.
-STOP_S = 3.0
+# The active controller waits in its shutdown for a new leader, which stopped controllers cannot elect. It is killed.
+# Its log is replaced, so no log recovery follows.
+STOP_S = 1.0
 READY_WITHIN_S = 60.0
+READY_EVERY_S = 0.1
 _LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
 
 
@@ -135,7 +137,13 @@ def _lower(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None) -
         if _left(ports):
             _install(ports, plan, prepared)
         _start(ports)
-        waits_for = until(ports.clock, lambda: _lacks(ports, plan), lambda found: not found, for_s=READY_WITHIN_S)
+        waits_for = until(
+            ports.clock,
+            lambda: _lacks(ports, plan),
+            lambda found: not found,
+            for_s=READY_WITHIN_S,
+            every_s=READY_EVERY_S,
+        )
         if waits_for:
             raise TransientError(f"The controllers do not serve after {READY_WITHIN_S:.0f} s: {waits_for}")
     except BaseException as error:
@@ -181,9 +189,11 @@ def _install(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None)
 
 
 def _start(ports: ClusterPorts) -> None:
-    for node in ports.cluster.controllers:
+    def start(node: NodeSpec) -> None:
         if ports.runtime.process(node).pid is None:
             ports.runtime.start(node)
+
+    at_once(start, ports.cluster.controllers)
 
 
 def _lacks(ports: ClusterPorts, plan: Plan) -> str:

@@ -37,10 +37,13 @@ def choose_once(ports: ClusterPorts, plan: Plan) -> ChosenLog:
     Raises RefusedError unless the logs of a majority of voters are available, and in a live downgrade if the log of a
     running broker cannot be read: the snapshot must end beyond it.
     """
-    events = ports.run.events()
-    if (found := projections.chosen_log(events)) is not None:
+    if (found := projections.chosen_log(ports.run.events())) is not None:
         return found
     refuse_running(ports, plan)
+    return _choose(ports, plan)
+
+
+def _choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
     logs: list[NodeLog] = []
     not_read: dict[int, str] = {}
     for node in ports.cluster.nodes:
@@ -51,7 +54,7 @@ def choose_once(ports: ClusterPorts, plan: Plan) -> ChosenLog:
             logs.append(found_log)
         except UnreadableLogError as error:
             not_read[node.node_id] = f"node {node.node_id}: {error.sentence}"
-    before = projections.voters_before_stop(events)
+    before = projections.voters_before_stop(ports.run.events())
     voters = before if before is not None else tuple(node.node_id for node in ports.cluster.controllers)
     unknown = [not_read[node.node_id] for node in ports.cluster.brokers_alone if node.node_id in not_read]
     if plan.live and unknown:
@@ -70,12 +73,13 @@ def write_once(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | Non
     `prepared`: a snapshot that was prepared before the stop, to write it faster. Raises RefusedError if metadata would
     be lost and the plan is not `unsafe`.
     """
-    chosen = choose_once(ports, plan)
-    path, host = snapshot_path(ports, chosen), socket.gethostname()
     events = ports.run.events()
-    if projections.snapshot_is_written(events) and path.exists():
-        return path
+    found = projections.chosen_log(events)
+    if found is not None and projections.snapshot_is_written(events) and snapshot_path(ports, found).exists():
+        return snapshot_path(ports, found)
     refuse_running(ports, plan)
+    chosen = found or _choose(ports, plan)
+    path, host = snapshot_path(ports, chosen), socket.gethostname()
     if projections.installed_on(events):
         raise FatalError(
             f"The snapshot {path} is missing on host {host}, but it is already installed on some nodes. "
@@ -168,9 +172,12 @@ def quorum_lacks(ports: ClusterPorts, level: int) -> str:
 
 def refuse_running(ports: ClusterPorts, plan: Plan) -> None:
     """Raise RefusedError if a node whose log is replaced is running."""
-    for node in stopped_nodes(ports, plan):
+
+    def refuse(node: NodeSpec) -> None:
         if ports.runtime.process(node).pid is not None:
             raise runs(node, "Stop the controllers first." if plan.live else "Stop all nodes first.")
+
+    at_once(refuse, stopped_nodes(ports, plan))
 
 
 def runs(node: NodeSpec, remedy: str) -> RefusedError:
