@@ -122,7 +122,8 @@ def _measured(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str
     cluster = LocalCluster.create(folder, "bench", source, cache=cache, layout="separate", metadata_version=level)
     try:
         topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-        AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers}).create_topics([topic])[TOPIC].result(60)
+        admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})  # its futures end with it
+        admin.create_topics([topic])[TOPIC].result(60)
         with _watched(cluster.spec) as absence, _producing(cluster.spec) as traffic:
             time.sleep(_SETTLED_S)
             began = time.monotonic()

@@ -50,7 +50,7 @@ class Batch:
 
     Each message of the old formats is one batch with record count −1, and of its attributes only codec and timestamp
     type are kept. The base offset of a compressed message is 0 until it is decompressed. Timestamps: epoch ms; −1:
-    none.
+    none. Producer id, epoch and sequence: −1 without an idempotent producer (KIP-98).
     """
 
     position: int
@@ -64,6 +64,8 @@ class Batch:
     record_count: int
     data: memoryview
     producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
 
     @property
     def is_control(self) -> bool:

@@ -57,9 +57,10 @@ def batches(buffer: Bytes) -> Iterator[Batch]:
 
 
 def _batch(view: memoryview, position: int, size: int) -> Batch:
-    base_offset, _, _, magic, crc, attributes, last_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
+    base_offset, _, _, magic, crc, attributes, last_delta, base_timestamp, max_timestamp, *producer, count = (
         _HEADER.unpack_from(view, position)
     )
+    producer_id, producer_epoch, base_sequence = producer
     if last_delta < 0 or count < 0:
         raise LogFormatError(
             f"The batch at offset {base_offset} has an impossible last offset delta {last_delta} or record count "
@@ -77,6 +78,8 @@ def _batch(view: memoryview, position: int, size: int) -> Batch:
         record_count=count,
         data=view[position : position + size],
         producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
     )
 
 

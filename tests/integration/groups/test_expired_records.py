@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafka_rollout.adapters.background.producer_marks import read_marks
 from kafka_rollout.adapters.background.traffic import producer_settings
 from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.domain.traffic_check import ConsumedRecord, LedgerRecord, Position, compare
 from kafka_rollout.wire.record_batch import batches, payload, records
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.proxy import Proxy
@@ -29,8 +33,6 @@ from tests.integration.harness.proxy import Proxy
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 PRODUCE = struct.pack(">h", 0)
-_PRODUCER_AT = 51  # producerEpoch and baseSequence of a batch
-_PRODUCER = struct.Struct(">hi")
 
 
 class SlowAnswers(Proxy):
@@ -74,12 +76,12 @@ def test_a_batch_that_expires_under_way_is_stored_twice_and_none_of_the_test_tra
     shorter = {"delivery.timeout.ms": 5_000} if expires else {}
     producer = Producer({**producer_settings({"bootstrap.servers": proxy.address}), **shorter})
     results: Counter[str] = Counter()
-    acknowledged: set[str] = set()
+    acknowledged: list[LedgerRecord] = []
 
     def delivered(error: Any, message: Any) -> None:
         results["stored" if error is None else error.name()] += 1
         if error is None:
-            acknowledged.add(message.key().decode())
+            acknowledged.append(LedgerRecord(position(message.offset()), message.key().decode()))
 
     def produce_for(seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -93,19 +95,24 @@ def test_a_batch_that_expires_under_way_is_stored_twice_and_none_of_the_test_tra
     produce_for(12.0)
     assert producer.flush(60) == 0
 
-    stored: Counter[str] = Counter()
+    stored: list[ConsumedRecord] = []
     epochs = set()
     (segment,) = (Path(cluster.runtime.config(node)["log.dirs"]) / "expired-0").glob("*.log")
     for batch in batches(segment.read_bytes()):
-        epochs.add(_PRODUCER.unpack_from(batch.data, _PRODUCER_AT)[0])
-        print(batch.base_offset, batch.record_count, _PRODUCER.unpack_from(batch.data, _PRODUCER_AT))
+        epochs.add(batch.producer_epoch)
+        print(batch.base_offset, batch.record_count, batch.producer_epoch, batch.base_sequence)
         data = payload(batch, CODECS)
-        stored.update(data[r.key_at : r.key_at + r.key_length].decode() for r in records(batch, data))
-    twice = {key for key, count in stored.items() if count > 1}
-    print(f"{len(twice)} of {len(stored)} records twice; {results}; producer epochs {sorted(epochs)}")
-    assert acknowledged <= stored.keys(), "nothing is lost either way"
+        keys = ((r.offset, data[r.key_at : r.key_at + r.key_length].decode()) for r in records(batch, data))
+        stored += [ConsumedRecord(position(offset), key) for offset, key in keys]
+    marks = partial(read_marks, proxy.address, ClientSecurity())
+    found = compare(acknowledged, {}, {"the log": stored}, {}, marks).discrepancies
+    print(f"{found}; {results}; producer epochs {sorted(epochs)}")
     if expires:
-        assert twice
+        assert [one.kind for one in found] == ["resent"], "nothing is lost, and the cluster doubled nothing"
         assert len(epochs) > 1, "the same producer, with a new epoch"
     else:
-        assert (twice, len(epochs)) == (set(), 1)
+        assert (found, len(epochs)) == ((), 1)
+
+
+def position(offset: int) -> Position:
+    return Position("expired", 0, offset)

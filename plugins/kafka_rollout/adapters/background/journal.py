@@ -18,6 +18,7 @@ from kafka_rollout.domain.traffic_check import (
     LedgerRecord,
     LedgerVerdict,
     Position,
+    ReadMarks,
     TransactionOutcome,
     compare,
 )
@@ -72,7 +73,7 @@ def _consumed(path: Path) -> Iterator[ConsumedRecord]:
         yield ConsumedRecord(Position(topic, int(partition), int(offset)), record_id)
 
 
-def compare_journals(folder: Path) -> LedgerVerdict:
+def compare_journals(folder: Path, read_marks: ReadMarks) -> LedgerVerdict:
     """The result over all journals of one traffic period, those of killed processes included."""
     transactions: dict[str, TransactionOutcome] = {}
     for path in sorted(folder.glob("transactions-*.tsv")):
@@ -83,4 +84,4 @@ def compare_journals(folder: Path) -> LedgerVerdict:
         for client, seconds in read_lines(path, 2):
             gaps[client] = max(gaps.get(client, 0.0), float(seconds))
     consumed = {path.stem.removeprefix("consumed-"): _consumed(path) for path in sorted(folder.glob("consumed-*.tsv"))}
-    return compare(_acknowledged(folder), transactions, consumed, gaps)
+    return compare(_acknowledged(folder), transactions, consumed, gaps, read_marks)

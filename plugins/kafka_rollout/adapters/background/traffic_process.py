@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from kafka_rollout.adapters.background.control import Control, Life, is_reachable, last_line
 from kafka_rollout.adapters.background.heartbeat import ALONE_S, Heartbeat
 from kafka_rollout.adapters.background.journal import Journal, compare_journals
+from kafka_rollout.adapters.background.producer_marks import read_marks
 from kafka_rollout.adapters.background.traffic import (
     TOPICS,
     Client,
@@ -35,7 +36,7 @@ from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
-from kafka_rollout.domain.traffic_check import LedgerVerdict, not_compared, together
+from kafka_rollout.domain.traffic_check import LedgerVerdict, Position, ProducerMark, not_compared, together
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +178,7 @@ class Traffic:
         self._settings = process.settings
         self._folder = Path(process.folder)
         self._group: str = process.settings["group"]
+        self._security = security
         self._client_settings: dict[str, Any] = {
             "bootstrap.servers": process.settings["bootstrap_servers"],
             **security.confluent(),
@@ -296,13 +298,16 @@ class Traffic:
         finally:
             reader.close()
 
+    def _read_marks(self, positions: Collection[Position]) -> dict[Position, ProducerMark]:
+        return read_marks(self._settings["bootstrap_servers"], self._security, positions)
+
     def compare(self) -> LedgerVerdict:
         """The result over all periods. Topics and groups are deleted if it passed, and stay as evidence if not."""
         gaps = Journal(self._folder / f"gaps-{self._session}.tsv")
         for client in (*self._producers, *self._consumers):
             gaps.write(client.name, round(client.gap.longest_s, 3))
         gaps.close()
-        result = _with_earlier(self._settings, compare_journals(self._folder))
+        result = _with_earlier(self._settings, compare_journals(self._folder, self._read_marks))
         plain = {"ok": result.ok, **_RESULT.dump_python(result, mode="json")}
         write_whole(self._folder / RESULT_FILE, json.dumps(plain, indent=2).encode())
         if result.ok:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from kafka_rollout.domain.traffic_check import (
     LedgerRecord,
     LedgerVerdict,
     Position,
+    ProducerMark,
     TransactionOutcome,
     compare,
     together,
@@ -33,12 +35,18 @@ def verdict(
     acknowledged: list[LedgerRecord],
     consumed: list[ConsumedRecord],
     outcome: TransactionOutcome | None = None,
+    marks: Mapping[Position, ProducerMark] | None = None,
 ) -> LedgerVerdict:
     """One committed transaction more than the case is about: without any, a ledger is never green."""
     acknowledged = [*acknowledged, ELSE]
     consumed = [*consumed, ConsumedRecord(ELSE.position, ELSE.record_id)]
     outcomes = {"else": TransactionOutcome.COMMITTED} | ({"t": outcome} if outcome else {})
-    return compare(acknowledged, outcomes, {"classic": consumed}, {})
+    return compare(acknowledged, outcomes, {"classic": consumed}, {}, lambda _: marks or {})
+
+
+def nothing_is_read(positions: Collection[Position]) -> Mapping[Position, ProducerMark]:
+    assert not positions
+    return {}
 
 
 def kinds(result: LedgerVerdict) -> list[str]:
@@ -67,6 +75,29 @@ def test_a_doubled_record_is_red_although_nothing_is_missing() -> None:
     result = verdict(ACKNOWLEDGED, [*CONSUMED, ConsumedRecord(at(17), "p-3")])
     assert kinds(result) == ["doubled"]
     assert result.discrepancies[0].examples == ("p-3",)
+
+
+MARK = ProducerMark(producer_id=7, epoch=0, sequence=3)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind", "ok"),
+    [
+        (MARK, ProducerMark(7, 1, 0), "resent", True),
+        (MARK, ProducerMark(8, 0, 3), "resent", True),
+        (MARK, ProducerMark(7, 0, 9), "resent", True),
+        (MARK, MARK, "doubled", False),
+        (MARK, None, "doubled", False),
+        (ProducerMark(-1, -1, -1), ProducerMark(-1, -1, 5), "doubled", False),
+    ],
+    ids=["new epoch", "new producer", "new sequence", "same mark", "unread", "without idempotence"],
+)
+def test_a_record_at_two_positions_is_the_clients_if_the_client_sent_it_twice(
+    first: ProducerMark, second: ProducerMark | None, kind: str, ok: bool
+) -> None:
+    marks = {at(3): first} | ({at(17): second} if second is not None else {})
+    result = verdict(ACKNOWLEDGED, [*CONSUMED, ConsumedRecord(at(17), "p-3")], marks=marks)
+    assert (kinds(result), result.ok) == ([kind], ok)
 
 
 def test_a_record_that_lies_elsewhere_has_moved() -> None:
@@ -112,16 +143,18 @@ def test_a_record_whose_place_the_broker_could_not_tell_is_compared_by_its_id() 
 
 
 def test_each_group_is_compared_by_itself() -> None:
-    result = compare(ACKNOWLEDGED, {}, {"classic": CONSUMED, "consumer": CONSUMED[1:]}, {})
+    result = compare(ACKNOWLEDGED, {}, {"classic": CONSUMED, "consumer": CONSUMED[1:]}, {}, nothing_is_read)
     assert [(d.consumer, d.kind) for d in result.discrepancies] == [("consumer", "lost")]
 
 
 def test_silence_is_not_green() -> None:
     committed = {"t": TransactionOutcome.COMMITTED}
-    assert compare(ACKNOWLEDGED, committed, {"classic": CONSUMED}, {}).ok
-    assert not compare([], {}, {"classic": []}, {}).ok
-    assert not compare(ACKNOWLEDGED, committed, {}, {}).ok
-    assert not compare(ACKNOWLEDGED, {}, {"classic": CONSUMED}, {}).ok  # the transactional producer never got going
+    assert compare(ACKNOWLEDGED, committed, {"classic": CONSUMED}, {}, nothing_is_read).ok
+    assert not compare([], {}, {"classic": []}, {}, nothing_is_read).ok
+    assert not compare(ACKNOWLEDGED, committed, {}, {}, nothing_is_read).ok
+    assert not compare(
+        ACKNOWLEDGED, {}, {"classic": CONSUMED}, {}, nothing_is_read
+    ).ok  # the transactional producer never got going
 
 
 def test_a_torn_line_of_a_killed_writer_is_dropped(tmp_path: Path) -> None:
@@ -133,7 +166,7 @@ def test_a_torn_line_of_a_killed_writer_is_dropped(tmp_path: Path) -> None:
     consumed.close()
     with (tmp_path / "acknowledged-plain-1.tsv").open("a") as file:
         file.write("orders\t0\t1")
-    assert compare_journals(tmp_path).discrepancies == ()
+    assert compare_journals(tmp_path, nothing_is_read).discrepancies == ()
 
 
 def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
@@ -147,7 +180,7 @@ def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "consumed-classic.tsv")
     journal.write("orders", 0, 0, "p-0")
     journal.close()
-    result = compare_journals(tmp_path)
+    result = compare_journals(tmp_path, nothing_is_read)
     assert kinds(result) == ["lost"]
     assert result.unavailable_s == {"producer-plain": 2.5}
 
