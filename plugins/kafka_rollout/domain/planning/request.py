@@ -47,9 +47,9 @@ class Request:
 
     `soak_s`, `interval_s` and `gate_timeout_s` are seconds, `checks` the consecutive passing checks after a start.
     `waits` False: the run refuses where it would wait for a gate. `plans_features`: the upgrade's plan contains feature
-    levels. `scan` False: coordinator logs are not scanned. `level`: metadata.version of a downgrade; None is the
-    highest that the target supports. `accept_unavailable`: as in Plan. `features` reads what was typed: it raises
-    UserError, and the plan fails with it.
+    levels. `scan` False: coordinator logs are not scanned. `rehearse` False: the change is not tried on a copy first.
+    `level`: metadata.version of a downgrade; None is the highest that the target supports. `accept_unavailable`: as in
+    Plan. `features` reads what was typed: it raises UserError, and the plan fails with it.
     """
 
     target: Release | None = None
@@ -58,6 +58,7 @@ class Request:
     finalize: FinalizePolicy = FinalizePolicy.LATER
     plans_features: bool = True
     scan: bool = True
+    rehearse: bool = True
     traffic: bool = False
     canary: bool = False
     snapshot_interval_ms: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kafka_rollout.domain.gates.check import GateCheck, GateRef
+from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopping
 
@@ -79,3 +79,18 @@ def gate_histories(events: Sequence[Event]) -> tuple[GateHistory, ...]:
                 state = GateState.PASSED if isinstance(event, GatePassed) else GateState.FAILED
                 found[ref] = replace(gate, state=state, message=event.message, passed_or_failed_at=event.at)
     return tuple(found.values())
+
+
+def node_step_seconds(events: Sequence[Event]) -> dict[str, float]:
+    """Return release step and node (`3.9.1-to-4.3.1 node 2`) → seconds from the stop until the gate passed."""
+    began: dict[str, float] = {}
+    found: dict[str, float] = {}
+    for event in events:
+        match event:
+            case Stopping():
+                began.setdefault(f"{event.release_step} node {event.node_id}", event.at)
+            case GatePassed() if event.ref.kind is GateKind.AFTER_START:
+                key = f"{event.ref.release_step} node {event.ref.node_id}"
+                if key in began:
+                    found[key] = round(event.at - began[key], 1)
+    return found

@@ -1,0 +1,200 @@
+"""The configuration of a node's copy: other addresses and directories, no credentials, no plugins that reach out."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.wording import few
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
+REPLACEMENT = "rehearsal"
+
+_ADDRESS_KEYS = ("listeners", "advertised.listeners", "controller.quorum.voters", "controller.quorum.bootstrap.servers")
+_LISTENER_KEYS = (
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "controller.listener.names",
+    "early.start.listeners",
+    "control.plane.listener.name",
+)
+_REPLACED = frozenset({*_ADDRESS_KEYS, *_LISTENER_KEYS})
+_SECURITY = re.compile(
+    r"(ssl|sasl|listener\.name|security|oauth|delegation\.token|password\.encoder)\.|principal\.builder\.class$"
+)
+# They connect to other systems, or load code that can.
+_OUTWARD = re.compile(
+    r"(zookeeper|confluent|config\.providers)\b|(metric|kafka\.metrics)\.reporters$|client\.quota\.callback\.class$"
+)
+_SECRET = re.compile(r"(password|passwd|secret|credential|jaas|token)", re.IGNORECASE)
+_AUTHORIZER = "authorizer.class.name"
+_REMOTE_STORAGE = "remote.log.storage.system.enable"
+# In the metadata, these override the rewritten lines of the file.
+_ESCAPING = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map", "metric.reporters"})
+_THREADS = {"num.network.threads": 2, "num.io.threads": 4, "background.threads": 2, "num.replica.fetchers": 1}
+_FIXED = {
+    "metadata.log.max.snapshot.interval.ms": "5000",  # the gate after finalizing waits for a snapshot
+    "log.cleaner.dedupe.buffer.size": str(16 << 20),  # 128 MB of the heap by default
+    "log.preallocate": "false",  # empty partitions would fill the disk
+    # Nothing expires during a rehearsal, so that the comparison sees the releases only.
+    "offsets.retention.check.interval.ms": str(24 * 3600 * 1000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenConfig:
+    """`lines`: the whole configuration of the copy. `not_covered`: sentences about what was taken out."""
+
+    lines: Mapping[str, str]
+    not_covered: tuple[str, ...] = ()
+
+
+def rewrite_config(
+    config: Mapping[str, str], node: NodeSpec, cluster: ClusterSpec, directories: Mapping[str, str]
+) -> RewrittenConfig:
+    """Return the configuration of a node's copy.
+
+    `node`, `cluster`: with the addresses of the sandbox. `directories`: each directory of the node → its copy. Raises
+    RefusedError for a configuration that would reach other systems.
+    """
+    if config.get(_REMOTE_STORAGE, "").strip().lower() == "true":
+        raise RefusedError(
+            f"{node.name} uses tiered storage ({_REMOTE_STORAGE}), and its copy would change the remote storage.",
+            remedy="Upgrade without a rehearsal (--no-rehearse), or rehearse on a test cluster.",
+        )
+    kept, taken_out = _without_surroundings(config)
+    kept = {key: value for key, value in kept.items() if key not in _REPLACED}
+    lines = {**kept, **_FIXED, **_addresses(config, node, cluster), **_directories(config, node, directories)}
+    for key, most in _THREADS.items():
+        if lines.get(key, "").isdecimal() and int(lines[key]) > most:
+            lines[key] = str(most)
+    return RewrittenConfig(lines=lines, not_covered=taken_out)
+
+
+def rewrite_overrides(overrides: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the inventory's release_overrides for the copy: without addresses, directories and credentials."""
+    own = {*_REPLACED, *DIRECTORY_KEYS}
+    return {
+        release: {key: value for key, value in _without_surroundings(lines)[0].items() if key not in own}
+        for release, lines in overrides.items()
+    }
+
+
+def refuse_escaping(dynamic: DynamicConfigs) -> None:
+    """Raise RefusedError for dynamic configuration that makes a copy listen on, or report to, other addresses."""
+    configured = {key for values in (dynamic.all_brokers, *dynamic.brokers.values()) for key in values}
+    if found := sorted(_ESCAPING & configured):
+        raise RefusedError(
+            f"The dynamic configuration of brokers contains {few(found)}, which a copy of the cluster would use too.",
+            remedy="Move these settings to server.properties, or continue without a rehearsal (--no-rehearse).",
+        )
+
+
+def find_escapes(config: Mapping[str, str], real_addresses: Collection[str]) -> tuple[str, ...]:
+    """Return sentences about addresses that are not on loopback, or that belong to the real cluster.
+
+    `real_addresses`: `host:port` of the real cluster's listeners and agents.
+    """
+    ports = {address.rpartition(":")[2] for address in real_addresses if _is_loopback(_host(address))}
+    found = []
+    for key in _ADDRESS_KEYS:
+        for address in _addresses_in(config.get(key, "")):
+            port = address.rpartition(":")[2]
+            if not _is_loopback(_host(address)):
+                found.append(f"{key} contains {address}, which is not a loopback address.")
+            elif address in real_addresses or port in ports:
+                found.append(f"{key} contains {address}, which the real cluster uses.")
+    return tuple(found)
+
+
+def _without_surroundings(config: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    kept: dict[str, str] = {}
+    security, outward, secret = [], [], []
+    for key, value in config.items():
+        if _SECURITY.match(key):
+            security.append(key)
+        elif _OUTWARD.match(key) or "${" in value or (key == _AUTHORIZER and value not in ("", STANDARD_AUTHORIZER)):
+            outward.append(key)
+        elif _SECRET.search(key):
+            secret.append(key)
+            kept[key] = REPLACEMENT
+        else:
+            kept[key] = value
+    if _AUTHORIZER in kept:
+        kept["super.users"] = "User:ANONYMOUS"
+    sentences = []
+    if security:
+        sentences.append(f"The copy has no TLS and no authentication: {_keys(security)}.")
+    if outward:
+        sentences.append(f"These settings are removed, because they can reach other systems: {_keys(outward)}.")
+    if secret:
+        sentences.append(f"The values of these settings are replaced: {_keys(secret)}.")
+    return kept, tuple(sentences)
+
+
+def _keys(keys: Iterable[str]) -> str:
+    return few(sorted(keys))
+
+
+def _addresses(config: Mapping[str, str], node: NodeSpec, cluster: ClusterSpec) -> dict[str, str]:
+    """Return one listener for brokers and clients, one for controllers, both without TLS."""
+    controllers = config.get("controller.listener.names", "CONTROLLER").split(",")[0].strip()
+    brokers = config.get("inter.broker.listener.name") or config.get("security.inter.broker.protocol") or "PLAINTEXT"
+    listeners = []
+    if node.broker_address:
+        listeners.append(f"{brokers}://{node.broker_address}")
+    if node.controller_address:
+        listeners.append(f"{controllers}://{node.controller_address}")
+    lines = {
+        "listeners": ",".join(listeners),
+        "controller.listener.names": controllers,
+        "listener.security.protocol.map": f"{controllers}:PLAINTEXT,{brokers}:PLAINTEXT",
+    }
+    if node.is_broker or "inter.broker.listener.name" in config:
+        lines["inter.broker.listener.name"] = brokers
+    if "controller.quorum.voters" in config:
+        voters = (f"{one.node_id}@{one.controller_address}" for one in cluster.controllers)
+        lines["controller.quorum.voters"] = ",".join(voters)
+    if "controller.quorum.bootstrap.servers" in config:
+        lines["controller.quorum.bootstrap.servers"] = cluster.bootstrap_controllers
+    return lines
+
+
+def _directories(config: Mapping[str, str], node: NodeSpec, directories: Mapping[str, str]) -> dict[str, str]:
+    lines = {}
+    for key in DIRECTORY_KEYS:
+        if not config.get(key):
+            continue
+        paths = [path.strip() for path in config[key].split(",") if path.strip()]
+        if missing := [path for path in paths if path not in directories]:
+            raise RefusedError(
+                f"{key} of {node.name} contains {missing[0]}, which was not copied.",
+                remedy="Check that the directory exists and can be read.",
+            )
+        lines[key] = ",".join(directories[path] for path in paths)
+    return lines
+
+
+def _addresses_in(value: str) -> list[str]:
+    """Return `host:port` of each entry of a list of listeners, voters or bootstrap servers."""
+    entries = (entry.strip() for entry in value.split(",") if entry.strip())
+    return [entry.rpartition("//")[2].rpartition("@")[2] for entry in entries]
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

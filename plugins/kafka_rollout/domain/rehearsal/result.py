@@ -1,0 +1,162 @@
+"""The result of a rehearsal, and its findings for the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory, Difference, compare_inventories
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.domain.model.wording import few
+
+FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED = (
+    "REHEARSAL-FAILED",
+    "REHEARSAL-DIFFERS",
+    "REHEARSAL-INCOMPLETE",
+    "REHEARSAL-NO-WAY-BACK",
+    "REHEARSAL-PASSED",
+    "REHEARSAL-SKIPPED",
+)
+CODES = frozenset({FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED})
+_COPIED_TOPICS = (GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC)
+
+
+class Outcome(StrEnum):
+    """Result of a rehearsal. INCOMPLETE: it ended at a gate that waits for clients, which the sandbox does not have."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCOMPLETE = "incomplete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One part of a rehearsal. `sentence`: its result."""
+
+    name: str
+    seconds: float
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a rehearsal compares: the contents of a cluster and its transactional ids."""
+
+    inventory: ClusterInventory
+    transactional_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalResult:
+    """A finished rehearsal.
+
+    `nodes`: ids of the copied nodes. `node_seconds`: release step and node (`3.9.1-to-4.3.1 node 2`) → seconds of its
+    node step. `not_covered`: sentences. `isolation`: how the sandbox was separated from the cluster.
+    """
+
+    outcome: Outcome
+    cluster: str
+    source: str
+    target: str
+    nodes: tuple[int, ...]
+    seconds: float
+    phases: tuple[Phase, ...]
+    findings: tuple[Finding, ...]
+    node_seconds: Mapping[str, float] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = ()
+    estimate: str = ""
+    isolation: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return f"The rehearsal {self.source} → {self.target} {_ENDINGS[self.outcome]} after {self.seconds:.0f} s."
+
+
+_ENDINGS = {
+    Outcome.PASSED: "passed",
+    Outcome.FAILED: "failed",
+    Outcome.INCOMPLETE: "ended before its last step",
+}
+
+
+def failed(sentence: str, remedy: str, subject: str = "rehearsal") -> Finding:
+    """Return the finding of a failed rehearsal. `sentence`: with the message of the broker."""
+    return blocker(FAILED, subject, sentence, remedy)
+
+
+def incomplete(sentence: str) -> Finding:
+    return warning(
+        INCOMPLETE,
+        "rehearsal",
+        f"The rehearsal ended before its last step: {sentence}",
+        "The steps after it were not rehearsed. Approve the plan only if this is acceptable.",
+    )
+
+
+def passed(result: RehearsalResult) -> Finding:
+    """Return the finding of a rehearsal that passed, with what it did not cover."""
+    per_node = list(result.node_seconds.values())
+    times = f" A node step took {min(per_node):.0f} to {max(per_node):.0f} s." if per_node else ""
+    rest = f" Not covered: {' '.join(result.not_covered)}" if result.not_covered else ""
+    return info(PASSED, "rehearsal", f"{result.sentence}{times}{rest}")
+
+
+def skipped(reason: str) -> Finding:
+    return info(SKIPPED, "rehearsal", f"The run was not rehearsed. {reason}")
+
+
+def compare_copy(real: Contents, copy: Contents, later: Contents) -> tuple[Difference, ...]:
+    """Return what the copy lacks on the release it came from. `real`: before the copying, `later`: after it.
+
+    The real cluster goes on: only what is missing compared with both counts. Partitions other than the coordinators'
+    are empty in the copy.
+    """
+    missing = {(d.kind, d.subject) for d in _compare(_without_records(later), copy)}
+    return tuple(d for d in _compare(_without_records(real), copy) if (d.kind, d.subject) in missing)
+
+
+def compare_contents(before: Contents, after: Contents, *, unserved: Collection[str] = ()) -> tuple[Difference, ...]:
+    """Return what is missing, smaller or changed in the copy. `unserved`: group types that are no longer served."""
+    return _compare(before, after, unserved)
+
+
+def difference_findings(differences: Sequence[Difference], *, when: str) -> tuple[Finding, ...]:
+    """Return one blocker with the unexpected differences, or none. `when`: such as `on 4.3.1`."""
+    unexpected = [difference.sentence for difference in differences if not difference.foretold]
+    if not unexpected:
+        return ()
+    return (
+        blocker(
+            DIFFERS,
+            f"contents {when}",
+            f"In the rehearsal, {len(unexpected)} contents of the cluster are missing or changed {when}: "
+            f"{few(unexpected)}",
+            "Find the cause in the report of the rehearsal. Do not run the change on the cluster before that.",
+        ),
+    )
+
+
+def worst(findings: Sequence[Finding]) -> Outcome:
+    if any(finding.severity is Severity.BLOCKER for finding in findings):
+        return Outcome.FAILED
+    return Outcome.INCOMPLETE if any(f.code == INCOMPLETE for f in findings) else Outcome.PASSED
+
+
+def _compare(before: Contents, after: Contents, unserved: Collection[str] = ()) -> tuple[Difference, ...]:
+    ids = set(after.transactional_ids)
+    return (
+        *compare_inventories(before.inventory, after.inventory, unserved=unserved),
+        *(
+            Difference("transactional id", name, f"The transactional id {name} is missing.")
+            for name in before.transactional_ids
+            if name not in ids
+        ),
+    )
+
+
+def _without_records(contents: Contents) -> Contents:
+    """Return the contents with the end offsets of coordinator partitions only."""
+    ends = {name: end for name, end in contents.inventory.ends.items() if name.rpartition("-")[0] in _COPIED_TOPICS}
+    return replace(contents, inventory=replace(contents.inventory, ends=ends))

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_rollout.domain.model.plan import Direction
+from kafka_rollout.domain.planning.lowering import WhereRefused
+from kafka_rollout.domain.planning.rehearsal import order_rehearsal, request_in_sandbox
+from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request
+from tests.unit.domain.builders import R391, R431
+
+ASKED = Request(
+    target=R391,
+    finalize=FinalizePolicy.AFTER_APPROVAL,
+    level=20,
+    downgrade_type=DowngradeType.UNSAFE,
+    where_refused=WhereRefused.LIVE,
+    accept_unavailable=("tmp-*",),
+    traffic=True,
+    canary=True,
+    soak_s=30.0,
+    checks=3,
+)
+
+
+def test_the_copy_gets_the_request_without_what_needs_clients_or_approvers() -> None:
+    job = order_rehearsal(ASKED, "orders", Direction.DOWNGRADE, [R431, R391], gate_timeout_s=90.0)
+    assert (job.source, job.releases) == (R431, (R431, R391))
+    assert request_in_sandbox(job) == replace(
+        ASKED,
+        traffic=False,
+        canary=False,
+        rehearse=False,
+        soak_s=0.0,
+        checks=1,
+        interval_s=0.5,
+        gate_timeout_s=90.0,
+    )
+
+
+def test_an_upgrade_of_the_copy_is_not_scanned() -> None:
+    job = order_rehearsal(replace(ASKED, target=R431), "orders", Direction.UPGRADE, [R391, R431], gate_timeout_s=90.0)
+    assert not request_in_sandbox(job).scan

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory, Difference
+from kafka_rollout.domain.rehearsal.estimate import MIB, estimate, find_shortage
+from kafka_rollout.domain.rehearsal.result import (
+    Contents,
+    Outcome,
+    RehearsalResult,
+    compare_contents,
+    compare_copy,
+    difference_findings,
+    failed,
+    incomplete,
+    passed,
+    worst,
+)
+
+
+def contents(*, offset: int = 900, end: int = 50, groups: bool = True, ids: tuple[str, ...] = ("tx-1",)) -> Contents:
+    values: dict[str, Any] = {
+        "topics": {"orders": {"id": "a", "replicas": [[1, 2]]}},
+        "ends": {"orders-0": 1000, "__consumer_offsets-0": end},
+        "groups": {"billing": {"type": "classic", "offsets": {"orders-0": offset}}} if groups else {},
+        "configs": {},
+        "acls": (),
+        "scram": {},
+        "quotas": {},
+        "unasked": {},
+    }
+    return Contents(inventory=ClusterInventory(**values), transactional_ids=ids)
+
+
+def empty_orders(of: Contents) -> Contents:
+    return replace(of, inventory=replace(of.inventory, ends={**of.inventory.ends, "orders-0": 0}))
+
+
+def test_a_copy_with_empty_partitions_and_all_coordinator_records_is_complete() -> None:
+    assert compare_copy(contents(), empty_orders(contents()), contents(offset=950)) == ()
+
+
+def test_a_copy_lacks_what_was_there_before_and_after_the_copying() -> None:
+    found = compare_copy(contents(), empty_orders(contents(offset=10, end=3, ids=())), contents())
+    assert {(difference.kind, difference.subject) for difference in found} == {
+        ("offset", "__consumer_offsets-0"),
+        ("group", "billing"),
+        ("transactional id", "tx-1"),
+    }
+
+
+def test_a_copy_does_not_lack_what_the_cluster_removed_during_the_copying() -> None:
+    later = contents(groups=False, ids=())
+    assert compare_copy(contents(), empty_orders(later), later) == ()
+
+
+def test_a_change_that_loses_a_transactional_id_differs() -> None:
+    (difference,) = compare_contents(contents(), contents(ids=()))
+    assert difference.sentence == "The transactional id tx-1 is missing."
+
+
+def test_expected_differences_are_no_finding() -> None:
+    expected = Difference("group", "g", "The share group g is missing.", foretold=True)
+    assert difference_findings([expected], when="on 4.3.1") == ()
+    (finding,) = difference_findings([expected, replace(expected, foretold=False)], when="on 4.3.1")
+    assert (finding.code, finding.subject) == ("REHEARSAL-DIFFERS", "contents on 4.3.1")
+    assert (
+        "1 contents of the cluster are missing or changed on 4.3.1: The share group g is missing." in finding.sentence
+    )
+
+
+def test_the_outcome_is_that_of_the_worst_finding() -> None:
+    assert worst([]) is Outcome.PASSED
+    assert worst([incomplete("The gate groups failed.")]) is Outcome.INCOMPLETE
+    assert worst([incomplete("…"), failed("It exited.", "Fix it.")]) is Outcome.FAILED
+
+
+def test_the_finding_of_a_passed_rehearsal_has_times_and_gaps() -> None:
+    result = RehearsalResult(
+        outcome=Outcome.PASSED,
+        cluster="orders",
+        source="3.9.1",
+        target="4.3.1",
+        nodes=(1, 2, 3),
+        seconds=61.4,
+        phases=(),
+        findings=(),
+        node_seconds={"3.9.1-to-4.3.1 node 1": 8.2, "3.9.1-to-4.3.1 node 2": 11.9},
+        not_covered=("The copy has no TLS and no authentication: ssl.keystore.location.",),
+    )
+    assert passed(result).sentence == (
+        "The rehearsal 3.9.1 → 4.3.1 passed after 61 s. A node step took 8 to 12 s. Not covered: The copy has no TLS "
+        "and no authentication: ssl.keystore.location."
+    )
+
+
+def test_the_estimate_grows_with_partitions_and_is_compared_with_the_machine() -> None:
+    small, large = estimate({1: 14, 2: 14}, 1000), estimate({1: 10_000, 2: 14}, 1000)
+    assert small.heaps[1] < large.heaps[1] <= 1024 * MIB
+    assert large.heaps[2] == small.heaps[2]
+    assert find_shortage(small, free_memory=small.memory, free_disk=small.disk) == ""
+    assert "of memory, and 0 B are free" in find_shortage(small, free_memory=0, free_disk=small.disk)
+    assert "of disk, and 0 B are free" in find_shortage(small, free_memory=small.memory, free_disk=0)
+    assert small.sentence.startswith("2 nodes, 28 replicas: about ")
