@@ -40,6 +40,11 @@ def directory_ids(config: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def to_text(lines: Mapping[str, str]) -> str:
+    """Return a properties file with these lines."""
+    return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in lines.items())
+
+
 def set_properties(text: str, release: str, lines: Mapping[str, str | None]) -> str:
     """Return the text with these properties set (None: removed). Keys that already have the value are not changed."""
     base = restore_properties(text)

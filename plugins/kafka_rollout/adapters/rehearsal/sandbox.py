@@ -1,0 +1,144 @@
+"""The folder of a rehearsal, mode 0700. It is removed with its processes at the end.
+
+Its name contains the id and start time of the process that uses it. If that process was killed, the next rehearsal
+removes the folder.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.rehearsal.node_files import NodeFiles
+from kafka_rollout.adapters.runtimes.local_process import end_processes, node_processes
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.adapters.system.free_ports import HOST, reserved_ports
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.rehearsal.configuration import rewrite_config, rewrite_overrides
+from kafka_rollout.domain.rehearsal.estimate import MIB, Estimate
+from kafka_rollout.settings import Settings
+
+JOB, RESULT = "job.json", "result.json"
+_NAME = "rehearsal"
+_PORTS_OF_NODE = 4  # two listeners, two metrics agents
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """Paths of a rehearsal."""
+
+    path: Path
+
+    def home(self, node: NodeSpec) -> Path:
+        return self.path / "nodes" / node.name
+
+    def settings(self, of: Settings) -> Settings:
+        """Return settings with an inventory and a run history of the sandbox's own."""
+        return Settings(clusters=self.path / "clusters", home=self.path / "home", cache=of.cache, include=of.include)
+
+    def end(self) -> None:
+        """Kill the sandbox's nodes by their process ids and remove the folder."""
+        end_processes(list(node_processes(self.path).values()), deadline_s=0.0)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+@contextmanager
+def new_sandbox(below: Path) -> Iterator[Sandbox]:
+    """Yield a new sandbox in a folder; nothing of it is left afterwards. First removes the leftovers of killed runs.
+
+    Raises UserError if the folder cannot be used.
+    """
+    remove_leftovers(below)
+    path = below.resolve() / f"{_NAME}-{_process_name(psutil.Process())}-{secrets.token_hex(2)}"
+    try:
+        below.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.mkdir(mode=0o700)
+    except OSError as error:
+        raise UserError(
+            f"The sandbox {path} cannot be created: {error.strerror}.", remedy="Choose another folder (--folder)."
+        ) from None
+    sandbox = Sandbox(path)
+    try:
+        yield sandbox
+    finally:
+        sandbox.end()
+
+
+def remove_leftovers(below: Path) -> int:
+    """Remove the sandboxes whose process has ended, with their nodes; return their number."""
+    left = [path for path in sorted(below.glob(f"{_NAME}-*")) if path.is_dir() and not _is_used(path)]
+    for path in left:
+        Sandbox(path.resolve()).end()
+    return len(left)
+
+
+def _is_used(path: Path) -> bool:
+    name = path.name.removeprefix(f"{_NAME}-").rpartition("-")[0]
+    try:
+        return _process_name(psutil.Process(int(name.partition("-")[0]))) == name
+    except psutil.AccessDenied:
+        return True
+    except (ValueError, psutil.Error):
+        return False
+
+
+def _process_name(process: psutil.Process) -> str:
+    return f"{process.pid}-{round(process.create_time() * 100)}"
+
+
+def build(
+    sandbox: Sandbox,
+    cluster: ClusterSpec,
+    files: Sequence[NodeFiles],
+    needed: Estimate,
+    copies: Mapping[int, Mapping[str, str]],
+) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Write the homes and the inventory of the copy; return its inventory, and sentences about what was taken out.
+
+    `copies`: node id → each directory of its configuration → the copy.
+    """
+    with reserved_ports(_PORTS_OF_NODE * len(files)) as ports:
+        addresses = (f"{HOST}:{port}" for port in ports)
+        nodes = tuple(_node(sandbox.home(one.node), one.node, addresses) for one in files)
+    spec = replace(
+        cluster,
+        nodes=nodes,
+        runtime="local_process",
+        connection_id=None,
+        controller_connection_id=None,
+        approvers=(),
+        four_eyes=False,
+        release_overrides=rewrite_overrides(cluster.release_overrides),
+    )
+    not_covered: dict[str, None] = {}
+    for one, node in zip(files, nodes, strict=True):
+        rewritten = rewrite_config(one.config, node, spec, copies[node.node_id])
+        home = sandbox.home(node)
+        write_whole(home / "server.properties", server_properties.to_text(rewritten.lines).encode())
+        heap = needed.heaps[node.node_id] // MIB
+        options = f"-Xms64m\n-Xmx{heap}m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
+        write_whole(home / "jvm.options", options.encode())
+        not_covered.update(dict.fromkeys(rewritten.not_covered))
+    write_whole(sandbox.path / "clusters" / f"{spec.name}.yaml", dump_cluster(spec).encode())
+    return spec, tuple(not_covered)
+
+
+def _node(home: Path, node: NodeSpec, addresses: Iterator[str]) -> NodeSpec:
+    broker, controller, prometheus, jolokia = (next(addresses) for _ in range(_PORTS_OF_NODE))
+    return replace(
+        node,
+        broker_address=broker if node.is_broker else None,
+        controller_address=controller if node.is_controller else None,
+        prometheus_url=f"http://{prometheus}/metrics",
+        jolokia_url=f"http://{jolokia}/jolokia",
+        directory=str(home),
+    )
