@@ -31,6 +31,8 @@ COMMANDS: Mapping[str, str] = {
     "roll": "changes.roll",
     "retry": "changes.retry",
     "roll-back": "changes.roll_back",
+    "rehearse": "rehearse.rehearse",
+    "rehearse-clean": "rehearse.rehearse_clean",
     "verify": "cluster.verify",
     "report": "cluster.report",
     "downgrade": "changes.downgrade",

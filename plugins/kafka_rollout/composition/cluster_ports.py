@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_cluster_ports(
-    cluster_name: str, run_id: str, security: ClientSecurity | None = None, settings: Settings | None = None
+    cluster_name: str,
+    run_id: str,
+    security: ClientSecurity | None = None,
+    settings: Settings | None = None,
+    *,
+    adjust: Callable[[ClusterPorts], ClusterPorts] = lambda ports: ports,
 ) -> Iterator[ClusterPorts]:
-    """Yield the ports of a cluster, and close its connections at the end. Raises UserError for an unknown cluster."""
+    """Yield the ports of a cluster, and close its connections at the end. Raises UserError for an unknown cluster.
+
+    `adjust` replaces ports before their changes are fenced.
+    """
     from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
     from kafka_rollout.adapters.kafka.admin import KafkaAdmin
     from kafka_rollout.adapters.kafka.credential_files import remove_stale_files
@@ -54,7 +62,7 @@ def open_cluster_ports(
         clock=SystemClock(),
     )
     try:
-        yield fence_cluster_ports(ports)
+        yield fence_cluster_ports(adjust(ports))
     finally:
         ports.admin.close()
 

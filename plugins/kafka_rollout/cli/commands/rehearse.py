@@ -1,0 +1,112 @@
+"""The command rehearse: a change on a copy of the cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import (
+    AcceptUnavailable,
+    AsJson,
+    ClusterName,
+    ConnectionFile,
+    SnapshotInterval,
+    Target,
+    milliseconds,
+    open_ports,
+)
+from kafka_rollout.composition.rehearsal import LocalRehearsals, remove_rehearsals
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.lowering import WhereRefused
+from kafka_rollout.domain.planning.rehearsal import GATE_TIMEOUT_S, order_rehearsal
+from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.domain.rehearsal.result import Outcome, RehearsalResult
+from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT
+from kafka_rollout.steps.planning.rehearsal import planned_releases
+
+
+def rehearse(
+    cluster: ClusterName,
+    to: Target,
+    finalize: Annotated[
+        FinalizePolicy,
+        typer.Option(help="after-approval: also finalize the feature levels of the copy. later: roll it back instead."),
+    ] = FinalizePolicy.LATER,
+    level: Annotated[
+        int | None, typer.Option("--to-level", help="Of a downgrade: the metadata.version to set.")
+    ] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe/--safe", help="Of a downgrade: whether metadata can be lost.")
+    ] = False,
+    where_refused: Annotated[
+        WhereRefused, typer.Option(help="Of a downgrade: if Kafka refuses the lower metadata.version.")
+    ] = WhereRefused.STOP,
+    snapshot_interval: SnapshotInterval = None,
+    nodes: Annotated[
+        int, typer.Option(help="Largest number of copied nodes. A larger cluster is copied in part.", min=1)
+    ] = DEFAULT_LIMIT,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder for the copy, which is removed at the end; default: in the home.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Gate timeout in the sandbox, in seconds.", min=1)] = GATE_TIMEOUT_S,
+    accept_unavailable: AcceptUnavailable = None,
+    as_json: AsJson = False,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Try an upgrade or a downgrade on a copy of the cluster, on this machine. Only reads the cluster.
+
+    The copy has the nodes' configuration, metadata logs and coordinator logs; other partitions are empty. It starts on
+    the current release, goes through the same steps and gates as the real change, and is compared before and after.
+    Exit code 3 if the copy fails. Nothing is left at the end, also after Ctrl-C.
+    """
+    with open_ports(cluster, None, connection_file) as (ports, settings, _):
+        request = Request(
+            target=Release.parse(to),
+            finalize=finalize,
+            plans_features=finalize is FinalizePolicy.AFTER_APPROVAL,
+            snapshot_interval_ms=milliseconds(snapshot_interval),
+            level=level,
+            downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
+            where_refused=where_refused,
+            accept_unavailable=tuple(accept_unavailable or ()),
+        )
+        direction, releases = planned_releases(ports, request.target_release)
+        job = order_rehearsal(request, ports.cluster.name, direction, releases, gate_timeout_s=timeout)
+        rehearsals = LocalRehearsals(
+            cluster=ports.cluster,
+            admin=ports.admin,
+            runtime=ports.runtime,
+            settings=settings,
+            limit=nodes,
+            folder=folder,
+        )
+        result = rehearsals.rehearse(job, show.ProgressLines().say)
+    print_result(result, as_json=as_json)
+    raise typer.Exit(0 if result.outcome is Outcome.PASSED else RefusedError.exit_code)
+
+
+def rehearse_clean(
+    folder: Annotated[Path | None, typer.Option(help="Folder of the copies; default: in the home.")] = None,
+) -> None:
+    """Remove the copies that killed rehearsals left, with their processes."""
+    show.say(f"removed {remove_rehearsals(folder=folder)} copies")
+
+
+def print_result(result: RehearsalResult, *, as_json: bool) -> None:
+    if as_json:
+        show.print_json(result)
+        return
+    show.say(result.sentence)
+    show.say(result.isolation)
+    rows = [(phase.name, f"{phase.seconds:.1f} s", phase.sentence) for phase in result.phases]
+    show.print_table(("phase", "time", "result"), rows)
+    times = [(name, f"{seconds:.1f} s") for name, seconds in result.node_seconds.items()]
+    if times:
+        show.print_table(("node step", "time"), times)
+    for sentence in result.not_covered:
+        show.say(f"not covered: {sentence}")
+    show.print_findings(result.findings)

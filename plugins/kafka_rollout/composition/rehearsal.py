@@ -1,0 +1,263 @@
+"""Rehearsals: the copy is made by this process; a process of its own, without a network where possible, runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from kafka_rollout.composition.cluster_ports import open_cluster_ports
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.releases import KRAFT_VERSION
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.rehearsal.configuration import refuse_escaping
+from kafka_rollout.domain.rehearsal.estimate import Estimate, estimate, find_shortage
+from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
+from kafka_rollout.domain.rehearsal.result import RehearsalResult
+from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT, find_spareless_topics, select_nodes
+from kafka_rollout.json_forms import from_json, to_json
+from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
+from kafka_rollout.settings import Settings
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.contents import read_contents
+
+if TYPE_CHECKING:
+    from kafka_rollout.adapters.rehearsal.node_files import NodeFiles
+    from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
+
+_RUN_ID = "rehearsal"
+_END_S = 30.0
+_ISOLATED = "In a network namespace of its own: no address outside of the sandbox exists there."
+_NOT_ISOLATED = (
+    "By verified loopback addresses only, because this machine does not allow a network namespace (unshare --net)."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRehearsals:
+    """Rehearsals on this machine, of nodes whose files it can read.
+
+    `limit`: most nodes of a copy. `folder`: where the copies are made; by default in the home folder.
+    """
+
+    cluster: ClusterSpec
+    admin: ClusterAdmin
+    runtime: NodeRuntime
+    settings: Settings
+    limit: int = DEFAULT_LIMIT
+    folder: Path | None = None
+
+    def rehearse(self, job: RehearsalJob, on_progress: Callable[[str], None]) -> RehearsalResult:
+        """Rehearse a running cluster (port Rehearsals)."""
+        from kafka_rollout.adapters.rehearsal.machine import namespace_command
+        from kafka_rollout.adapters.rehearsal.node_files import same_cluster
+        from kafka_rollout.adapters.rehearsal.sandbox import new_sandbox
+
+        partitions = self.admin.partitions()
+        selection = select_nodes(self.cluster, partitions, limit=self.limit)
+        self._refuse_unsupported()
+        files = [self._files(self.cluster.node(node_id)) for node_id in selection.nodes]
+        if (copied := same_cluster(files)) != (real := self.admin.cluster_id()):
+            raise UserError(
+                f"The directories belong to cluster {copied}, and {self.cluster.name} is cluster {real}.",
+                remedy="Correct the directories in the inventory. Nothing was copied.",
+            )
+        needed = estimate_copy(files)
+        on_progress(needed.sentence)
+        below = self.folder or rehearsal_folder(self.settings)
+        refuse_shortage(needed, below)
+        fetch_releases(job, self.settings)
+        accepted = find_spareless_topics(partitions, selection.nodes)
+        command = namespace_command()
+        before = read_contents(self.admin)
+        with new_sandbox(below) as sandbox:
+            not_covered = copy_cluster(sandbox, self.cluster, self._in_order(files), needed, on_progress)
+            job = replace(
+                job,
+                nodes=selection.nodes,
+                unregistered=selection.left_out,
+                not_covered=(*selection.not_covered, *not_covered),
+                accept_unavailable=tuple(sorted({*job.accept_unavailable, *accepted})),
+                estimate=needed.sentence,
+                isolation=_ISOLATED if command else _NOT_ISOLATED,
+                real_addresses=_addresses(self.cluster),
+                real_directories=_directories(files),
+                real=before,
+                later=read_contents(self.admin, before),
+            )
+            return run_job(sandbox, job, command, on_progress)
+
+    def _refuse_unsupported(self) -> None:
+        refuse_escaping(self.admin.dynamic_configs())
+        node = self.cluster.controllers[0]
+        levels = self.admin.features(node).finalized
+        if levels.get(KRAFT_VERSION, 0) > 0:
+            raise RefusedError(
+                f"Cluster {self.cluster.name} has a dynamic quorum (kraft.version {levels[KRAFT_VERSION]}), whose "
+                "voters are in the metadata log with the addresses of the real controllers.",
+                remedy="Continue without a rehearsal (--no-rehearse).",
+            )
+
+    def _files(self, node: NodeSpec) -> NodeFiles:
+        from kafka_rollout.adapters.rehearsal.node_files import node_files
+
+        try:
+            return node_files(node, self.runtime.config(node))
+        except OSError as error:
+            raise RefusedError(
+                f"The files of {node.name} cannot be read: {error}.", remedy="Run on the host of the nodes."
+            ) from None
+
+    def _in_order(self, files: Sequence[NodeFiles]) -> list[NodeFiles]:
+        """Return brokers, then controllers, the leader of the quorum last: no copy is ahead of the leader's."""
+        try:
+            leader = self.admin.quorum().leader_id
+        except TransientError:
+            leader = -1
+        return sorted(files, key=lambda one: (one.node.is_controller, one.node.node_id == leader))
+
+
+def rehearsal_folder(settings: Settings) -> Path:
+    """Return the folder in which copies are made by default."""
+    return settings.home / "rehearsals"
+
+
+def remove_rehearsals(settings: Settings | None = None, folder: Path | None = None) -> int:
+    """Remove the copies that killed rehearsals left, with their processes; return their number."""
+    from kafka_rollout.adapters.rehearsal.sandbox import remove_leftovers
+
+    return remove_leftovers(folder or rehearsal_folder(settings or Settings.from_environment()))
+
+
+def estimate_copy(files: Sequence[NodeFiles]) -> Estimate:
+    """Return memory and disk of a copy."""
+    sizes = {one.node.node_id: one.size() for one in files}
+    return estimate({node_id: folders for node_id, (folders, _) in sizes.items()}, sum(s for _, s in sizes.values()))
+
+
+def refuse_shortage(needed: Estimate, folder: Path) -> None:
+    """Raise RefusedError if this machine has too little memory or disk."""
+    from kafka_rollout.adapters.rehearsal.machine import free_disk, free_memory
+
+    if short := find_shortage(needed, free_memory=free_memory(), free_disk=free_disk(folder)):
+        raise RefusedError(
+            short, remedy="Rehearse on a machine with more, with fewer nodes (--nodes), or from copies of the files."
+        )
+
+
+def fetch_releases(job: RehearsalJob, settings: Settings) -> None:
+    """Fetch missing jars: the sandbox has no network."""
+    from kafka_rollout.adapters.releases.cache import ReleaseCache
+
+    cache = ReleaseCache(settings.cache, settings.include)
+    for release in job.releases:
+        cache.libs(release)
+    cache.agents()
+
+
+def copy_cluster(
+    sandbox: Sandbox,
+    cluster: ClusterSpec,
+    files: Sequence[NodeFiles],
+    needed: Estimate,
+    on_progress: Callable[[str], None],
+) -> tuple[str, ...]:
+    """Copy the nodes' files and write their new configuration. Return what is not covered."""
+    from kafka_rollout.adapters.rehearsal.sandbox import build
+
+    copies, done = {}, 0
+    for one in files:
+
+        def progress(folders: int, so_far: int = done) -> None:
+            on_progress(f"copying: {so_far + folders} of {needed.partitions} partition folders")
+
+        copies[one.node.node_id] = one.copy(sandbox.home(one.node), progress)
+        done += one.size()[0]
+    order = {node.node_id: position for position, node in enumerate(cluster.nodes)}
+    _, not_covered = build(sandbox, cluster, sorted(files, key=lambda one: order[one.node.node_id]), needed, copies)
+    return not_covered
+
+
+def run_job(
+    sandbox: Sandbox, job: RehearsalJob, namespace: Sequence[str], on_progress: Callable[[str], None]
+) -> RehearsalResult:
+    """Carry out a job in a process of its own, and return its result. The process ends with this one.
+
+    Raises RefusedError if it was stopped, FatalError if it failed.
+    """
+    from kafka_rollout.adapters.rehearsal.sandbox import JOB, RESULT
+    from kafka_rollout.adapters.system.files import write_whole
+
+    write_whole(sandbox.path / JOB, json.dumps(to_json(job)).encode())
+    command = [*namespace, sys.executable, "-m", "kafka_rollout.processes.rehearsal", str(sandbox.path)]
+    command += ["--namespace"] if namespace else []
+    last = ""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                last = line.rstrip() or last
+                on_progress(line.rstrip())
+            process.wait()
+        except BaseException:
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+    path = sandbox.path / RESULT
+    if path.exists():
+        return from_json(RehearsalResult, json.loads(path.read_text()))
+    if process.returncode == RehearsalStoppedError.exit_code:
+        raise RehearsalStoppedError(last)
+    raise FatalError(
+        f"The rehearsal ended without a result (exit code {process.returncode}): {last or 'it printed nothing'}",
+        remedy="Fix the cause and repeat the rehearsal. The cluster was not touched.",
+    )
+
+
+def run_in_sandbox(path: Path, say: Callable[[str], None], stop_asked: Callable[[], bool]) -> None:
+    """Carry out the job of a sandbox and write its result. Called by the process of the sandbox."""
+    from kafka_rollout.adapters.rehearsal.guard import GuardedRuntime
+    from kafka_rollout.adapters.rehearsal.sandbox import JOB, RESULT, Sandbox
+    from kafka_rollout.adapters.releases.cache import ReleaseCache
+    from kafka_rollout.adapters.system.files import write_whole
+    from kafka_rollout.steps.rehearsal.run import Rehearsal
+
+    sandbox = Sandbox(path)
+    job = from_json(RehearsalJob, json.loads((path / JOB).read_text()))
+    settings = sandbox.settings(Settings.from_environment())
+
+    def guard(ports: ClusterPorts) -> ClusterPorts:
+        runtime = GuardedRuntime(
+            ports.cluster,
+            ReleaseCache(settings.cache, settings.include),
+            sandbox=path,
+            real_addresses=frozenset(job.real_addresses),
+            real_directories=frozenset(job.real_directories),
+        )
+        return replace(ports, runtime=runtime)
+
+    with open_cluster_ports(job.cluster, _RUN_ID, None, settings, adjust=guard) as ports:
+        result = Rehearsal(ports=ports, job=job, say=say, stop_asked=stop_asked).run()
+    write_whole(path / RESULT, json.dumps(to_json(result)).encode())
+
+
+def _addresses(cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return `host:port` of all listeners and metrics agents of a cluster."""
+    urls = (url for node in cluster.nodes for url in (node.prometheus_url, node.jolokia_url) if url)
+    listeners = (one for node in cluster.nodes for one in (node.broker_address, node.controller_address) if one)
+    return (*listeners, *(urlsplit(url).netloc for url in urls))
+
+
+def _directories(files: Sequence[NodeFiles]) -> tuple[str, ...]:
+    """Return the homes and log directories of the real nodes."""
+    homes = (one.node.directory for one in files if one.node.directory)
+    return (*homes, *(str(path) for one in files for path in one.directories.values()))

@@ -1,0 +1,64 @@
+"""Main of the process that carries out a rehearsal: it owns the nodes of the sandbox and ends with its parent.
+
+Its standard output is the progress, one line each. The parent keeps its standard input open: the end of it means that
+the parent is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from threading import Thread
+from types import FrameType
+
+from kafka_rollout.adapters.rehearsal.machine import raise_loopback
+from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
+from kafka_rollout.composition.rehearsal import run_in_sandbox
+from kafka_rollout.domain.model.errors import FatalError, RolloutError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The process of a rehearsal.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--namespace", action="store_true", help="this process has a network namespace of its own")
+    arguments = parser.parse_args()
+    sandbox = Sandbox(arguments.folder)
+    asked = False
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    Thread(target=_end_with_parent, args=(sandbox,), daemon=True).start()
+    try:
+        if arguments.namespace:
+            raise_loopback()
+        run_in_sandbox(sandbox.path, _say, lambda: asked)
+    except RolloutError as error:
+        _say(str(error))
+        return error.exit_code
+    except Exception as error:
+        _say(f"Unexpected error: {type(error).__name__}: {error}")
+        return FatalError.exit_code
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _end_with_parent(sandbox: Sandbox) -> None:
+    """Wait for the end of the parent, then remove everything: no later process would."""
+    while os.read(0, 1):  # a buffered read would hold a lock at this process's end
+        pass
+    sandbox.end()
+    os._exit(FatalError.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+"""One rehearsal: the copy starts on the source release, goes through the procedure of the run, and is compared.
+
+It is the procedure of the real run, by the same runner, with the same gates. Only predictions are left out, because
+the nodes of the copy are started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_rollout.domain.gates.check import GateCheck, GateKind
+from kafka_rollout.domain.gates.node import check_after_start, find_lost_leaderships
+from kafka_rollout.domain.model.cluster_contents import find_unserved_types
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.domain.model.findings import Finding, warning
+from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
+from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
+from kafka_rollout.domain.rehearsal.result import (
+    NO_WAY_BACK,
+    Contents,
+    Phase,
+    RehearsalResult,
+    compare_contents,
+    compare_copy,
+    difference_findings,
+    failed,
+    incomplete,
+    worst,
+)
+from kafka_rollout.domain.run.events import Event, events_of
+from kafka_rollout.domain.run.projections.gates import node_step_seconds
+from kafka_rollout.domain.run.projections.nodes import find_last_node_event
+from kafka_rollout.domain.run.step_events import Finalized, GateFailed, Started
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.contents import read_contents
+from kafka_rollout.steps.common.coordinators import check_coordinators
+from kafka_rollout.steps.common.node_steps import read_last_error
+from kafka_rollout.steps.features.sending import levels_now
+from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
+from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.rehearsal.quiet import (
+    RehearsalAnswers,
+    RehearsalServices,
+    UnpredictedConfigs,
+    UnpredictedLogs,
+)
+from kafka_rollout.steps.roll.walk import Progress
+from kafka_rollout.steps.runner import Runner
+
+_POLL_S = 0.5
+_STOPPED = "The rehearsal was stopped. Nothing of it is left."
+
+
+class SaysLines:
+    """Progress of the runner as lines, each once."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._last = say, ""
+
+    def __call__(self, progress: Progress, /) -> None:
+        left = "" if progress.remaining_s is None else f", about {progress.remaining_s:.0f} s left"
+        line = f"node {progress.k} of {progress.n}, {progress.node}: {progress.message}"
+        self.say(line if "gate" in progress.message else f"{line} [{progress.elapsed_s:.0f} s{left}]")
+
+    def on_check(self, seen: GateCheck, message: str, /) -> None:
+        self.say(f"gate {seen.gate}: {message}")
+
+    def say(self, line: str, /) -> None:
+        if line != self._last:
+            self._last = line
+            self._say(line)
+
+
+@dataclass(slots=True, kw_only=True)
+class Rehearsal:
+    """`ports`: of the copy, whose nodes are not started yet. `stop_asked`: as for a Runner."""
+
+    ports: ClusterPorts
+    job: RehearsalJob
+    say: Callable[[str], None]
+    stop_asked: Callable[[], bool] = field(default=lambda: False)
+    phases: list[Phase] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def run(self) -> RehearsalResult:
+        """Run all phases. A failure of the copy is a finding; RehearsalStoppedError is raised."""
+        ports = self.ports = replace(
+            self.ports,
+            classes=UnpredictedConfigs(self.ports.classes),
+            logs=UnpredictedLogs(self.ports.clock.now()),
+        )
+        began = ports.clock.monotonic()
+        plan: Plan | None = None
+        try:
+            before = self._start_on_source()
+            plan = self._change(before)
+            self._return(plan, before)
+        except RehearsalStoppedError:
+            raise
+        except RolloutError as error:
+            self.findings.append(self._finding(error))
+        result = RehearsalResult(
+            outcome=worst(self.findings),
+            cluster=self.job.cluster,
+            source=str(self.job.source),
+            target=str(self.job.target),
+            nodes=self.job.nodes,
+            seconds=round(ports.clock.monotonic() - began, 1),
+            phases=tuple(self.phases),
+            findings=tuple(self.findings),
+            node_seconds=node_step_seconds(ports.run.events()),
+            not_covered=self.job.not_covered,
+            estimate=self.job.estimate,
+            isolation=self.job.isolation,
+        )
+        return result
+
+    def _start_on_source(self) -> Contents:
+        """Start all nodes on the source release and compare them with the cluster that was copied."""
+        ports, job = self.ports, self.job
+        began = ports.clock.monotonic()
+        self.say(f"starting {len(ports.cluster.nodes)} nodes on {job.source}")
+        lock.acquire_lock(ports, f"Start the copy on {job.source}.")
+        with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the copy"):
+            for node in ports.cluster.controllers_first:
+                ports.runtime.install(node, job.source)
+                ports.runtime.start(node)
+        self._wait_for_all(job.source)
+        self._phase(f"start on {job.source}", began, "The copy is in service.")
+        began = ports.clock.monotonic()
+        self.say("comparing the copy with the cluster")
+        contents = read_contents(ports.admin, job.real)
+        if job.real is not None and job.later is not None:
+            found = difference_findings(compare_copy(job.real, contents, job.later), when=f"on {job.source}")
+            self.findings += found
+        counts = ", ".join(f"{number} {name}" for name, number in contents.inventory.counts.items() if number)
+        self._phase("comparison of the copy", began, f"{counts}, {len(contents.transactional_ids)} transactional ids.")
+        return contents
+
+    def _change(self, before: Contents) -> Plan:
+        ports = self.ports
+        began = ports.clock.monotonic()
+        runner = self._runner()
+        done = runner.run()
+        plan = ports.run.load_plan()
+        if not done:
+            raise RehearsalStoppedError(_STOPPED)
+        self._phase("change", began, f"Every node runs {plan.target}.")
+        self._compare(before, f"on {plan.target}")
+        return plan
+
+    def _return(self, plan: Plan, before: Contents) -> None:
+        """Roll the nodes back, unless levels were finalized or metadata was lowered while all nodes were stopped."""
+        ports = self.ports
+        if not plan.release_steps:
+            return
+        if plan.offline or (plan.direction is Direction.UPGRADE and events_of(ports.run.events(), Finalized)):
+            self._phase("rollback", ports.clock.monotonic(), "Not possible after this change, as planned.")
+            return
+        began = ports.clock.monotonic()
+        try:
+            if not self._runner().roll_back("Rehearsal of the rollback."):
+                raise RehearsalStoppedError(_STOPPED)
+        except RehearsalStoppedError:
+            raise
+        except RolloutError as error:
+            self.findings.append(
+                warning(
+                    NO_WAY_BACK,
+                    "rehearsal",
+                    f"The rollback to {plan.source} failed in the rehearsal: {error.sentence}",
+                    f"Approve the plan only if the cluster can stay on {plan.target}. {error.remedy}".strip(),
+                )
+            )
+            return
+        self._phase("rollback", began, f"Every node runs {plan.source} again.")
+        self._compare(before, f"back on {plan.source}")
+
+    def _runner(self) -> Runner:
+        job = self.job
+        return Runner(
+            ports=self.ports,
+            procedure=UPGRADE if job.direction is Direction.UPGRADE else DOWNGRADE,
+            request=request_in_sandbox(job),
+            answers=RehearsalAnswers(),
+            services=RehearsalServices(self.ports),
+            progress=SaysLines(self.say),
+            stop_asked=self._stop_asked,
+        )
+
+    def _stop_asked(self) -> bool:
+        """Raise FatalError if the node that was started last has exited: nothing restarts it in a sandbox."""
+        last = find_last_node_event(self.ports.run.events())
+        if isinstance(last, Started):
+            self._refuse_exited(self.ports.cluster.node(last.node_id), last.release)
+        return self.stop_asked()
+
+    def _refuse_exited(self, node: NodeSpec, release: Release) -> None:
+        if self.ports.runtime.process(node).pid is None:
+            shown = read_last_error(self.ports, node).rstrip(".")
+            raise FatalError(
+                f"{node.name} ({node.node_id}) does not start on {release}: {shown}.",
+                remedy="Fix the cause on the cluster, then rehearse again.",
+            )
+
+    def _wait_for_all(self, release: Release) -> None:
+        """Wait until every node is in service on the release, with its leaderships and loaded coordinators."""
+        ports = self.ports
+        ends = ports.clock.monotonic() + self.job.gate_timeout_s
+        waiting = list(ports.cluster.nodes)
+        while waiting:
+            if self.stop_asked():
+                raise RehearsalStoppedError(_STOPPED)
+            for node in ports.cluster.nodes:
+                self._refuse_exited(node, release)
+            why = ""
+            for node in tuple(waiting):
+                if why := self._waits_for(node, release):
+                    break
+                waiting.remove(node)
+            if not waiting:
+                return
+            if ports.clock.monotonic() >= ends:
+                raise RefusedError(
+                    f"The copy is not in service on {release} after {self.job.gate_timeout_s:.0f} s: {why}",
+                    remedy="Read the message of the node, or repeat the rehearsal with a longer --timeout.",
+                )
+            self.say(f"waiting for {waiting[0].name}: {why}"[:200])
+            ports.clock.sleep(_POLL_S)
+
+    def _waits_for(self, node: NodeSpec, release: Release) -> str:
+        ports = self.ports
+        try:
+            state = observe_some(ports, (node,), metrics=True)
+            seen = check_after_start(ports.cluster, state, node, before=None, expected=release)
+            if lost := find_lost_leaderships(state, node.node_id, None):
+                ports.admin.elect_preferred_leaders(lost)
+            if not seen.holds:
+                return seen.waits_for
+            loaded = check_coordinators(ports, state, node, None) if node.is_broker else None
+            return "" if loaded is None or loaded.holds else f"{loaded.name}: {loaded.evidence}"
+        except TransientError as error:
+            return error.sentence
+
+    def _compare(self, before: Contents, when: str) -> None:
+        began = self.ports.clock.monotonic()
+        after = read_contents(self.ports.admin, before)
+        unserved = find_unserved_types(levels_now(self.ports).finalized)
+        found = compare_contents(before, after, unserved=unserved)
+        self.findings += difference_findings(found, when=when)
+        expected = sum(difference.foretold for difference in found)
+        sentence = f"{len(found) - expected} differences, and {expected} that the plan expects."
+        self._phase(f"comparison {when}", began, sentence)
+
+    def _phase(self, name: str, began: float, sentence: str) -> None:
+        seconds = round(self.ports.clock.monotonic() - began, 1)
+        self.phases.append(Phase(name=name, seconds=seconds, sentence=sentence))
+        self.say(f"{name}: {sentence} ({seconds:.0f} s)")
+
+    def _finding(self, error: RolloutError) -> Finding:
+        """Return the finding of an error. A gate that waits for clients ends a rehearsal early without a failure."""
+        events = self.ports.run.events()
+        if _ended_at_groups(events):
+            return incomplete(error.sentence)
+        return failed(error.sentence, error.remedy or "Fix the cause on the cluster, then rehearse again.")
+
+
+def _ended_at_groups(events: Sequence[Event]) -> bool:
+    failures = events_of(events, GateFailed)
+    return bool(failures) and failures[-1].ref.kind is GateKind.GROUPS
