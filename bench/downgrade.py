@@ -29,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,14 +63,14 @@ _SETTLED_S = 3.0  # traffic before and after the command
 
 @dataclass
 class Traffic:
-    """The producer's results. Times are monotonic seconds; `acknowledged`: partition → times."""
+    """The producer's results. Times are monotonic seconds; `acknowledged`: partition → times; `failed`: by error."""
 
     acknowledged: dict[int, list[float]] = field(default_factory=lambda: {n: [] for n in range(PARTITIONS)})
-    failed: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.failed += 1
+            self.failed[error.name()] += 1
         else:
             self.acknowledged[message.partition() or 0].append(time.monotonic())
 
@@ -132,7 +133,8 @@ def _measured(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str
             time.sleep(_SETTLED_S)
         figures = {
             "acknowledged": sum(map(len, traffic.acknowledged.values())),
-            "failed": traffic.failed,
+            "failed": sum(traffic.failed.values()),
+            "errors": dict(traffic.failed),
             "longest_gap_s": round(traffic.longest_gap_s(), 2),
             "without_controller_s": round(absence.seconds, 2),
             "command_s": round(command_s, 1),
@@ -209,6 +211,9 @@ def _producing(spec: ClusterSpec) -> Iterator[Traffic]:
     thread = threading.Thread(target=produce, name="producer")
     thread.start()
     try:
+        while not all(traffic.acknowledged.values()):
+            time.sleep(0.1)
+        traffic.failed.clear()  # of the time before every broker knew the new topic
         yield traffic
     finally:
         ends.set()
