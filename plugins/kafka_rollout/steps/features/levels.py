@@ -162,13 +162,21 @@ def _pending(state: ClusterState, plan: Plan) -> tuple[FeatureChange, ...]:
 PRIVATE_COPY = "metadata.checkpoint"
 
 
-def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary:
+def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary | None:
     """Copy the newest checkpoint to the run's private folder (0600) and load it with the target release's classes.
 
-    Records its hash and a redacted summary. Raises RefusedError if it does not contain the planned levels, or if the
-    runtime finds no checkpoint.
+    Records its hash and a redacted summary. None if no node has written a snapshot and the plan changes no level: a
+    node replays its log then, which has a gate of its own. Raises RefusedError if the snapshot does not contain the
+    planned levels, or if there is none.
     """
     newest = _newest(ports)
+    if newest is None and not plan.feature_changes:
+        return None
+    if newest is None:
+        raise RefusedError(
+            f"The runtime {ports.cluster.runtime} finds no metadata snapshot on any node.",
+            remedy="Add the directories of the nodes to the inventory, or copy a snapshot by hand.",
+        )
     copy = ports.run.private_path(PRIVATE_COPY)
     _copy_privately(ports, newest, copy)
     summary = ports.classes.load_checkpoint(plan.target, copy)
@@ -197,14 +205,9 @@ def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary:
     return summary
 
 
-def _newest(ports: ClusterPorts) -> CheckpointFile:
+def _newest(ports: ClusterPorts) -> CheckpointFile | None:
     seen = [checkpoint for node in ports.cluster.nodes for checkpoint in ports.runtime.checkpoints(node)]
-    if not seen:
-        raise RefusedError(
-            f"The runtime {ports.cluster.runtime} finds no metadata snapshot on any node.",
-            remedy="Add the directories of the nodes to the inventory, or copy a snapshot by hand.",
-        )
-    return max(seen, key=lambda checkpoint: (checkpoint.epoch, checkpoint.end_offset))
+    return max(seen, key=lambda checkpoint: (checkpoint.epoch, checkpoint.end_offset), default=None)
 
 
 def _copy_privately(ports: ClusterPorts, checkpoint: CheckpointFile, to: Path) -> None:

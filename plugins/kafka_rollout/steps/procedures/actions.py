@@ -176,9 +176,12 @@ def finalize(call: StepCall) -> list[dict[str, Any]]:
 
 def prove_snapshot(call: StepCall) -> dict[str, Any]:
     """Load one snapshot with the target release's own classes."""
-    summary = asdict(levels.prove_snapshot(call.ports, call.plan))
-    call.log.info("%s", summary)
-    return summary
+    summary = levels.prove_snapshot(call.ports, call.plan)
+    if summary is None:
+        call.log.info("No node has written a metadata snapshot, and the plan changes no level.")
+        return {}
+    call.log.info("%s", asdict(summary))
+    return asdict(summary)
 
 
 def update_features(call: StepCall) -> dict[str, str]:

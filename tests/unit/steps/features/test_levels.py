@@ -18,7 +18,13 @@ from kafka_rollout.domain.run.projections.levels import finalization
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
+from kafka_rollout.steps.features.levels import (
+    check_support,
+    finalize,
+    pending_changes,
+    prove_snapshot,
+    undo_by_controller,
+)
 from kafka_rollout.steps.gates.checks import check_gate
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeAdmin
@@ -186,3 +192,9 @@ def test_what_blocks_after_the_approval_voids_it_also_when_it_is_gone_again(
     with pytest.raises(RefusedError, match="approval of the finalize by alice is invalid"):
         finalize(ports, rolled)
     assert sent(cluster) == []
+
+
+def test_without_a_changed_level_a_cluster_needs_no_snapshot(ports: ClusterPorts, rolled: Plan) -> None:
+    assert prove_snapshot(ports, replace(rolled, feature_changes=())) is None
+    with pytest.raises(RefusedError, match="finds no metadata snapshot on any node"):
+        prove_snapshot(ports, rolled)
