@@ -14,13 +14,32 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_live_downgrade import traffic
 from tests.integration.harness.airflow_harness import all_run, finalized
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
+from tests.integration.harness.many_records import many_records
 from tests.integration.harness.shell import APPROVED, KILLED_IN_AN_INSTALLATION, QUICK, Shell, later_starts
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
+LEVELS = {"4.3.1": 30, "4.2.1": 29, "4.0.1": 25}
+KILLED_BEFORE_THE_CHOICE = """
+import os, signal
+from kafka_rollout.steps.live import actions as live
+live.write_once = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+"""
+# The controllers were started on the snapshot. They elect a leader while no run acts.
+KILLED_BEFORE_A_LEADER = """
+import os, signal
+from kafka_rollout.steps.live import actions as live
+live.until = lambda *given, **more: os.kill(os.getpid(), signal.SIGKILL)
+"""
 
+
+@pytest.mark.parametrize(
+    ("killed_at", "controllers_run"),
+    [(KILLED_BEFORE_THE_CHOICE, False), (KILLED_IN_AN_INSTALLATION, False), (KILLED_BEFORE_A_LEADER, True)],
+    ids=["before the choice", "in an installation", "before a leader"],
+)
 def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it_is_called_again(
-    tmp_path: Path, make_cluster: MakeCluster
+    killed_at: str, controllers_run: bool, tmp_path: Path, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster("4.3.1", name="served", layout="separate", extra_config=WITH_ACLS)
     fill(cluster)
@@ -28,11 +47,12 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     shell = Shell(tmp_path, cluster)
     down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
     with traffic(cluster, tmp_path / "served"):
-        killed = shell(*down, beforehand=KILLED_IN_AN_INSTALLATION)
+        killed = shell(*down, beforehand=killed_at)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         run = shell.newest_run()
         assert not has(shell.events(run), LiveLowered)
-        assert all(cluster.runtime.process(node).pid is None for node in cluster.spec.controllers)
+        controllers = [cluster.runtime.process(node).pid for node in cluster.spec.controllers]
+        assert [pid is not None for pid in controllers] == 3 * [controllers_run]
         assert all(cluster.runtime.process(node).pid is not None for node in cluster.spec.brokers)
 
         again = shell(*down, "--run", run.run_id)
@@ -53,22 +73,27 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     assert_clients_data_is_kept(cluster.spec, before)
 
 
-@pytest.mark.parametrize(("release", "target", "level"), [("4.4.0", "4.3.1", 30), ("4.3.1", "4.0.1", 25)])
-def test_other_pairs_of_releases_keep_everything(
-    release: str, target: str, level: int, tmp_path: Path, make_cluster: MakeCluster
+@pytest.mark.parametrize(
+    "releases", [("4.3.1", "4.2.1"), ("4.4.0", "4.3.1", "4.2.1"), ("4.3.1", "4.0.1")], ids=" to ".join
+)
+def test_pairs_of_releases_keep_everything(
+    releases: tuple[str, ...], tmp_path: Path, make_cluster: MakeCluster
 ) -> None:
-    """4.4.0 starts at level 33 and share.version 2: the snapshot lowers both."""
-    cluster = make_cluster(release, name="served", layout="separate", extra_config=WITH_ACLS)
+    """4.4.0 starts at level 33 and share.version 2: the share feature is lowered too."""
+    cluster = make_cluster(releases[0], name="served", layout="separate", extra_config=WITH_ACLS)
     fill(cluster)
     before = contents(cluster.spec)
     shell = Shell(tmp_path, cluster)
-    with traffic(cluster, tmp_path / "served"):
-        done = shell("downgrade", "--cluster", "served", "--to", target, "--where-refused", "live", *QUICK, *APPROVED)
-        assert done.returncode == 0, done.stderr
-    all_run(cluster, target)
-    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {level}
-    (lowered,) = events_of(shell.events(shell.newest_run()), LiveLowered)
-    print(lowered.sentence)
+    with traffic(cluster, tmp_path / "served"), many_records(cluster.spec):
+        for target in releases[1:]:
+            done = shell(
+                "downgrade", "--cluster", "served", "--to", target, "--where-refused", "live", *QUICK, *APPROVED
+            )
+            assert done.returncode == 0, done.stderr
+            all_run(cluster, target)
+            assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {LEVELS[target]}
+            (lowered,) = events_of(shell.events(shell.newest_run()), LiveLowered)
+            print(f"{target}: {lowered.sentence}")
     starts = later_starts(cluster)
-    assert {tuple(starts[node.node_id]) for node in cluster.spec.brokers} == {(target,)}, "each broker restarts once"
+    assert {tuple(starts[node.node_id]) for node in cluster.spec.brokers} == {releases[1:]}, "each broker restarts once"
     assert_clients_data_is_kept(cluster.spec, before)

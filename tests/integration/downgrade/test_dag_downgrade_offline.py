@@ -13,6 +13,7 @@ import pytest
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.run.events import events_of, has
 from kafka_rollout.domain.run.step_events import Finalizing, Started, Stopped, Stopping, Validated
 from tests.integration.conftest import MakeCluster
@@ -31,9 +32,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
     return ProcessRuns.open(tmp_path, monkeypatch)
 
 
-def cordon_a_second_directory(cluster: LocalCluster) -> tuple[int, Path]:
-    """Of the first node, before it starts; its id, and the directory."""
-    node = cluster.spec.nodes[0]
+def cordon_a_second_directory(cluster: LocalCluster, node: NodeSpec | None = None) -> tuple[int, Path]:
+    """Of a broker, by default the first node, before it starts; its id, and the directory."""
+    node = node or cluster.spec.nodes[0]
     config = Path(str(node.directory)) / "server.properties"
     second = Path(str(node.directory)) / "data" / "second"
     second.mkdir()

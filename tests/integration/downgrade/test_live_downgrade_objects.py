@@ -1,0 +1,182 @@
+"""Live downgrades with real objects: what the lower level drops, open transactions, groups of every type."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.metadata_log.directories import temporary_copy
+from kafka_rollout.adapters.metadata_log.folder import open_folder
+from kafka_rollout.adapters.metadata_log.loss_report import image_records, load_log
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.jvm import run_jvm
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.gates.check import GateKind, GateRef
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.lowering import WhereRefused
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
+from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen
+from kafka_rollout.domain.run.step_events import Stopping
+from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.live import actions as live
+from kafka_rollout.steps.planning.plans import plan_downgrade
+from tests.integration.conftest import MakeCluster
+from tests.integration.downgrade.test_dag_downgrade_offline import cordon_a_second_directory
+from tests.integration.downgrade.test_live_downgrade import GATE, levels
+from tests.integration.harness.airflow_harness import all_run, finalized
+from tests.integration.harness.applications import application_libs, streams_application
+from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
+from tests.integration.harness.feature_harness import opened
+from tests.integration.harness.gated_groups import CONSUMER, TOPIC, members_of, shared
+from tests.integration.harness.many_records import many_records
+from tests.integration.harness.shell import APPROVED as ANSWERS
+from tests.integration.harness.shell import QUICK, Shell
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
+
+SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "3000"}
+GROUPS = {"classic", "consumer", "share", "streams"}
+
+
+@pytest.mark.parametrize(
+    ("releases", "from_level", "level"),
+    [(("4.4.0", "4.3.1"), None, 30), (("4.3.1", "4.2.1"), None, 29), (("4.3.1", "4.0.1"), "4.0-IV3", 22)],
+    ids=["33 to 30", "30 to 29", "25 to 22"],
+)
+def test_running_brokers_hold_the_same_metadata_as_a_broker_that_starts_from_the_snapshot(
+    releases: tuple[str, str], from_level: str | None, level: int, make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """A broker writes its snapshots from the metadata in its memory. They are compared with those of a started one."""
+    release, target = releases
+    cluster = make_cluster(
+        release, layout="separate", metadata_version=from_level, extra_config={**WITH_ACLS, **SNAPSHOTS}, start=False
+    )
+    if from_level is None:
+        cordon_a_second_directory(cluster, cluster.spec.brokers[0])
+    cluster.start()
+    fill(cluster)
+    before = contents(cluster.spec)
+    running, started, other = cluster.spec.brokers
+    with opened(cluster, tmp_path / "home") as ports:
+        plan = plan_downgrade(ports, Release.parse(target), where_refused=WhereRefused.LIVE, level=level, unsafe=True)
+        assert plan.live
+        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        lowered = {name: to for name, to in plan.levels.items() if name != METADATA_VERSION}
+        with KafkaAdmin(cluster.spec) as admin:
+            assert all(one.accepted for one in admin.update_features(lowered, validate_only=False))
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
+        print(live.lower_live(ports, plan))
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        cluster.runtime.stop(started, deadline_s=60)
+        cluster.runtime.start(started)
+        wait_until(lambda: set(levels(ports).values()) == {level}, 120)
+        wait_until(lambda: all(len(one.isr) == len(one.replicas) for one in ports.admin.partitions()), 120)
+        chosen = newest(ports.run.events(), OfflineLogChosen)
+        assert chosen is not None
+        end = ports.admin.quorum().high_watermark
+        for node in (running, started, other):
+            wait_until(lambda node=node: own_snapshot_end(ports, node) > end, 60)  # type: ignore[misc]
+        images = [image(ports, node, cluster.runtime.cache, Release.parse(release)) for node in cluster.spec.brokers]
+        assert images[0] == images[1] == images[2]
+        assert len(images[0]) > 20
+        assert_clients_data_is_kept(cluster.spec, before)
+
+
+def own_snapshot_end(ports: ClusterPorts, node: NodeSpec) -> int:
+    return max((one.end_offset for one in ports.runtime.checkpoints(node)), default=0)
+
+
+def image(ports: ClusterPorts, node: NodeSpec, cache: ReleaseCache, release: Release) -> list[str]:
+    """The records of the metadata in a node's newest snapshot and the log after it."""
+    directory = ports.runtime.metadata_log_dir(node)
+    assert directory is not None
+    with (
+        temporary_copy(open_folder(directory)) as folder,
+        tempfile.TemporaryDirectory() as name,
+        load_log(folder, cache, release, Path(name)) as loaded,
+    ):
+        out = Path(name) / "image.checkpoint"
+        loaded.classes.write_records(loaded.image, out, level=loaded.level)
+        return sorted(map(repr, image_records(out, cache.include, release)))
+
+
+def test_open_transactions_groups_of_every_type_and_an_accepted_loss(
+    make_cluster: MakeCluster, release_cache: ReleaseCache, tmp_path: Path
+) -> None:
+    """A cordoned directory is lost at level 29: SAFE stops before any change, UNSAFE continues to 4.2.1."""
+    cluster = make_cluster("4.3.1", name="objects", layout="separate", extra_config=WITH_ACLS, start=False)
+    cordon_a_second_directory(cluster, cluster.spec.brokers[0])
+    cluster.start()
+    servers = cluster.spec.bootstrap_servers
+    shell = Shell(tmp_path, cluster)
+    down = ("downgrade", "--cluster", "objects", "--to", "4.2.1", "--where-refused", "live", *QUICK, *ANSWERS)
+    with (
+        every_group(cluster, application_libs(release_cache), tmp_path),
+        many_records(cluster.spec),
+        opened(cluster, tmp_path / "watch", "watch") as ports,
+    ):
+        wait_until(lambda: stable_groups(ports) == GROUPS, 120)
+        transaction = Producer(
+            {
+                "bootstrap.servers": servers,
+                "transactional.id": "open",
+                "transaction.timeout.ms": 900_000,
+                "log_level": 0,
+            }
+        )
+        transaction.init_transactions(60)
+        transaction.begin_transaction()
+        transaction.produce(TOPIC, b"in an open transaction")
+        assert transaction.flush(60) == 0
+
+        refused = shell(*down)
+        assert refused.returncode == RefusedError.exit_code, refused.stderr
+        assert not has(shell.events(shell.newest_run()), Stopping)
+        assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {30}
+
+        done = shell(*down, "--unsafe")
+        assert done.returncode == 0, done.stderr
+        transaction.produce(TOPIC, b"in the same transaction")
+        transaction.commit_transaction(60)
+        wait_until(lambda: stable_groups(ports) == GROUPS, 120)
+    all_run(cluster, "4.2.1")
+    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {29}
+    (lowered,) = events_of(shell.events(shell.newest_run()), LiveLowered)
+    print(lowered.sentence)
+
+
+@contextmanager
+def every_group(cluster: LocalCluster, libs: Path, folder: Path) -> Iterator[None]:
+    servers = cluster.spec.bootstrap_servers
+    with ExitStack() as opened_:
+        members = opened_.enter_context(members_of(cluster))
+        members.join_group("classic", 2)
+        members.join_group("consumer", 2, **CONSUMER)
+        opened_.enter_context(shared(servers, "share"))
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic("copies", 2, 3)])["copies"].result(60)
+        jvm = opened_.enter_context(run_jvm(libs))
+        streams = streams_application(
+            jvm, servers, "streams", folder / "state", protocol="streams", source=TOPIC, sink="copies"
+        )
+        opened_.enter_context(streams)
+        yield
+
+
+def stable_groups(ports: ClusterPorts) -> set[str]:
+    try:
+        return {one.group_id for one in ports.admin.groups() if one.state.lower() == "stable" and one.members}
+    except TransientError:  # a coordinator loads
+        return set()
