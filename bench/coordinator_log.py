@@ -34,7 +34,7 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.wire.log_types import Codec
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tools.message_writer import encode
+from kafka_rollout.wire.message_writer import encode
 
 TOPIC = "__consumer_offsets"
 RECORDS_PER_BATCH = 100  # each with a different key; one is a group's metadata, one a tombstone

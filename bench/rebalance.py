@@ -221,7 +221,7 @@ def main() -> int:
             Path(folder),
             "rebalance",
             Release.parse(arguments.release),
-            cache=ReleaseCache(settings.cache, settings.include),
+            cache=ReleaseCache.from_settings(settings),
             layout="combined",
             size=1,
             extra_config={"group.initial.rebalance.delay.ms": "0"},

@@ -90,7 +90,7 @@ def _rounds(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]
 
 def _cluster(folder: Path, name: str, arguments: argparse.Namespace) -> LocalCluster:
     settings = Settings.from_environment()
-    cache = ReleaseCache(settings.cache, settings.include)
+    cache = ReleaseCache.from_settings(settings)
     cache.libs(Release.parse(arguments.target))
     return LocalCluster.create(folder, name, Release.parse(arguments.source), cache=cache, layout=arguments.layout)
 

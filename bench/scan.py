@@ -193,7 +193,7 @@ def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
     folders, records, megabytes = [log.folder for log in logs], _records(logs), _bytes(logs) / _MB
     bench.result["log"] = {"bytes": _bytes(logs), "records": records, "codecs": [c.name.lower() for c in _CODECS]}
     bench.clock.next("files: warming up")
-    cache = ReleaseCache(bench.settings.cache, bench.settings.include)
+    cache = ReleaseCache.from_settings(bench.settings)
     dump_log = DumpLog.fetch(bench.folder / "tools", cache.libs(RELEASE))
     samples = _samples(bench)
     questions = {name: spark.question(depth, live=live) for name, (depth, live) in _SCANS.items() if name in scans}
@@ -284,7 +284,7 @@ def _broker(bench: Bench, spark: WarmSession) -> None:
     """Measure the scan of a running cluster, and a consumer on the same broker."""
     partitions = 4
     logs = bench.log("broker-log", bench.sizes.broker, 0.05, partitions)
-    cache = ReleaseCache(bench.settings.cache, bench.settings.include)
+    cache = ReleaseCache.from_settings(bench.settings)
     question = spark.question(ScanDepth.CLASSES)
     rates: defaultdict[str, list[float]] = defaultdict(list)
     bench.clock.next("starting a broker")

@@ -30,7 +30,8 @@ class WarmSession:
     """A Spark session that already runs. `start_s`: time of its start in seconds."""
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
-        self._catalogue, self._schemas = load_catalogue(settings.include), load_schemas(settings.include)
+        folders = settings.catalogue_folders
+        self._catalogue, self._schemas = load_catalogue(*folders), load_schemas(*folders)
         conf = {**configuration(MASTER, scratch), "spark.ui.showConsoleProgress": "false"}
         confs = [f"--conf {shlex.quote(f'{key}={value}')}" for key, value in conf.items()]
         os.environ.update(environment(settings))

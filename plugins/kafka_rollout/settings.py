@@ -11,6 +11,7 @@
 | KAFKA_ROLLOUT_SPARK_MASTER | master of the scans: local[N], spark://host:port        | local[2]                 |
 | KAFKA_ROLLOUT_PORTS      | ports for local clusters and their Airflow                | 20000-32767              |
 | KAFKA_ROLLOUT_DEBUG      | 1: the command line shows the trace of an error           | sentences only           |
+| KAFKA_ROLLOUT_CATALOGUE  | releases that `catalogue add` added, next to the project's | catalogue/ in the home  |
 | KAFKA_ROLLOUT_INCLUDE    | catalogue, message definitions, metrics agents, templates | see below                |
 
 A wheel has include/ as data of this package; its inventories are in $KAFKA_ROLLOUT_HOME/clusters. In a checkout both
@@ -29,7 +30,10 @@ _CHECKOUT = Path(__file__).resolve().parents[2] / "include"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`include` holds the catalogue (releases/) and the message definitions (schemas/)."""
+    """`include` holds the catalogue (releases/) and the message definitions (schemas/).
+
+    `catalogue`: folder of the releases that were added on this machine; None: below the home folder.
+    """
 
     clusters: Path
     home: Path
@@ -39,6 +43,17 @@ class Settings:
     database: str = ""
     database_password_file: Path | None = None
     artifacts: str = ""
+    catalogue: Path | None = None
+
+    @property
+    def added_releases(self) -> Path:
+        """The folder into which `catalogue add` writes: releases/ and schemas/, as in include/."""
+        return self.catalogue or self.home / "catalogue"
+
+    @property
+    def catalogue_folders(self) -> tuple[Path, Path]:
+        """The folders with the facts of releases; for a release in both, the first one counts."""
+        return self.include, self.added_releases
 
     @property
     def database_url(self) -> str:
@@ -67,6 +82,7 @@ class Settings:
             database=os.environ.get("KAFKA_ROLLOUT_DATABASE") or "",
             database_password_file=Path(password_file).expanduser() if password_file else None,
             artifacts=os.environ.get("KAFKA_ROLLOUT_ARTIFACTS") or "",
+            catalogue=path("KAFKA_ROLLOUT_CATALOGUE", home / "catalogue"),
         )
 
 

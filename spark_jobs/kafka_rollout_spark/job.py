@@ -99,8 +99,8 @@ def workers_sentence(trace: str) -> str:
 
 
 def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
-    include = Settings.from_environment().include
-    catalogue = load_catalogue(include)
+    folders = Settings.from_environment().catalogue_folders
+    catalogue = load_catalogue(*folders)
     must_load = [Release.parse(text) for text in options.fail_on]
     releases = sorted({Release.parse(text) for text in options.release}) or list(catalogue)
     releases = sorted({*releases, *must_load})
@@ -109,7 +109,7 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
     logs = _find_logs(options, catalogue)
     question = Question(
         catalogue=catalogue.configured(new_group_coordinator=logs.new_group_coordinator),
-        schemas=load_schemas(include, new_group_coordinator=logs.new_group_coordinator),
+        schemas=load_schemas(*folders, new_group_coordinator=logs.new_group_coordinator),
         releases=releases,
         depth=ScanDepth.CLASSES if options.classes_only else ScanDepth.DEEP,
         live=options.live,

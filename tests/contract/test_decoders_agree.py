@@ -18,12 +18,12 @@ from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.layouts import Layout
+from kafka_rollout.wire.message_writer import encode
 from kafka_rollout.wire.messages import MessageFormatError, decode
 from kafka_rollout.wire.record_batch import batches, payload, records
 from tests.contract.kafka_messages import KafkaMessages
 from tests.paths import INCLUDE, ROOT
 from tests.unit.wire.message_strategies import values
-from tools.message_writer import encode
 
 pytestmark = pytest.mark.jvm
 

@@ -21,6 +21,7 @@ from kafka_rollout.wire.coordinator_records import KindCounts, classify
 from kafka_rollout.wire.field_rules import decode_checked
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.log_types import Codec, LogFormatError
+from kafka_rollout.wire.message_writer import encode as encode_message
 from kafka_rollout.wire.messages import Decoded, MessageFormatError
 from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.decode.decoding import worker_rows
@@ -34,7 +35,6 @@ from tests.paths import FIXTURES
 from tests.unit.adapters.test_codecs import GIGABYTE, of_zeros
 from tests.unit.wire.message_strategies import values
 from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
-from tools.message_writer import encode as encode_message
 
 FETCHES = [
     *sorted(FIXTURES.glob("coordinator-logs-*/*.fetch")),

@@ -46,7 +46,7 @@ def test_each_call_of_the_port_is_there_with_the_same_parameters_and_result(kind
 def test_a_lost_disk_is_told_from_a_wrong_one(tmp_path: Path, ask: Callable[[MetadataLogs, Path], Any]) -> None:
     settings, world = Settings.from_environment(), FakeCluster()
     world.no_log = {1}
-    real = DirectoryMetadataLogs(ReleaseCache(settings.cache, settings.include))
+    real = DirectoryMetadataLogs(ReleaseCache.from_settings(settings))
     for logs in (real, FakeMetadataLogs(world)):
         with pytest.raises(UnreadableLogError):
             ask(logs, tmp_path / "1")

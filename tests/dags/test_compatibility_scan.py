@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
+from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_files
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
@@ -256,7 +256,7 @@ def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, 
 
     params = load_dags()[DAG_ID].params
     assert params.get_param("releases").resolve() == []
-    assert params.get_param("releases").resolve(release_names(PROJECT_ROOT / "include"))
+    assert params.get_param("releases").resolve([str(one) for one in release_files(PROJECT_ROOT / "include")])
     for name, value in (("releases", ["9.9.9"]), ("releases", "4.3.1"), ("depth", "shallow")):
         with pytest.raises(ParamValidationError):
             params.get_param(name).resolve(value)

@@ -33,7 +33,7 @@ _HOUSE = pytest.StashKey[tuple[ExitStack, House]]()
 @pytest.fixture(scope="session")
 def class_archives() -> ClassArchives:
     settings = Settings.from_environment()
-    archives = ClassArchives(ReleaseCache(settings.cache, settings.include), settings.cache)
+    archives = ClassArchives(ReleaseCache.from_settings(settings), settings.cache)
     archives.use()
     return archives
 

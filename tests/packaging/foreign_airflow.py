@@ -62,7 +62,7 @@ def main(folder: Path, source: str, *targets: str) -> None:
     (folder / "dags" / "kafka.py").write_text(THREE_LINES)
     (folder / "dags" / "nightly.py").write_text(OWN_DAG)
     settings.clusters.mkdir(parents=True)
-    cache = ReleaseCache(settings.cache, settings.include)
+    cache = ReleaseCache.from_settings(settings)
     cluster = LocalCluster.create(folder / "kafka", "foreign", Release.parse(source), cache=cache)
     try:
         described = replace(cluster.spec, scan_schedule=NEVER)

@@ -25,7 +25,7 @@ HELP = (
 # Command → function in a module of `commands`, or a module there whose `app` is a group of commands.
 COMMANDS: Mapping[str, str] = {
     "clusters": "cluster.clusters",
-    "catalogue": "cluster.catalogue",
+    "catalogue": "catalogue",
     "observe": "cluster.observe",
     "plan": "cluster.plan",
     "roll": "changes.roll",

@@ -45,7 +45,7 @@ def open_cluster_ports(
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
-    cache = ReleaseCache(settings.cache, settings.include)
+    cache = ReleaseCache.from_settings(settings)
     catalogue = get_catalogue(settings)
     ports = ClusterPorts(
         run_id=run_id,

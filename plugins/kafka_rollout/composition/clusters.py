@@ -35,11 +35,11 @@ def get_catalogue(settings: Settings | None = None) -> Catalogue:
     """Return the facts of every supported release."""
     from kafka_rollout.adapters.releases.catalogue import load_catalogue
 
-    return load_catalogue((settings or Settings.from_environment()).include)
+    return load_catalogue(*(settings or Settings.from_environment()).catalogue_folders)
 
 
 def list_releases(settings: Settings | None = None) -> list[str]:
     """Return the names of all supported releases, oldest first. Reads no catalogue file."""
-    from kafka_rollout.adapters.releases.catalogue import release_names
+    from kafka_rollout.adapters.releases.catalogue import release_files
 
-    return release_names((settings or Settings.from_environment()).include)
+    return [str(release) for release in release_files(*(settings or Settings.from_environment()).catalogue_folders)]

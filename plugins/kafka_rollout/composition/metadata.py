@@ -52,8 +52,8 @@ class MetadataLog:
         """Return a release of the catalogue; without a name the newest. Raises UserError for an unknown release."""
         from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_facts
 
-        release = known_releases(self.cache.include)[-1] if name is None else Release.parse(name)
-        metadata_facts(self.cache.include, release)
+        release = known_releases(*self.cache.catalogue_folders)[-1] if name is None else Release.parse(name)
+        metadata_facts(release, *self.cache.catalogue_folders)
         return release
 
     def losses(self, to_level: int, *, release: Release, properties: Mapping[str, str]) -> LossReport:
@@ -142,7 +142,7 @@ def open_metadata_log(
     from kafka_rollout.adapters.releases.cache import ReleaseCache
 
     settings = settings or Settings.from_environment()
-    return MetadataLog(open_folder(directory, cluster_id=cluster_id), ReleaseCache(settings.cache, settings.include))
+    return MetadataLog(open_folder(directory, cluster_id=cluster_id), ReleaseCache.from_settings(settings))
 
 
 def read_properties(file: Path | None) -> Mapping[str, str]:

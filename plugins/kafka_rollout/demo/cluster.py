@@ -36,7 +36,7 @@ def create_cluster(folder: DemoFolder, release: Release, *, metadata_version: st
         folder.path,
         NAME,
         release,
-        cache=ReleaseCache(settings.cache, settings.include),
+        cache=ReleaseCache.from_settings(settings),
         metadata_version=metadata_version,
         extra_config={"metadata.log.max.snapshot.interval.ms": str(SNAPSHOT_INTERVAL_MS)},
     )

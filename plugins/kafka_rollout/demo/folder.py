@@ -52,6 +52,7 @@ class DemoFolder:
             home=self.path / "home",
             cache=machine.cache,
             include=machine.include,
+            catalogue=machine.added_releases,
         )
 
     def environment(self) -> dict[str, str]:
@@ -63,6 +64,7 @@ class DemoFolder:
             "KAFKA_ROLLOUT_HOME": str(settings.home),
             "KAFKA_ROLLOUT_CACHE": str(settings.cache),
             "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
+            "KAFKA_ROLLOUT_CATALOGUE": str(settings.added_releases),
         }
 
     def driver(self) -> psutil.Process | None:

@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.folder,
             given.name,
             Release.parse(given.release),
-            cache=ReleaseCache(settings.cache, settings.include),
+            cache=ReleaseCache.from_settings(settings),
             layout=given.layout,
             size=given.size,
             metadata_version=given.metadata_version,

@@ -183,8 +183,8 @@ def kept(folder: DemoFolder) -> str:
 
 def _check(source: Release, target: Release, settings: Settings) -> None:
     """Check the releases before anything is started. Raises UserError."""
-    catalogue = load_catalogue(settings.include)
-    cache = ReleaseCache(settings.cache, settings.include)
+    catalogue = load_catalogue(*settings.catalogue_folders)
+    cache = ReleaseCache.from_settings(settings)
     for release in (source, target):
         catalogue.get(release)
         if release not in cache.known():
@@ -266,7 +266,7 @@ class _Demo:
     def _level(self) -> str | None:
         if not self.is_downgrade:
             return None
-        catalogue = load_catalogue(Settings.from_environment().include)
+        catalogue = load_catalogue(*Settings.from_environment().catalogue_folders)
         return lowerable_from(catalogue.get(self.source), catalogue.get(self.target)).name
 
     def _follow(self, client: AirflowClient, run_id: str, approver: Approver) -> str:

@@ -111,7 +111,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
         "local_process._record_start = lambda *_: os.kill(os.getpid(), 9)\n"
         "settings = Settings.from_environment()\n"
         "cluster = load_cluster(Path(sys.argv[1]))\n"
-        "cache = ReleaseCache(settings.cache, settings.include)\n"
+        "cache = ReleaseCache.from_settings(settings)\n"
         "local_process.LocalProcessRuntime(cluster, cache).start(cluster.node(1))\n"
     )
     killed = subprocess.run(

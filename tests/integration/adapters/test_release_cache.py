@@ -55,7 +55,7 @@ def test_agents_are_fetched_and_verified_with_the_packaged_java(tmp_path: Path) 
 @pytest.mark.usefixtures("without_system_java")
 def test_the_packaged_java_runs_kafkas_tools(tmp_path: Path) -> None:
     settings = Settings.from_environment()
-    libs = ReleaseCache(settings.cache, settings.include).libs(Release.parse("4.3.1"))
+    libs = ReleaseCache.from_settings(settings).libs(Release.parse("4.3.1"))
     answer = subprocess.run(
         [str(java.java_binary()), "-Xmx200m", "-cp", f"{libs}/*", "kafka.Kafka", "--version"],
         capture_output=True,

@@ -7,6 +7,10 @@ from random import Random
 
 import pytest
 
+from kafka_rollout.adapters.derivation.coordinator_shards import GROUP_SERDE, Record, refusals
+from kafka_rollout.adapters.derivation.coordinators import SERDE_OF_3_9
+from kafka_rollout.adapters.derivation.group_families import GROUP_ID, MEMBER_ID, Records
+from kafka_rollout.adapters.derivation.jars import coordinator_messages
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.jvm import run_jvm
@@ -15,10 +19,6 @@ from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GroupRecord, GroupReplay
 from kafka_rollout.wire.pending_commits import text_at
-from tools.derivation.coordinator_shards import GROUP_SERDE, Record, refusals
-from tools.derivation.coordinators import SERDE_OF_3_9
-from tools.derivation.group_families import GROUP_ID, MEMBER_ID, Records
-from tools.derivation.jars import coordinator_messages
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.layouts import ZERO_UUID
 from kafka_rollout.wire.log_types import Batch
+from kafka_rollout.wire.message_writer import encode
 from kafka_rollout.wire.record_batch import batches, payload, records
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, versioned
-from tools.message_writer import encode
 
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"
 NEWEST = Release(4, 3, 1)

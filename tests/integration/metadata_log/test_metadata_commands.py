@@ -17,7 +17,6 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import Release
 from tests.unit.adapters.metadata_log.test_trim import whole
-from tools.derivation.metadata import write
 
 pytestmark = pytest.mark.jvm
 
@@ -41,19 +40,6 @@ def old_level(tmp_path: Path) -> MetadataFolder:
 
 def run(command: str, folder: Path, *arguments: object) -> int:
     return run_main(["metadata", command, "--log-dir", str(folder), *map(str, arguments)])
-
-
-@pytest.mark.parametrize("name", [*ALWAYS, *FULL])
-def test_deriving_anew_gives_the_committed_files(name: str, tmp_path: Path, release_cache: ReleaseCache) -> None:
-    write(Release.parse(name), release_cache.libs(Release.parse(name)), tmp_path)
-    for kind in ("releases", "schemas"):
-        derived, committed = (root / kind / "metadata" / f"{name}.json" for root in (tmp_path, INCLUDE))
-        assert derived.read_text() == committed.read_text()
-
-
-def test_every_release_of_the_catalogue_is_derived() -> None:
-    for kind in ("releases", "schemas"):
-        assert sorted((*ALWAYS, *RARELY)) == sorted(path.stem for path in (INCLUDE / kind / "metadata").glob("*.json"))
 
 
 def test_losses_in_the_form_that_programs_read(folder: MetadataFolder, tmp_path: Path) -> None:

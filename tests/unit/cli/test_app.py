@@ -108,7 +108,7 @@ def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFi
 
 
 def test_the_catalogue_and_the_exit_codes_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run_main(["catalogue"]) == 0
+    assert cli.run_main(["catalogue", "list"]) == 0
     assert "4.3.1" in capsys.readouterr().out
     assert cli.run_main(["--help"]) == 0
     assert "Exit codes" in capsys.readouterr().out

@@ -9,11 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, MessageSchema, StructLayout
+from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLayout
 from kafka_rollout.wire.messages import UNKNOWN_TAGS
+from tests.definitions import distinct_definitions, schema
 from tests.paths import INCLUDE
-
-SCHEMAS = INCLUDE / "schemas" / "kafka"
 
 _RANGES = {
     FieldType.INT8: (-(1 << 7), (1 << 7) - 1),
@@ -27,18 +26,13 @@ _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @cache
-def schema(release: str, name: str) -> MessageSchema:
-    return MessageSchema.parse((SCHEMAS / release / f"{name}.json").read_text())
-
-
-@cache
 def distinct_layouts() -> tuple[tuple[str, Layout], ...]:
     """(id, layout) of all definitions, versions and releases; the id names the first release that has it."""
     found: dict[Layout, str] = {}
-    for path in sorted(SCHEMAS.glob("*/*.json")):
-        one = schema(path.parent.name, path.stem)
+    for release, name in distinct_definitions().values():
+        one = schema(release, name)
         for version in range(one.valid_versions.min, one.valid_versions.max + 1):
-            found.setdefault(one.layout(version), f"{one.name}-v{version}-{path.parent.name}")
+            found.setdefault(one.layout(version), f"{one.name}-v{version}-{release}")
     return tuple((name, layout) for layout, name in found.items())
 
 
@@ -46,7 +40,7 @@ def distinct_layouts() -> tuple[tuple[str, Layout], ...]:
 def layouts_with_rules() -> tuple[tuple[str, Layout], ...]:
     """(id, layout) of all values in which a release's coordinator checks fields."""
     found: dict[Layout, str] = {}
-    schemas = load_schemas(SCHEMAS.parents[1])
+    schemas = load_schemas(INCLUDE)
     for release, topic in sorted(schemas.by_log, reverse=True):
         for record in schemas.log(release, topic).values():
             for version in range(record.value.valid_versions.min, record.value.valid_versions.max + 1):

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.wire.layouts import ZERO_UUID, Layout
+from kafka_rollout.wire.message_writer import encode
 from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, SeenTag, decode, default_of
-from tests.unit.wire.message_strategies import distinct_layouts, schema, values
-from tools.message_writer import encode
+from tests.definitions import schema
+from tests.unit.wire.message_strategies import distinct_layouts, values
 
 LAYOUTS = [pytest.param(layout, id=name) for name, layout in distinct_layouts()]
 COMMIT_3 = schema("4.3.1", "OffsetCommitValue").layout(3)

@@ -187,7 +187,7 @@ class LiveCoordinatorLogs:
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
         try:
             with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
-                schemas = load_schemas(self.settings.include)
+                schemas = load_schemas(*self.settings.catalogue_folders)
                 return read_group_records(source, schemas, self.catalogue, longest=longest)
         except RefusedError as error:
             if not by_spark:
@@ -221,7 +221,7 @@ class LiveCoordinatorLogs:
         return result
 
     def _read(self, source: FetchSource, before: ScanResult, unscanned: Sequence[LogRange]) -> ScanResult:
-        schemas = load_schemas(self.settings.include, new_group_coordinator=before.new_group_coordinator)
+        schemas = load_schemas(*self.settings.catalogue_folders, new_group_coordinator=before.new_group_coordinator)
         releases = releases_of(self.catalogue, before)
         ordered = strict_types(facts_of_order(self._configured(before), releases))
         read = [

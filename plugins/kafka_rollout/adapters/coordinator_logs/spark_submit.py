@@ -58,6 +58,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(package.parent) for package in _PACKAGES)),
         "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
+        "KAFKA_ROLLOUT_CATALOGUE": str(settings.added_releases),
         "SPARK_HOME": str(_folder_of("pyspark")),
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # for the JVM that builds the command
     }

@@ -47,7 +47,7 @@ class DirectoryMetadataLogs:
     cache: ReleaseCache
 
     def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
-        newest = known_releases(self.cache.include)[-1]
+        newest = known_releases(*self.cache.catalogue_folders)[-1]
         with temporary_copy(open_folder(directory, cluster_id=cluster_id)) as folder:
             return loss_report(folder, to_level, cache=self.cache, release=newest)
 
@@ -107,7 +107,7 @@ class DirectoryMetadataLogs:
                 level,
                 out,
                 cache=self.cache,
-                release=known_releases(self.cache.include)[-1],
+                release=known_releases(*self.cache.catalogue_folders)[-1],
                 target=target,
                 features=features,
                 epoch=epoch,
@@ -124,7 +124,7 @@ class DirectoryMetadataLogs:
                 folder,
                 level,
                 cache=self.cache,
-                release=known_releases(self.cache.include)[-1],
+                release=known_releases(*self.cache.catalogue_folders)[-1],
                 target=target,
                 features=features,
             ) as prepared,

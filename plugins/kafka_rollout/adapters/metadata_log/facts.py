@@ -1,6 +1,6 @@
-"""The catalogue's facts about metadata logs: include/releases/metadata/ and include/schemas/metadata/.
+"""The catalogue's facts about metadata logs, releases/metadata/ and schemas/metadata/.
 
-tools/derivation/metadata.py writes both.
+adapters/derivation writes both.
 """
 
 from __future__ import annotations
@@ -10,49 +10,48 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kafka_rollout.adapters.releases.catalogue import release_files
+from kafka_rollout.adapters.releases.definitions import METADATA_RECORDS, Definitions, read_references
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.wire.layouts import MessageSchema
 
+FACTS = "releases/metadata"
 
-def metadata_facts(include: Path, release: Release) -> MetadataLogFacts:
-    """Raises UserError for a release that has no file."""
-    document = _document(include / "releases" / "metadata", release)
+
+def metadata_facts(release: Release, *folders: Path) -> MetadataLogFacts:
+    """`folders`: those of the catalogue. Raises UserError for a release that has no file."""
+    found = release_files(*folders, of=FACTS)
+    if release not in found:
+        raise UserError(
+            f"The catalogue does not contain which metadata records {release} reads.",
+            remedy=f"Choose one of {', '.join(map(str, found))}.",
+        )
+    document = _document(found[release])
     return MetadataLogFacts(
         release=release,
         records={
-            one["type"]: MetadataRecordFacts(
-                **{**one, "reads": VersionRange(*one["reads"])},
-            )
+            one["type"]: MetadataRecordFacts(**{**one, "reads": VersionRange(*one["reads"])})
             for one in document["records"]
         },
-        names={
-            one["type"]: one["name"]
-            for known in known_releases(include)
-            for one in _document(include / "releases" / "metadata", known)["records"]
-        },
+        names={one["type"]: one["name"] for path in found.values() for one in _document(path)["records"]},
         starts_from_snapshot=document["starts_from_snapshot"],
     )
 
 
-def known_releases(include: Path) -> tuple[Release, ...]:
-    return tuple(sorted(Release.parse(path.stem) for path in (include / "releases" / "metadata").glob("*.json")))
+def known_releases(*folders: Path) -> tuple[Release, ...]:
+    """The releases whose metadata records are known, oldest first."""
+    return tuple(release_files(*folders, of=FACTS))
 
 
 @lru_cache(maxsize=4)
-def metadata_schemas(include: Path, release: Release) -> dict[int, MessageSchema]:
+def metadata_schemas(release: Release, *folders: Path) -> dict[int, MessageSchema]:
     """The definition of each record type."""
-    document = _document(include / "schemas" / "metadata", release)
-    return {int(kind): MessageSchema.parse(json.dumps(definition)) for kind, definition in document.items()}
+    definitions = Definitions(*folders)
+    references = read_references(release_files(*folders, of=METADATA_RECORDS), release)
+    return {int(kind): definitions.schema(name) for kind, name in references.items()}
 
 
-def _document(folder: Path, release: Release) -> Any:
-    try:
-        return json.loads((folder / f"{release}.json").read_text())
-    except FileNotFoundError:
-        known = ", ".join(sorted(path.stem for path in folder.glob("*.json")))
-        raise UserError(
-            f"The catalogue does not say which metadata records {release} reads.",
-            remedy=f"Choose one of {known}, or derive it with `python -m tools.derivation.metadata {release}`.",
-        ) from None
+def _document(path: Path) -> Any:
+    return json.loads(path.read_text())

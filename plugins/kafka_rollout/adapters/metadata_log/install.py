@@ -279,9 +279,9 @@ def lower_bootstrap(
         old.mkdir()
         new.mkdir()
         shutil.copy(folder.bootstrap, old / BOOTSTRAP)
-        known = load_catalogue(cache.include).get(target).features
+        known = load_catalogue(*cache.catalogue_folders).get(target).features
         highest = {**{one.name: one.supported.max for one in known.values()}, METADATA_VERSION: level}
-        with image_classes(cache, known_releases(cache.include)[-1]) as classes:
+        with image_classes(cache, known_releases(*cache.catalogue_folders)[-1]) as classes:
             changed = classes.lower_bootstrap(old, new, highest)
         if not changed:
             shutil.copy(old / BOOTSTRAP, new / BOOTSTRAP)

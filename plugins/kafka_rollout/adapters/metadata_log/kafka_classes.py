@@ -102,7 +102,7 @@ class JvmKafkaClasses:
 
 def supported_features(jvm: Jvm) -> dict[str, VersionRange]:
     """The features that controllers of the release advertise, without unstable ones (QuorumFeatures)."""
-    quorum_features = jvm.packages.java.lang.Class.forName("org.apache.kafka.controller.QuorumFeatures")
+    quorum_features = jvm.packages.java.lang.Class.forName(jvm.locate("org.apache.kafka.controller.QuorumFeatures"))
     method = next(
         method
         for method in quorum_features.getMethods()

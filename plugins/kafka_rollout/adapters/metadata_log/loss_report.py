@@ -76,7 +76,7 @@ def replay_log(folder: MetadataFolder, classes: ImageClasses, cache: ReleaseCach
         image=image,
         level=level,
         levels=classes.levels(),
-        supported=load_catalogue(cache.include).get(classes.release).features[METADATA_VERSION].supported,
+        supported=load_catalogue(*cache.catalogue_folders).get(classes.release).features[METADATA_VERSION].supported,
     )
 
 
@@ -135,7 +135,7 @@ def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, r
             # Written again at the old level, the image lacks what the lower level cannot store.
             loaded.classes.write_records(loaded.read(lower, work), after, level=loaded.level)
             notes = _notes(loaded, to_level, cache)
-            losses, default_only = compare(*(image_records(path, cache.include, release) for path in (before, after)))
+            losses, default_only = compare(*(image_records(path, cache, release) for path in (before, after)))
     return LossReport(
         from_level=loaded.level,
         to_level=to_level,
@@ -179,7 +179,7 @@ def floor_note(loaded: LoadedLog, to_level: int) -> str | None:
 
 def feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> list[str]:
     """Return a sentence for each feature whose finalized level needs a higher level of another feature."""
-    features = load_catalogue(cache.include).get(loaded.classes.release).features
+    features = load_catalogue(*cache.catalogue_folders).get(loaded.classes.release).features
     finalized = {**dict(loaded.image.features().finalizedVersions()), METADATA_VERSION: to_level}
     return [
         f"{name} {level} needs {other} {needs}, so it must be lowered first."
@@ -190,9 +190,9 @@ def feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> list
     ]
 
 
-def image_records(checkpoint: Path, include: Path, release: Release) -> list[ImageRecord]:
+def image_records(checkpoint: Path, cache: ReleaseCache, release: Release) -> list[ImageRecord]:
     """The records of a snapshot that the release wrote, decoded by its definitions."""
-    schemas = metadata_schemas(include, release)
+    schemas = metadata_schemas(release, *cache.catalogue_folders)
     found = []
     for batch in read_checkpoint(checkpoint):
         if not batch.is_control:

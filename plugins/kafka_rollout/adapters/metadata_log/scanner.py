@@ -86,9 +86,9 @@ class ReplayCheck:
         release = classes.release
         return cls(
             classes,
-            metadata_facts(cache.include, release),
+            metadata_facts(release, *cache.catalogue_folders),
             supported_features(classes.jvm),
-            metadata_schemas(cache.include, release)[RecordType.FEATURE_LEVEL],
+            metadata_schemas(release, *cache.catalogue_folders)[RecordType.FEATURE_LEVEL],
             work,
         )
 
@@ -168,7 +168,7 @@ def scan_metadata_log(
 
     Raises UserError for damage and for a release that is not in the catalogue.
     """
-    facts = metadata_facts(cache.include, release)
+    facts = metadata_facts(release, *cache.catalogue_folders)
     start, end = log_range(folder)
     checkpoints = folder.checkpoints
     newest = checkpoints[-1] if checkpoints and (facts.starts_from_snapshot or start > 0) else None
@@ -251,7 +251,7 @@ def _remedy_facts(
     )
     end_problem = None
     if not usable:
-        with load_log(folder, cache, known_releases(cache.include)[-1], check.work) as loaded:
+        with load_log(folder, cache, known_releases(*cache.catalogue_folders)[-1], check.work) as loaded:
             written = check.work / "end.checkpoint"
             loaded.classes.write_records(loaded.image, written, level=loaded.level)
         if (at_end := check.snapshot(written).failure) is not None:

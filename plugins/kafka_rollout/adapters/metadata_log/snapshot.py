@@ -60,7 +60,7 @@ def write_snapshot(
         loaded = opened.enter_context(load_log(folder, cache, release, work))
         proof = None
         if target is not None and target != release:
-            load_catalogue(cache.include).get(target)
+            load_catalogue(*cache.catalogue_folders).get(target)
             proof = opened.enter_context(image_classes(cache, target))
         lowering = _Lowering(to_level=to_level, features=features or {}, proof=proof, cache=cache)
         return _write(loaded, lowering, work, epoch=_epoch(loaded.contents.epoch, epoch))
@@ -117,7 +117,7 @@ def prepared_snapshot(
     with ExitStack() as opened:
         work = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="kafka-rollout-")))
         loaded = opened.enter_context(load_log(folder, cache, release, work))
-        load_catalogue(cache.include).get(target)
+        load_catalogue(*cache.catalogue_folders).get(target)
         proof = opened.enter_context(image_classes(cache, target))
         lowering = _Lowering(to_level=to_level, features=features, proof=proof, cache=cache)
         draft = work / "draft"
@@ -168,7 +168,7 @@ def _write(
     _refuse_difference((written, release), (again, release), cache)
     losses: tuple[Loss, ...] = ()
     if _values(before) != _values(after):
-        losses, _ = compare(*(image_records(path, cache.include, release) for path in (before, after)))
+        losses, _ = compare(*(image_records(path, cache, release) for path in (before, after)))
     proof = lowering.proof
     if proof is not None:
         _prove((written, release), to_level, contents.kraft.version, proof, cache, work)
@@ -217,7 +217,7 @@ def _epoch(of_the_log: int, asked: int | None) -> int:
 
 def _lower_features(loaded: LoadedLog, features: Mapping[str, int], cache: ReleaseCache) -> LoadedLog:
     """Return the loaded log with features at lower levels."""
-    known = load_catalogue(cache.include).get(loaded.classes.release).features
+    known = load_catalogue(*cache.catalogue_folders).get(loaded.classes.release).features
     finalized = dict(loaded.image.features().finalizedVersions())
     for name, level in features.items():
         if name in (METADATA_VERSION, KRAFT_VERSION) or name not in known:
@@ -275,7 +275,7 @@ def _refuse_difference(source: tuple[Path, Release], other: tuple[Path, Release]
     """
     if _values(source[0]) == _values(other[0]):
         return
-    found = (image_records(path, cache.include, release) for path, release in (source, other))
+    found = (image_records(path, cache, release) for path, release in (source, other))
     first, second = ([one for one in image if says_something(one)] for image in found)
     pairs = (first, second), (second, first)
     differences = [loss for pair in pairs for part in compare(*pair) for loss in part]

@@ -24,12 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.adapters.releases import ivy
+from kafka_rollout.adapters.releases.catalogue import release_files
 from kafka_rollout.adapters.releases.ivy import Module
 from kafka_rollout.adapters.system.files import open_regular
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 
+LOCKS = "releases/jars"
 _ATTEMPTS = 3
 _DIGESTS: dict[tuple[int, ...], str] = {}  # SHA-256 (hex) by device, inode, size, mtime and ctime in ns
 
@@ -44,10 +46,22 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCache:
-    """Jars by release. `include`: folder of the locks (releases/jars/*.json); `cache`: downloaded jars."""
+    """Jars by release. `cache`: downloaded jars; `include`: the project's folder with the locks (releases/jars/*.json).
+
+    `added`: the folder of the releases added on this machine, with their locks.
+    """
 
     cache: Path
     include: Path
+    added: Path | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> ReleaseCache:
+        return cls(settings.cache, *settings.catalogue_folders)
+
+    @property
+    def catalogue_folders(self) -> tuple[Path, ...]:
+        return (self.include,) if self.added is None else (self.include, self.added)
 
     def libs(self, release: Release) -> Path:
         """Folder whose jars are a complete broker of the release; missing jars are fetched first.
@@ -68,17 +82,28 @@ class ReleaseCache:
         """Return the folder with the jars of another lock."""
         return self._folder(name.partition("-")[0], name, name)
 
+    def keep(self, name: str, draft: Path, locked: Mapping[str, str]) -> Path:
+        """Move a folder with the jars of a new lock (`draft`/libs, on the cache's file system) into the cache."""
+        home = self._home("kafka", name, locked)
+        with exclusive(home.parent / f".{home.name}.lock", f"Kafka {name}"):
+            if not (home / "libs").is_dir():
+                draft.chmod(0o755)
+                draft.rename(home)
+        return home / "libs"
+
+    def _home(self, kind: str, name: str, locked: Mapping[str, str]) -> Path:
+        return self.cache / kind / f"{name}-{_digest(locked)[:8]}"
+
     def known(self) -> tuple[Release, ...]:
         """The releases that have a lock."""
-        names = (path.stem for path in (self.include / "releases" / "jars").glob("*.json"))
-        return tuple(sorted(Release.parse(name) for name in names if name != "agents"))
+        return tuple(release_files(*self.catalogue_folders, of=LOCKS))
 
     def _folder(self, kind: str, name: str, title: str) -> Path:
         locked = self._lock(name)
-        home = self.cache / kind / f"{name}-{_digest(locked)[:8]}"
+        home = self._home(kind, name, locked)
         folder = home / "libs"
         if not folder.is_dir():
-            with _exclusive(home.parent / f".{home.name}.lock", title):
+            with exclusive(home.parent / f".{home.name}.lock", title):
                 if not folder.is_dir():  # another process can have fetched it
                     self._fetch(home, locked, title)
         _verify(folder, locked, title)
@@ -86,16 +111,18 @@ class ReleaseCache:
 
     def _lock(self, name: str) -> Mapping[str, str]:
         """Module → SHA-256."""
-        try:
-            text = (self.include / "releases" / "jars" / f"{name}.json").read_text()
-        except FileNotFoundError:
-            known = ", ".join(map(str, self.known()))
-            raise UserError(
-                f"Kafka {name} has no lock for its jars.",
-                remedy=f"Choose one of {known}, or add it with `python tools/lock_jars.py {name}`.",
-            ) from None
-        locked: dict[str, str] = json.loads(text)["sha256"]
-        return locked
+        for folder in self.catalogue_folders:
+            try:
+                text = (folder / LOCKS / f"{name}.json").read_text()
+            except FileNotFoundError:
+                continue
+            locked: dict[str, str] = json.loads(text)["sha256"]
+            return locked
+        known = ", ".join(map(str, self.known()))
+        raise UserError(
+            f"Kafka {name} has no lock for its jars.",
+            remedy=f"Choose one of {known}, or add it with `kafka-rollout catalogue add {name}`.",
+        )
 
     def _fetch(self, home: Path, locked: Mapping[str, str], title: str) -> None:
         import tenacity  # only here: the cache is opened by commands that never download
@@ -105,7 +132,7 @@ class ReleaseCache:
             shutil.rmtree(stale, ignore_errors=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
         try:
-            progress = _Progress(title, len(modules))
+            progress = DownloadProgress(title, len(modules))
             retrying = tenacity.Retrying(
                 retry=tenacity.retry_if_exception_type(TransientError),
                 stop=tenacity.stop_after_attempt(_ATTEMPTS),
@@ -131,13 +158,13 @@ def _verify(folder: Path, locked: Mapping[str, str], title: str) -> None:
     for name, digest in sorted(expected.items()):
         if name not in found:
             raise FatalError(f"{title}: {name} is missing from {folder}.", remedy=remedy)
-        if _sha256(folder / name) != digest:
+        if sha256_of_jar(folder / name) != digest:
             raise FatalError(f"{title}: {name} does not have the locked SHA-256 {digest}.", remedy=remedy)
     if strangers := sorted(found - expected.keys()):
         raise FatalError(f"{title}: {', '.join(strangers)} in {folder} is not in the lock.", remedy=remedy)
 
 
-def _sha256(path: Path) -> str:
+def sha256_of_jar(path: Path) -> str:
     """Read once in each process; afterwards the same inode, size and times mean the same bytes."""
     with os.fdopen(open_regular(path), "rb") as file:
         status = os.fstat(file.fileno())
@@ -152,7 +179,7 @@ def _digest(locked: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def _exclusive(path: Path, title: str) -> Iterator[None]:
+def exclusive(path: Path, title: str) -> Iterator[None]:
     """One process at a time; the kernel releases the lock when its holder exits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
@@ -164,7 +191,7 @@ def _exclusive(path: Path, title: str) -> Iterator[None]:
         yield
 
 
-class _Progress:
+class DownloadProgress:
     """One line every few jars on stderr."""
 
     def __init__(self, title: str, total: int) -> None:
@@ -190,7 +217,7 @@ class _Progress:
 def main(names: list[str]) -> int:
     """Download the releases (and `agents`) into the cache; print each folder."""
     settings = Settings.from_environment()
-    cache = ReleaseCache(settings.cache, settings.include)
+    cache = ReleaseCache.from_settings(settings)
     try:
         for name in names:
             print(cache.agents().jolokia.parent if name == "agents" else cache.libs(Release.parse(name)))

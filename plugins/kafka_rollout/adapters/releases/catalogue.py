@@ -1,4 +1,8 @@
-"""The release catalogue: include/releases/<release>.json, one file a release, written by tools/derive_catalogue.py."""
+"""The release catalogue: releases/<release>.json, one file a release, written by `kafka-rollout catalogue add`.
+
+It is in two folders: include/, which is part of the project, and that of the releases added on this machine
+(Settings.catalogue). A release in both is read from include/.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import (
+    GROUP_LOG,
     METADATA_VERSION,
     Catalogue,
     CoordinatorClass,
@@ -25,11 +30,10 @@ from kafka_rollout.domain.model.releases import (
     VersionRange,
 )
 
-GROUP_LOG = "__consumer_offsets"
 INTOLERANT_REFERENCE = Release(3, 4, 0)
 """The newest release of the catalogue whose coordinators fail on unknown records."""
 
-_REMEDY = "Restore it from the repository, or derive it again with `python -m tools.derive_catalogue`."
+_REMEDY = "Restore it from the repository, or derive it again with `kafka-rollout catalogue add RELEASE`."
 
 
 def _check_order(pair: tuple[int, int]) -> tuple[int, int]:
@@ -107,8 +111,8 @@ class _Facts(_Strict):
     release: str
     derived_from: _DerivedFrom
     coordinator_class: CoordinatorClass
-    java_minimum: int = Field(ge=8)
-    logging: str = Field(pattern="^(reload4j|log4j2)$")
+    java_minimum: int | None = Field(ge=8)
+    logging: str = Field(pattern="^(reload4j|log4j2|unknown)$")
     has_current_metadata_version_metric: bool
     has_snapshot_emitter_metrics: bool
     features: dict[str, _Feature]
@@ -118,6 +122,7 @@ class _Facts(_Strict):
     config_names: list[str]
     lossy_downgrade_level: int | None = None
     new_group_coordinator: _Log | None = None
+    gaps: dict[str, str] = {}
 
     @field_validator("features")
     @classmethod
@@ -127,24 +132,27 @@ class _Facts(_Strict):
         return features
 
 
-def release_names(include: Path) -> list[str]:
-    """The catalogue's releases, oldest first, by the names of the files, which are not read."""
-    found = []
-    for path in (include / "releases").glob("*.json"):
-        try:
-            found.append(Release.parse(path.stem))
-        except UserError:
-            continue
-    return [str(release) for release in sorted(found)]
+def release_files(*folders: Path, of: str = "releases") -> dict[Release, Path]:
+    """The files <release>.json in a subfolder of the catalogue's folders, oldest release first; the first folder wins.
+
+    The files are not read.
+    """
+    found: dict[Release, Path] = {}
+    for folder in folders:
+        for path in (folder / of).glob("*.json"):
+            try:
+                found.setdefault(Release.parse(path.stem), path)
+            except UserError:
+                continue
+    return dict(sorted(found.items()))
 
 
-def load_catalogue(include: Path) -> Catalogue:
-    """Every release of include/releases; raises UserError with the name of an invalid file."""
-    paths = sorted((include / "releases").glob("*.json"))
-    if not paths:
-        raise UserError(f"The catalogue {include / 'releases'} contains no release.", remedy=_REMEDY)
-    facts = [load_facts(path) for path in paths]
-    return Catalogue({one.release: one for one in sorted(facts, key=lambda one: one.release)})
+def load_catalogue(*folders: Path) -> Catalogue:
+    """Every release of the folders; raises UserError with the name of an invalid file."""
+    found = release_files(*folders)
+    if not found:
+        raise UserError(f"The catalogue {folders[0] / 'releases'} contains no release.", remedy=_REMEDY)
+    return Catalogue({release: load_facts(path) for release, path in found.items()})
 
 
 def load_facts(path: Path) -> ReleaseFacts:
@@ -186,6 +194,7 @@ _UNCHANGED = {
     "has_snapshot_emitter_metrics",
     "logging",
     "lossy_downgrade_level",
+    "gaps",
 }
 
 

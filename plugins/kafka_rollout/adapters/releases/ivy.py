@@ -30,12 +30,12 @@ _BUNDLES = (
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
-# Checksums of the repository are left out: every jar is compared with the SHA-256 of the lock instead.
+# A locked jar is compared with the SHA-256 of the lock. Only a release without a lock needs the repository's checksums.
 _SETTINGS = """<ivysettings>
-  <property name="ivy.checksums" value=""/>
+  <property name="ivy.checksums" value="{checksums}"/>
   <settings defaultResolver="repository"/>
   <caches defaultCacheDir={cache} lockStrategy="no-lock"/>
-  <resolvers><ibiblio name="repository" m2compatible="true"/></resolvers>
+  <resolvers><ibiblio name="repository" m2compatible="true"{root}/></resolvers>
 </ivysettings>
 """
 _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -44,6 +44,10 @@ _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"
   <dependencies>{dependencies}</dependencies>
 </ivy-module>
 """
+
+
+class ModulesMissingError(FatalError):
+    """The repository does not have a module."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,17 +72,31 @@ class Module:
 
 
 def fetch(
-    modules: Iterable[Module], folder: Path, *, transitive: bool, on_jar: Callable[[str], None] = lambda name: None
+    modules: Iterable[Module],
+    folder: Path,
+    *,
+    transitive: bool,
+    on_jar: Callable[[str], None] = lambda name: None,
+    repository: str = "",
 ) -> tuple[Module, ...]:
     """Download the modules' jars into `folder`, flat, and with `transitive` their runtime dependencies as well.
 
-    `on_jar` is called with the name of each jar when its download begins. Of two versions of a module the newer one is
-    used, as in Kafka's own build. Nothing is cached; a killed call leaves a temporary folder next to `folder`.
+    `repository`: URL of a Maven repository; "" is Maven Central. With `transitive`, every file is compared with the
+    repository's SHA-1. `on_jar` is called with the name of each jar when its download begins. Of two versions of a
+    module the newer one is used, as in Kafka's own build. Nothing is cached; a killed call leaves a temporary folder
+    next to `folder`. Raises ModulesMissingError for a module that the repository does not have, TransientError if it
+    does not respond, FatalError for a wrong checksum.
     """
     wanted = tuple(modules)
     with tempfile.TemporaryDirectory(prefix=".ivy-", dir=folder.parent) as name:
         work = Path(name)
-        (work / "settings.xml").write_text(_SETTINGS.format(cache=quoteattr(str(work / "cache"))))
+        (work / "settings.xml").write_text(
+            _SETTINGS.format(
+                cache=quoteattr(str(work / "cache")),
+                checksums="sha1" if transitive else "",
+                root=f" root={quoteattr(repository)}" if repository else "",
+            )
+        )
         dependencies = "".join(_dependency(module, transitive=transitive) for module in wanted)
         (work / "ivy.xml").write_text(_MODULE.format(dependencies=dependencies))
         pattern = f"{work}/jars/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
@@ -120,13 +138,22 @@ def _run(command: list[str], on_jar: Callable[[str], None]) -> None:
     if process.returncode == 0:
         return
     text = "\n".join(lines)
+    if wrong := re.search(r"invalid sha1: expected=(\w+) computed=(\w+)", text):
+        file = re.search(r"(\S+\.(?:jar|pom))", text[: wrong.start()].rpartition("\n")[2] or text)
+        name = file[1].rpartition("/")[2] if file else "A file"
+        raise FatalError(
+            f"{name} of the jar repository does not have its published SHA-1 {wrong[1]}, but {wrong[2]}.",
+            remedy="Repeat the command. If it happens again, do not trust the network.",
+        )
+    if "No space left on device" in text:
+        raise FatalError("The disk has no space left for the jars.", remedy="Free space, then repeat the command.")
     if troubles := dict.fromkeys(re.findall(r"Server access error at url \S+ \((.+)\)", text)):
         raise TransientError(
             f"The jar repository did not respond: {'; '.join(troubles)}.",
             remedy="Check the network, its proxy and its certificates, then repeat the command.",
         )
     if missing := dict.fromkeys(re.findall(r":: (\S+): not found", text)):
-        raise FatalError(
+        raise ModulesMissingError(
             f"The repository of the jars does not have {', '.join(missing)}.", remedy="Check that it is published."
         )
     last = next((line for line in reversed(lines) if line.strip()), "nothing")

@@ -7,6 +7,7 @@ requires a token that never appears in its arguments, and exits when its standar
 from __future__ import annotations
 
 import subprocess
+import zipfile
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,9 +28,13 @@ _ITERATOR = ("hasNext", "next")
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """A running gateway. `packages` starts a qualified name: `jvm.packages.java.util.HashMap()`."""
+    """A running gateway. `packages` starts a qualified name: `jvm.packages.java.util.HashMap()`.
+
+    `libs`: the folder of the jars on its class path.
+    """
 
     gateway: JavaGateway
+    libs: Path
 
     @property
     def packages(self) -> Any:
@@ -51,14 +56,24 @@ class Jvm:
             view = getattr(view, part)
         return view
 
-    def moved(self, *names: str) -> Any:
-        """`static` of the first of these classes that exists: Kafka moves classes between releases."""
+    def locate(self, *names: str) -> str:
+        """Return the first of these qualified names that exists: Kafka moves classes between releases.
+
+        If none exists, the only class of Kafka's jars with the simple name of the first.
+        """
         for name in names:
             if self.find_class(name) is not None:
-                return self.static(name)
+                return name
+        found = _classes_called(self.libs, names[0].rpartition(".")[2])
+        if len(found) == 1:
+            return found[0]
         raise FatalError(
             f"The jars contain none of {', '.join(names)}.", remedy="Add the class's name in this release."
         )
+
+    def moved(self, *names: str) -> Any:
+        """`static` of the class that `locate` finds."""
+        return self.static(self.locate(*names))
 
     def instance(self, name: str) -> Any:
         """A new object by the constructor without parameters; reaches nested classes (`Outer$Inner`)."""
@@ -71,7 +86,8 @@ class Jvm:
     def array(self, of: Any, values: list[Any]) -> Any:
         array = self.gateway.new_array(of, len(values))
         for index, value in enumerate(values):
-            array[index] = value
+            if value is not None:  # a new array has nulls; each assignment is two calls of Java
+                array[index] = value
         return array
 
     def call(self, method: Any, target: Any, *arguments: Any) -> Any:
@@ -86,6 +102,16 @@ class Jvm:
         )
         while self.call(has_next, iterator):
             yield self.call(next_, iterator)
+
+
+def _classes_called(libs: Path, simple_name: str) -> list[str]:
+    """Return the qualified names of Kafka's own classes with this simple name."""
+    end = f"/{simple_name}.class"
+    found: set[str] = set()
+    for jar in libs.glob("kafka*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            found.update(name for name in archive.namelist() if name.endswith(end) and not name.startswith("META-INF/"))
+    return sorted(name.removesuffix(".class").replace("/", ".") for name in found)
 
 
 def java_class(error: Py4JJavaError) -> str:
@@ -122,7 +148,7 @@ def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS) -> Iterator[Jvm]:
         ) from error
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
-        yield Jvm(gateway)
+        yield Jvm(gateway, libs)
     finally:
         with suppress(Exception):  # it may have exited by itself; the process is waited for below
             gateway.shutdown()

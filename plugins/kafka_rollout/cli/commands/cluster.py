@@ -19,11 +19,11 @@ from kafka_rollout.cli.options import (
     milliseconds,
     open_ports,
 )
-from kafka_rollout.composition.clusters import get_catalogue, get_cluster, list_clusters
+from kafka_rollout.composition.clusters import get_cluster, list_clusters
 from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.records import list_runs
 from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
@@ -48,27 +48,6 @@ def clusters(as_json: AsJson = False) -> None:
         nodes = (", ".join(str(node.node_id) for node in some) for some in (spec.controllers, spec.brokers))
         rows.append((spec.name, spec.owner, spec.runtime, *nodes, ", ".join(connections) or "none (PLAINTEXT)"))
     show.print_table(("Cluster", "Owner", "Runtime", "Controllers", "Brokers", "Connection"), rows)
-
-
-def catalogue(as_json: AsJson = False) -> None:
-    """List the supported releases: coordinator class, metadata.version, Java, features."""
-    known = get_catalogue()
-    if as_json:
-        show.print_json({str(r): known.get(r) for r in known})
-        return
-    rows = []
-    for release in known:
-        facts = known.get(release)
-        level = facts.features[METADATA_VERSION].supported
-        names = f"{facts.metadata_version_name(level.min)} to {facts.metadata_version_name(level.max)}"
-        others = ", ".join(
-            f"{name} {feature.supported}"
-            for name, feature in sorted(facts.features.items())
-            if name != METADATA_VERSION
-        )
-        coordinators, java = facts.coordinator_class.value, f"{facts.java_minimum} or later"
-        rows.append((release, coordinators, f"{level} ({names})", java, others or None))
-    show.print_table(("Release", "Coordinators (KIP-915)", "metadata.version", "Java", "Other features"), rows)
 
 
 def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:

@@ -82,9 +82,12 @@ def _unread_sentence(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> st
         return None
     places = {(verdict.topic, verdict.partition) for verdict in unknown}
     damage = [place for place in scan.damage if (place.topic, place.partition) in places]
+    start = f"It is unknown whether {unknown[0].release} can load {len(unknown)} of {len(verdicts)} partitions: "
+    if not damage:
+        return f"{start}the catalogue does not contain how this release reads {unknown[0].topic}."
     first = min(damage, key=lambda place: (place.partition, place.file, place.position))
     return (
-        f"It is unknown whether {unknown[0].release} can load {len(unknown)} of {len(verdicts)} partitions: "
+        f"{start}"
         f"{' and '.join(_unread_amounts(scan, places, damage))} could not be read, first {first.place}: "
         f"{first.sentence}"
     )

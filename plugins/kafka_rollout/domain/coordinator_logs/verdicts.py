@@ -36,6 +36,7 @@ def evaluate_records(
 ) -> tuple[ReleaseVerdict, ...]:
     """Return one verdict per release, topic and partition. `partitions`: all partitions, also those without records.
 
+    The verdict of a release whose coordinator is a gap of the catalogue is unknown.
     `damage`: what could not be read. The verdict of such a partition is unknown, unless a record that was read fails.
     `ignored` counts all records of the partition that the release skips, also those after the first failure.
     """
@@ -64,6 +65,8 @@ def _evaluate_partition(
     damaged: bool,
 ) -> ReleaseVerdict:
     release, facts = release_facts.release, release_facts.coordinator_logs.get(topic)
+    if release_facts.is_unknown_log(topic):
+        return ReleaseVerdict(release=release, topic=topic, partition=partition, verdict=LoadVerdict.UNKNOWN)
     if facts is None or not facts.loaded:
         return ReleaseVerdict(release=release, topic=topic, partition=partition, verdict=LoadVerdict.NOT_LOADED)
     ignored = sum(c.count for c in classes if _is_ignored(facts, c))

@@ -12,6 +12,7 @@ from kafka_rollout.domain.model.errors import UserError
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+GROUP_LOG = "__consumer_offsets"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,6 +73,7 @@ class CoordinatorClass(StrEnum):
     INTOLERANT = "intolerant"  # pre-915: an unknown key type stops the load of the partition
     TOLERANT = "tolerant"  # 915: unknown key types are ignored, flexible value versions are read
     EMITTING = "emitting"  # post-915: writes records that an intolerant release cannot load
+    UNKNOWN = "unknown"  # a gap: the coordinator's reaction could not be derived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,13 +215,15 @@ class CoordinatorLogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFacts:
-    """All facts of the catalogue about one release; tools/derive_catalogue.py derives them from the jars.
+    """All facts of the catalogue about one release; adapters/derivation derives them from the jars.
 
     `config_resources`: resource types that can have settings in the metadata, by Kafka's names (`TOPIC`, `GROUP`).
     `lossy_downgrade_level`: the metadata.version of KIP-1155, if the release has it. A node that supports this level
     lowers metadata.version even if metadata is lost. `new_group_coordinator`: how the new group coordinator loads the
     log, if the configuration of the release enables it (3.8, 3.9: `group.coordinator.rebalance.protocols`,
-    `group.coordinator.new.enable`). Since 4.0 it is the only one.
+    `group.coordinator.new.enable`). Since 4.0 it is the only one. `gaps`: name of a fact that could not be derived →
+    reason, a sentence. A name is that of a field, `coordinator_logs.<topic>`, `feature_dependencies` or `metadata_log`.
+    The field then has no content (None, empty, unknown, False), which must not be read as the release's behaviour.
     """
 
     release: Release
@@ -227,14 +231,19 @@ class ReleaseFacts:
     metadata_versions: tuple[MetadataVersionLevel, ...]
     coordinator_logs: Mapping[str, CoordinatorLogFacts]
     coordinator_class: CoordinatorClass
-    java_minimum: int
+    java_minimum: int | None
     config_names: frozenset[str]
     config_resources: frozenset[str]
     has_current_metadata_version_metric: bool
     has_snapshot_emitter_metrics: bool
-    logging: str  # "reload4j" or "log4j2"
+    logging: str  # "reload4j", "log4j2" or "unknown"
     lossy_downgrade_level: int | None = None
     new_group_coordinator: CoordinatorLogFacts | None = None
+    gaps: Mapping[str, str] = field(default_factory=dict)
+
+    def is_unknown_log(self, topic: str) -> bool:
+        """Return whether the coordinator of this log was not derived."""
+        return gap_of_log(topic) in self.gaps
 
     def metadata_version_name(self, level: int) -> str:
         return next((mv.name for mv in self.metadata_versions if mv.level == level), str(level))
@@ -254,7 +263,7 @@ class Catalogue:
             known = ", ".join(str(known) for known in sorted(self.releases))
             raise UserError(
                 f"Release {release} is not in the catalogue.",
-                remedy=f"Choose one of {known}, or derive its facts with tools/derive_catalogue.py.",
+                remedy=f"Choose one of {known}, or add it with `kafka-rollout catalogue add {release}`.",
             ) from None
 
     def configured(self, *, new_group_coordinator: bool) -> Catalogue:
@@ -285,4 +294,14 @@ class Catalogue:
 
 def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
     new = facts.new_group_coordinator
-    return facts if new is None else replace(facts, coordinator_logs={**facts.coordinator_logs, new.topic: new})
+    if new is not None:
+        return replace(facts, coordinator_logs={**facts.coordinator_logs, new.topic: new})
+    if reason := facts.gaps.get("new_group_coordinator"):
+        others = {topic: log for topic, log in facts.coordinator_logs.items() if topic != GROUP_LOG}
+        return replace(facts, coordinator_logs=others, gaps={**facts.gaps, gap_of_log(GROUP_LOG): reason})
+    return facts
+
+
+def gap_of_log(topic: str) -> str:
+    """Return the name of the gap of a coordinator log that was not derived."""
+    return f"coordinator_logs.{topic}"

@@ -164,7 +164,7 @@ def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[
             "RELEASE-NOT-IN-CATALOGUE",
             subject,
             f"{node.name} runs {seen.release}, which is not in the catalogue (it contains {known}).",
-            "Derive its facts with tools/derive_catalogue.py.",
+            f"Add it with `kafka-rollout catalogue add {seen.release}`.",
         )
 
 

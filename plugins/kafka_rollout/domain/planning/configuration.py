@@ -100,7 +100,7 @@ def config_findings(
         for node_id, problems in sorted(config_problems.items())
         if problems
     ]
-    dropped = catalogue.get(source).config_names - catalogue.get(target).config_names
+    dropped = removed_config_names(catalogue, source, target)
     users: defaultdict[str, list[int]] = defaultdict(list)
     for node_id, config in configs.items():
         for key in dropped.intersection(config):
@@ -115,6 +115,13 @@ def config_findings(
         for key, ids in sorted(users.items())
     ]
     return tuple(findings)
+
+
+def removed_config_names(catalogue: Catalogue, source: Release, target: Release) -> frozenset[str]:
+    """Return the broker settings of `source` that `target` does not have; none if a release's settings are unknown."""
+    if any("config_names" in catalogue.get(release).gaps for release in (source, target)):
+        return frozenset()
+    return catalogue.get(source).config_names - catalogue.get(target).config_names
 
 
 def quorum_config_findings(
@@ -162,9 +169,10 @@ def java_findings(
 ) -> tuple[Finding, ...]:
     """Return a finding for each node whose Java is too old for one of `releases`.
 
-    `java`: node id → feature version (17).
+    `java`: node id → feature version (17). A release whose minimum is unknown has its own finding (CATALOGUE-GAP).
     """
-    needed, release = max(((catalogue.get(r).java_minimum, r) for r in releases), default=(0, None))
+    minimums = ((catalogue.get(r).java_minimum, r) for r in releases)
+    needed, release = max(((minimum, r) for minimum, r in minimums if minimum is not None), default=(0, None))
     findings = []
     for node in cluster.nodes:
         has = java.get(node.node_id)

@@ -14,6 +14,7 @@ from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.planning.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.configuration import (
     config_changes,
@@ -150,6 +151,7 @@ def make_downgrade_plan(
         *range_findings(
             catalogue, state, source, planned=planned, code="NO-WAY-BACK", severity=Severity.WARNING
         ).findings,
+        *gap_findings(catalogue, path, down=True),
         *config_findings(catalogue, source, target, configs, config_problems),
         *quorum_config_findings(state, path[1:], configs, of_nodes),
         *java_findings(cluster, catalogue, path[1:], java),

@@ -152,7 +152,8 @@ def lacking_settings(catalogue: Catalogue, releases: Iterable[Release]) -> Mappi
     found: dict[str, Release] = {}
     for release in releases:
         for part, resource in SETTINGS.items():
-            if resource not in catalogue.get(release).config_resources:
+            facts = catalogue.get(release)
+            if "config_resources" not in facts.gaps and resource not in facts.config_resources:
                 found.setdefault(part, release)
     return found
 

@@ -23,6 +23,7 @@ from kafka_rollout.domain.model.findings import Finding, Severity, blocker
 from kafka_rollout.domain.model.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.wording import count
+from kafka_rollout.domain.planning.configuration import removed_config_names
 
 NAMED = 20
 """Resources with the same problem that get a finding each. The others get one finding together."""
@@ -96,7 +97,7 @@ def find_removed_settings(
 
     Kafka accepts any name for the plugins of a broker, so its own classes report none as unknown.
     """
-    removed = catalogue.get(source).config_names - catalogue.get(release).config_names
+    removed = removed_config_names(catalogue, source, release)
     return tuple(
         ConfigProblem(
             kind=kind,

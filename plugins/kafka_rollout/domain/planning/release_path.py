@@ -63,7 +63,7 @@ def tolerant_between(catalogue: Catalogue, source: Release, target: Release) -> 
     if not between:
         raise UserError(
             f"KIP-915 requires a tolerant release between {source} and {target}, and the catalogue has none.",
-            remedy="Derive the facts of one, for example 3.4.1, with tools/derive_catalogue.py.",
+            remedy="Add one, for example with `kafka-rollout catalogue add 3.4.1`.",
         )
     return min(between)
 

@@ -10,6 +10,7 @@ from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.planning.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.configuration import (
     config_changes,
@@ -58,6 +59,7 @@ def make_plan(
     for release in path[1:]:
         findings += range_findings(catalogue, state, release).findings
         findings += leave_to_gate(group_findings(catalogue, state, release))
+    findings += gap_findings(catalogue, path)
     findings += rollback_level_findings(catalogue, state, source).findings
     findings += rollback_end_findings(catalogue, path, state.finalized)
     findings += config_findings(catalogue, source, target, configs, config_problems)

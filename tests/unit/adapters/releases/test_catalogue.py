@@ -10,15 +10,22 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.adapters.derivation.documents import definition_file, pretty
+from kafka_rollout.adapters.derivation.facts import coordinator_class
+from kafka_rollout.adapters.derivation.jars import Message, parse_definition
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, load_facts
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, VersionRange
-from tools.derivation.jars import Message, parse_definition
-from tools.derive_catalogue import coordinator_class, pretty
 
 INCLUDE = PROJECT_ROOT / "include"
-SCHEMAS = INCLUDE / "schemas" / "kafka"
+DEFINITIONS = INCLUDE / "schemas" / "definitions"
+
+
+def messages(one: Release | str) -> dict[str, Any]:
+    """Message → its jar and the name of its definition."""
+    document: dict[str, Any] = json.loads((INCLUDE / "schemas" / "kafka" / f"{one}.json").read_text())
+    return document["messages"]
 
 
 @pytest.fixture(scope="module")
@@ -118,21 +125,33 @@ def test_every_record_has_its_definitions_and_they_reach_as_far_as_the_release_r
     for one in catalogue:
         for log in catalogue.get(one).coordinator_logs.values():
             for record in log.records:
-                assert (SCHEMAS / str(one) / f"{record.name}Key.json").is_file()
-                definition = json.loads((SCHEMAS / str(one) / f"{record.name}Value.json").read_text())
+                key, value = (messages(one)[f"{record.name}{part}"]["definition"] for part in ("Key", "Value"))
+                assert (DEFINITIONS / f"{key}.json").is_file()
+                definition = json.loads((DEFINITIONS / f"{value}.json").read_text())
                 valid = Message(record.name, "", definition).valid_versions
                 assert record.reads == VersionRange(valid[0], valid[-1]), (one, record.name)
 
 
-def test_the_manifest_names_a_locked_jar_for_every_definition() -> None:
-    manifest = json.loads((SCHEMAS / "manifest.json").read_text())
-    files = {str(path.relative_to(SCHEMAS)) for path in SCHEMAS.glob("*/*.json")}
-    named = {f"{one}/{name}.json" for one, entry in manifest.items() for name in entry["messages"]}
-    assert named == files
-    for one, entry in manifest.items():
-        locked = set(json.loads((INCLUDE / "releases" / "jars" / f"{one}.json").read_text())["sha256"].values())
+def test_every_definition_is_stored_once_under_its_own_hash_and_is_used() -> None:
+    stored = {path.stem: json.loads(path.read_text()) for path in DEFINITIONS.glob("*.json")}
+    for name, definition in stored.items():
+        assert definition_file(name.rpartition("-")[0], definition) == name
+    used = {
+        one["definition"]
+        for path in (INCLUDE / "schemas" / "kafka").glob("*.json")
+        for one in messages(path.stem).values()
+    }
+    for path in (INCLUDE / "schemas" / "metadata").glob("*.json"):
+        used |= set(json.loads(path.read_text()).values())
+    assert used == stored.keys()
+
+
+def test_every_definition_comes_from_a_locked_jar() -> None:
+    for path in (INCLUDE / "schemas" / "kafka").glob("*.json"):
+        entry = json.loads(path.read_text())
+        locked = set(json.loads((INCLUDE / "releases" / "jars" / path.name).read_text())["sha256"].values())
         assert set(entry["jars"].values()) <= locked
-        assert set(entry["messages"].values()) == set(entry["jars"])
+        assert {one["jar"] for one in entry["messages"].values()} == set(entry["jars"])
 
 
 def broken(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -165,7 +184,7 @@ def test_a_broken_file_is_named_with_the_place(
         load_facts(path)
     assert str(path) in caught.value.sentence
     assert where in caught.value.sentence
-    assert "tools.derive_catalogue" in caught.value.remedy
+    assert "kafka-rollout catalogue add" in caught.value.remedy
 
 
 def test_a_file_that_is_no_json_and_an_empty_catalogue_are_told(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -51,10 +52,11 @@ def test_a_release_has_nothing_for_keys_and_logs_that_it_does_not_know(schemas: 
 def test_a_missing_and_a_broken_definition_are_named(tmp_path: Path) -> None:
     include = tmp_path / "include"
     shutil.copytree(INCLUDE, include)
-    path = include / "schemas" / "kafka" / "4.3.1" / "GroupMetadataValue.json"
+    named = json.loads((include / "schemas" / "kafka" / "4.3.1.json").read_text())["messages"]["GroupMetadataValue"]
+    path = include / "schemas" / "definitions" / f"{named['definition']}.json"
     path.write_text("{}")
-    with pytest.raises(UserError, match=r"GroupMetadataValue\.json: The message definition is not one of Kafka's"):
+    with pytest.raises(UserError, match=r"GroupMetadataValue-\w+\.json: The message definition is not one of Kafka's"):
         load_schemas(include)
     path.unlink()
-    with pytest.raises(UserError, match=r"GroupMetadataValue\.json cannot be read"):
+    with pytest.raises(UserError, match=r"GroupMetadataValue-\w+\.json cannot be read"):
         load_schemas(include)

@@ -1,0 +1,138 @@
+"""Adds a release to the catalogue: its jars are resolved, its facts derived, verified and written.
+
+The files appear together: they are written to a temporary folder, read back, and then moved, the facts last. A release
+is in the catalogue when its facts are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_rollout.adapters.derivation.documents import (
+    definition_file,
+    facts_document,
+    messages_document,
+    metadata_document,
+    pretty,
+)
+from kafka_rollout.adapters.derivation.facts import derive_facts
+from kafka_rollout.adapters.derivation.jars import coordinator_messages
+from kafka_rollout.adapters.derivation.metadata import metadata_messages
+from kafka_rollout.adapters.derivation.verifying import coordinator_records, verify_definitions, verify_levels
+from kafka_rollout.adapters.metadata_log import facts as metadata_log_facts
+from kafka_rollout.adapters.releases.cache import LOCKS, ReleaseCache, exclusive
+from kafka_rollout.adapters.releases.catalogue import INTOLERANT_REFERENCE, load_catalogue, load_facts, release_files
+from kafka_rollout.adapters.releases.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
+from kafka_rollout.adapters.releases.jvm import run_jvm
+from kafka_rollout.adapters.releases.resolve import resolve_release
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.releases import Catalogue, Release, ReleaseFacts
+from kafka_rollout.settings import Settings
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedRelease:
+    """`files`: path below a folder of the catalogue → content, the facts last."""
+
+    facts: ReleaseFacts
+    files: dict[str, str]
+
+
+def add_release(settings: Settings, release: Release, say: Say, *, repository: str = "") -> ReleaseFacts:
+    """Add one release to the folder of added releases (Settings.added_releases), or derive it again there.
+
+    Raises UserError for a release of the project's own catalogue or one that does not exist, TransientError if the jar
+    repository does not respond, and FatalError if the jars, the folder or the derived facts are wrong. Then nothing is
+    written; downloaded jars stay in the cache.
+    """
+    folder = settings.added_releases
+    if release in release_files(settings.include) and settings.include != folder:
+        raise UserError(
+            f"Kafka {release} is part of the catalogue already.",
+            remedy=f"No action needed. `kafka-rollout catalogue check {release}` derives its facts again.",
+        )
+    cache = ReleaseCache.from_settings(settings)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with exclusive(folder / ".lock", f"Kafka {release}"):
+            say("resolving its jars")
+            lock, libs = resolve_release(cache, release, say, repository=repository)
+            derived = derive_release(settings, release, libs, say)
+            _write(folder, {f"{LOCKS}/{release}.json": pretty({"sha256": lock}) + "\n", **derived.files}, derived.facts)
+    except OSError as error:
+        raise FatalError(
+            f"Kafka {release} could not be written: {error.filename or folder}: {error.strerror}.",
+            remedy="Check the space and the permissions of this folder, then repeat the command.",
+        ) from error
+    return derived.facts
+
+
+def check_release(settings: Settings, release: Release, say: Say) -> list[str]:
+    """Derive a release of the catalogue again; return the files of the catalogue that differ."""
+    folder = next((one for one in settings.catalogue_folders if release in release_files(one)), None)
+    if folder is None:
+        load_catalogue(*settings.catalogue_folders).get(release)
+        raise AssertionError(f"{release} is in no folder of the catalogue")
+    say("verifying its jars")
+    libs = ReleaseCache.from_settings(settings).libs(release)
+    derived = derive_release(settings, release, libs, say)
+    return [name for name, text in derived.files.items() if _content(folder / name) != text]
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def derive_release(settings: Settings, release: Release, libs: Path, say: Say = lambda text: None) -> DerivedRelease:
+    """Derive and verify one release from the folder of its jars. Writes nothing."""
+    others = _others(settings, release)
+    messages, of_metadata_log = coordinator_messages(libs), metadata_messages(libs)
+    with run_jvm(libs) as jvm:
+        intolerant = None if release == INTOLERANT_REFERENCE else others.get(INTOLERANT_REFERENCE)
+        facts, metadata_facts = derive_facts(release, jvm, messages, intolerant, say)
+        say("verifying the definitions with the release's own classes")
+        used = [*coordinator_records(facts, messages), *(of_metadata_log.values() if metadata_facts else ())]
+        verify_definitions(jvm, used)
+    verify_levels(facts, others)
+    files = {
+        f"{DEFINITIONS}/{definition_file(one.name, one.definition)}.json": pretty(one.definition) + "\n"
+        for one in (*messages.values(), *of_metadata_log.values())
+    }
+    files[f"{COORDINATOR_MESSAGES}/{release}.json"] = pretty(messages_document(messages, libs)) + "\n"
+    if metadata_facts:
+        references = {str(kind): definition_file(one.name, one.definition) for kind, one in of_metadata_log.items()}
+        files[f"{METADATA_RECORDS}/{release}.json"] = pretty(references) + "\n"
+        files[f"{metadata_log_facts.FACTS}/{release}.json"] = pretty(metadata_document(metadata_facts, libs)) + "\n"
+    files[f"releases/{release}.json"] = pretty(facts_document(facts, libs)) + "\n"
+    return DerivedRelease(facts, files)
+
+
+def _others(settings: Settings, release: Release) -> Catalogue:
+    files = release_files(*settings.catalogue_folders)
+    return Catalogue({one: load_facts(path) for one, path in files.items() if one != release})
+
+
+def _write(folder: Path, files: dict[str, str], facts: ReleaseFacts) -> None:
+    """Move the files into the folder after they were written and read back."""
+    for stale in folder.glob(".new-*"):  # of a killed command; this process has the lock
+        shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as name:
+        new = Path(name)
+        for path, text in files.items():
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            (new / path).write_text(text)
+        if load_facts(new / "releases" / f"{facts.release}.json") != facts:
+            raise FatalError(
+                f"The written facts of Kafka {facts.release} are not those that were derived.",
+                remedy="Nothing was changed. Repeat the command.",
+            )
+        for path in files:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(new / path, folder / path)

@@ -1,0 +1,106 @@
+"""Derives the catalogue's facts of one release from its jars. The same jars give the same facts.
+
+No value is guessed: a fact that cannot be derived becomes a gap of the release (ReleaseFacts.gaps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kafka_rollout.adapters.derivation import features, jars
+from kafka_rollout.adapters.derivation.coordinators import coordinator_logs, new_group_coordinator
+from kafka_rollout.adapters.derivation.gaps import Gaps, reason_of
+from kafka_rollout.adapters.derivation.jars import Message
+from kafka_rollout.adapters.derivation.metadata import metadata_log
+from kafka_rollout.adapters.releases.jvm import Jvm
+from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import (
+    METADATA_VERSION,
+    CoordinatorClass,
+    CoordinatorLogFacts,
+    FeatureFacts,
+    Release,
+    ReleaseFacts,
+)
+
+Progress = Callable[[str], None]
+
+
+def derive_facts(
+    release: Release,
+    jvm: Jvm,
+    messages: Mapping[str, Message],
+    intolerant: ReleaseFacts | None,
+    progress: Progress = lambda text: None,
+) -> tuple[ReleaseFacts, MetadataLogFacts | None]:
+    """Derive the facts of one release; the second value is None if those of the metadata log are a gap.
+
+    `intolerant`: the release with which the coordinator class is compared; None for that release itself. Raises
+    FatalError if the range of metadata.version cannot be derived: nothing can be planned without it.
+    """
+    libs, gaps = jvm.libs, Gaps()
+    progress("deriving features and levels")
+    supported = _features(release, jvm, gaps)
+    ranges = {name: facts.supported for name, facts in supported.items()}
+    progress("deriving the records of the coordinators")
+    logs = coordinator_logs(jvm, libs, messages, ranges, gaps)
+    new = gaps.derive("new_group_coordinator", lambda: new_group_coordinator(jvm, messages, ranges), None)
+    progress("deriving metadata records, configuration and metrics")
+    of_metadata_log = gaps.derive("metadata_log", lambda: metadata_log(jvm, release), None)
+    reference = intolerant.coordinator_logs if intolerant else logs
+    missing = [name for name in gaps.reasons if name.startswith("coordinator_logs.")]
+    return (
+        ReleaseFacts(
+            release=release,
+            features=supported,
+            metadata_versions=features.metadata_versions(jvm, ranges[METADATA_VERSION]),
+            coordinator_logs=logs,
+            new_group_coordinator=new,
+            coordinator_class=CoordinatorClass.UNKNOWN if missing else coordinator_class(logs, reference),
+            java_minimum=gaps.derive("java_minimum", lambda: jars.java_minimum(libs), None),
+            config_names=gaps.derive("config_names", lambda: features.config_names(jvm), frozenset()),
+            config_resources=gaps.derive("config_resources", lambda: features.config_resources(jvm), frozenset()),
+            has_current_metadata_version_metric=gaps.derive(
+                "has_current_metadata_version_metric",
+                lambda: features.has_current_metadata_version_metric(jvm, libs),
+                False,
+            ),
+            has_snapshot_emitter_metrics=gaps.derive(
+                "has_snapshot_emitter_metrics", lambda: features.has_snapshot_emitter_metrics(jvm, libs), False
+            ),
+            logging=gaps.derive("logging", lambda: features.logging_backend(libs), "unknown"),
+            lossy_downgrade_level=gaps.derive(
+                "lossy_downgrade_level", lambda: features.lossy_downgrade_level(libs), None
+            ),
+            gaps=dict(sorted(gaps.reasons.items())),
+        ),
+        of_metadata_log,
+    )
+
+
+def _features(release: Release, jvm: Jvm, gaps: Gaps) -> dict[str, FeatureFacts]:
+    try:
+        return features.features(jvm, gaps)
+    except Exception as error:
+        raise FatalError(
+            f"The feature levels of Kafka {release} could not be derived from its jars: {reason_of(error)}",
+            remedy="Nothing was written. Report the release; it needs a newer version of this tool.",
+        ) from error
+
+
+def coordinator_class(
+    logs: Mapping[str, CoordinatorLogFacts], intolerant: Mapping[str, CoordinatorLogFacts]
+) -> CoordinatorClass:
+    """Return KIP-915's class, from the release's reaction to unknown keys and an intolerant release's to its records.
+
+    Logs that the intolerant release does not have do not count.
+    """
+    if not all(log.ignores_unknown_keys for log in logs.values()):
+        return CoordinatorClass.INTOLERANT
+    for topic, old in intolerant.items():
+        for record in logs[topic].records:
+            known = old.record(record.key_version)
+            if record.writes and (known is None or any(version not in known.reads for version in record.writes)):
+                return CoordinatorClass.EMITTING
+    return CoordinatorClass.TOLERANT

@@ -1,0 +1,174 @@
+"""Features, metadata versions, configuration names and metrics, from the release's own classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.adapters.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
+from kafka_rollout.adapters.derivation.jars import classes_named
+from kafka_rollout.adapters.derivation.writers import config_definition
+from kafka_rollout.adapters.metadata_log.kafka_classes import supported_features
+from kafka_rollout.adapters.releases.jvm import Jvm
+from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
+
+_BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x
+_FEATURE_ENUMS = ("org.apache.kafka.server.common.Feature", "org.apache.kafka.server.common.Features")  # 4.x, 3.8-3.9
+# The error text with which every controller before KIP-1155 refuses a lossy downgrade.
+_REFUSAL = b"Unsafe metadata downgrade is not supported in this version."
+KIP_1155_LEVEL: int | None = None
+"""The metadata.version of KIP-1155. Set it when a release has it, see `lossy_downgrade_level`."""
+_LOADER_METRICS = "org.apache.kafka.image.loader.metrics.MetadataLoaderMetrics"
+_SNAPSHOT_METRICS = "org.apache.kafka.image.publisher.metrics.SnapshotEmitterMetrics"
+
+
+def features(jvm: Jvm, gaps: Gaps) -> dict[str, FeatureFacts]:
+    """Return the features that brokers and controllers advertise with unstable features disabled.
+
+    Raises NotDerivedError if brokers and controllers advertise different ranges: ReleaseFacts holds one of them.
+    """
+    advertised = agreed(lambda: _advertised_by_brokers(jvm), lambda: supported_features(jvm))
+    # Without unstable features, the highest advertised level is the newest production level (QuorumFeatures).
+    latest = {name: supported.max for name, supported in advertised.items()}
+    latest[METADATA_VERSION] = first_of(lambda: _latest_metadata_version(jvm), lambda: latest[METADATA_VERSION])
+    dependencies: dict[str, dict[int, dict[str, int]]] = {}
+    has_others = bool(advertised.keys() - {METADATA_VERSION})
+    enum: list[Any] = gaps.derive("feature_dependencies", lambda: _feature_enum(jvm, required=has_others), [])
+    for feature in enum:
+        name = feature.featureName()
+        latest[name] = feature.latestProduction()
+        needed = {version.featureLevel(): dict(version.dependencies()) for version in feature.featureVersions()}
+        dependencies[name] = {level: others for level, others in needed.items() if others}
+    return {
+        name: FeatureFacts(
+            name=name, supported=supported, latest_production=latest[name], dependencies=dependencies.get(name, {})
+        )
+        for name, supported in sorted(advertised.items())
+    }
+
+
+def metadata_versions(jvm: Jvm, supported: VersionRange) -> tuple[MetadataVersionLevel, ...]:
+    versions = jvm.packages.org.apache.kafka.server.common.MetadataVersion.values()
+    return tuple(
+        MetadataVersionLevel(level=version.featureLevel(), name=version.version(), changed=version.didMetadataChange())
+        for version in versions
+        if version.featureLevel() in supported
+    )
+
+
+def config_names(jvm: Jvm) -> frozenset[str]:
+    return agreed(lambda: _config_names_of_scala(jvm), lambda: frozenset(config_definition(jvm).configKeys().keySet()))
+
+
+def _config_names_of_scala(jvm: Jvm) -> frozenset[str]:
+    names = jvm.packages.kafka.server.KafkaConfig.configNames()
+    return frozenset(jvm.packages.scala.jdk.javaapi.CollectionConverters.asJava(names))
+
+
+def config_resources(jvm: Jvm) -> frozenset[str]:
+    """Return the kinds of resources whose settings the release supports (ConfigResource.Type)."""
+    kinds = jvm.packages.org.apache.kafka.common.config.ConfigResource.Type.values()
+    return frozenset(kind.name() for kind in kinds) - {"UNKNOWN"}
+
+
+def has_current_metadata_version_metric(jvm: Jvm, libs: Path) -> bool:
+    return _has_metrics(jvm, libs, _LOADER_METRICS, "CurrentMetadataVersion")
+
+
+def has_snapshot_emitter_metrics(jvm: Jvm, libs: Path) -> bool:
+    return _has_metrics(jvm, libs, _SNAPSHOT_METRICS, "LatestSnapshotGeneratedAgeMs", "LatestSnapshotGeneratedBytes")
+
+
+def lossy_downgrade_level(libs: Path, level: int | None = KIP_1155_LEVEL) -> int | None:
+    """Return KIP-1155's metadata.version if the controller lowers across levels that changed metadata, else None.
+
+    That it does not is read from its controller. Which level the KIP gets is nowhere in the jars, so it is a constant
+    of this module. Raises NotDerivedError for the first release that no longer refuses, until the constant is set.
+    """
+    code = classes_named(libs, r"org/apache/kafka/controller/FeatureControlManager\.class")
+    if not code:
+        code = [one for one in classes_named(libs, r"org/apache/kafka/controller/.*\.class") if _REFUSAL in one]
+    if not code:
+        raise NotDerivedError("The jars have no FeatureControlManager.")
+    if any(_REFUSAL in one for one in code):
+        return None
+    if level is None:
+        raise NotDerivedError(
+            "The controller does not refuse an unsafe downgrade of metadata.version any more: it may implement "
+            "KIP-1155, whose level is not in the jars (KIP_1155_LEVEL in adapters/derivation/features.py)."
+        )
+    return level
+
+
+def logging_backend(libs: Path) -> str:
+    """Return the logging backend of the broker's log level controllers, or of all classes of the broker's jar."""
+    return first_of(
+        lambda: _backend_of(classes_named(libs, r".*/Log4j\w*Controller\$?\.class")),
+        lambda: _backend_of(classes_named(libs, r"kafka/.*\.class")),
+    )
+
+
+def _backend_of(code: list[bytes]) -> str:
+    found = {
+        backend
+        for backend, package in (("log4j2", b"org/apache/logging/log4j"), ("reload4j", b"org/apache/log4j"))
+        if any(package in one for one in code)
+    }
+    if len(found) != 1:
+        raise NotDerivedError(f"The log level controller uses {', '.join(sorted(found)) or 'no known backend'}.")
+    return found.pop()
+
+
+def _advertised_by_brokers(jvm: Jvm) -> dict[str, VersionRange]:
+    java_class = jvm.packages.java.lang.Class.forName(jvm.locate(*_BROKER_FEATURES))
+    supported = _call_static(jvm, java_class, ("createDefault",)).supportedFeatures().features()
+    return {name: VersionRange(version.min(), version.max()) for name, version in dict(supported).items()}
+
+
+def _call_static(jvm: Jvm, java_class: Any, names: tuple[str, ...]) -> Any:
+    """Call the first of these with at most one argument, which is `enableUnstableVersions`."""
+    method = next(
+        method
+        for name in names
+        for method in java_class.getMethods()
+        if method.getName() == name and method.getParameterCount() <= 1
+    )
+    return jvm.call(method, None, *([False] * method.getParameterCount()))
+
+
+def _latest_metadata_version(jvm: Jvm) -> int:
+    java_class = jvm.packages.java.lang.Class.forName("org.apache.kafka.server.common.MetadataVersion")
+    level: int = _call_static(jvm, java_class, ("latestProduction", "latest")).featureLevel()
+    return level
+
+
+def _feature_enum(jvm: Jvm, *, required: bool) -> list[Any]:
+    for name in _FEATURE_ENUMS:
+        java_class = jvm.find_class(name)
+        if java_class is not None and java_class.isEnum():  # in 3.3-3.7 `Features` is a plain class
+            return list(java_class.getEnumConstants())
+    if required:
+        raise NotDerivedError(f"The jars contain none of {', '.join(_FEATURE_ENUMS)}.")
+    return []
+
+
+def _has_metrics(jvm: Jvm, libs: Path, name: str, *wanted: str) -> bool:
+    """Return whether the class has these metrics. The texts of all classes show whether it was moved."""
+    names = _metric_names(jvm, name)
+    if names and all(f"name={one}" in names for one in wanted):
+        return True
+    if moved := [one for one in wanted if any(one.encode() in code for code in classes_named(libs, ".*Metrics.*"))]:
+        raise NotDerivedError(f"A class other than {name} has {', '.join(moved)}.")
+    return False
+
+
+def _metric_names(jvm: Jvm, name: str) -> str:
+    java_class = jvm.find_class(name)
+    if java_class is None:
+        return ""
+    found = []
+    for field in java_class.getDeclaredFields():
+        if field.getType().getSimpleName() == "MetricName":
+            field.setAccessible(True)
+            found.append(field.get(None).getMBeanName())
+    return " ".join(found)

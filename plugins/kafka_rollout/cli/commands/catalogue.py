@@ -1,0 +1,82 @@
+"""The releases that the tool supports: list, add, check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import AsJson
+from kafka_rollout.composition.catalogue import add_release, check_release
+from kafka_rollout.composition.clusters import get_catalogue
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release, ReleaseFacts
+from kafka_rollout.domain.model.wording import few
+
+app = typer.Typer(
+    help="Releases that the tool supports. Their facts are derived from the released jars.", no_args_is_help=True
+)
+
+Names = Annotated[list[str], typer.Argument(metavar="RELEASE...", help="Kafka releases, for example 4.4.1.")]
+
+
+@app.command("list")
+def list_releases(as_json: AsJson = False) -> None:
+    """List the supported releases: coordinator class, metadata.version, Java, features."""
+    known = get_catalogue()
+    if as_json:
+        show.print_json({str(r): known.get(r) for r in known})
+        return
+    rows = []
+    for release in known:
+        facts = known.get(release)
+        others = ", ".join(
+            f"{name} {feature.supported}"
+            for name, feature in sorted(facts.features.items())
+            if name != METADATA_VERSION
+        )
+        java = "unknown" if facts.java_minimum is None else f"{facts.java_minimum} or later"
+        gaps = ", ".join(facts.gaps) or None
+        rows.append((release, facts.coordinator_class.value, _levels(facts), java, others or None, gaps))
+    show.print_table(("Release", "Coordinators (KIP-915)", "metadata.version", "Java", "Other features", "Gaps"), rows)
+
+
+def _levels(facts: ReleaseFacts) -> str:
+    level = facts.features[METADATA_VERSION].supported
+    return f"{level} ({facts.metadata_version_name(level.min)} to {facts.metadata_version_name(level.max)})"
+
+
+@app.command("add")
+def add(releases: Names) -> None:
+    """Add releases: download the jars from Maven Central, derive the facts from them, verify them and write them.
+
+    The facts are written to $KAFKA_ROLLOUT_CATALOGUE (default: catalogue/ below $KAFKA_ROLLOUT_HOME). If the command
+    fails, it writes nothing. A fact that cannot be derived becomes a gap of the release: a plan that needs it has a
+    blocker.
+    """
+    for release in [Release.parse(text) for text in releases]:
+        facts = add_release(release, _progress(release))
+        show.out.print(f"{release}: added, {facts.coordinator_class}, metadata.version {_levels(facts)}")
+        for fact, reason in facts.gaps.items():
+            show.out.print(show.as_text(f"{release}: gap: {fact}: {reason}"), soft_wrap=True)
+
+
+@app.command("check")
+def check(releases: Names) -> None:
+    """Derive the facts of releases of the catalogue again from their jars, and compare them with the catalogue."""
+    differing = []
+    for release in [Release.parse(text) for text in releases]:
+        differences = check_release(release, _progress(release))
+        differing += differences
+        print(f"{release}: {few(differences) if differences else 'as derived from its jars'}")
+    if differing:
+        raise RefusedError(
+            f"The catalogue differs from what the jars show: {few(differing)}.",
+            remedy="Restore these files, or derive the releases again with `kafka-rollout catalogue add`.",
+        )
+
+
+def _progress(release: Release) -> Callable[[str], None]:
+    return lambda text: show.err.print(f"Kafka {release}: {text}", highlight=False)

@@ -1,0 +1,39 @@
+"""Findings for facts of the catalogue that a plan needs and that could not be derived from the jars of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka_rollout.domain.model.findings import Finding, blocker
+from kafka_rollout.domain.model.releases import Catalogue, Release
+
+# Fact → what the plan cannot check without it. `logging` and `has_snapshot_emitter_metrics` are in no plan. Without
+# `new_group_coordinator`, the scan of a cluster that starts it has the verdict unknown.
+_OF_EVERY_PLAN = {
+    "config_names": "which settings it ignores",
+    "config_resources": "which dynamic configuration it keeps",
+    "coordinator_logs": "whether it loads the coordinator logs",
+    "feature_dependencies": "which feature levels require each other",
+    "has_current_metadata_version_metric": "how its nodes report their metadata.version",
+    "java_minimum": "which Java it requires",
+}
+_OF_DOWNGRADES = {
+    "lossy_downgrade_level": "whether its controller lowers metadata.version although metadata is lost",
+    "metadata_log": "which metadata records it reads",
+}
+
+
+def gap_findings(catalogue: Catalogue, path: Iterable[Release], *, down: bool = False) -> tuple[Finding, ...]:
+    """Return a blocker for each gap of a release on the path that the plan needs. `down`: the plan is a downgrade."""
+    needed = {**_OF_EVERY_PLAN, **_OF_DOWNGRADES} if down else _OF_EVERY_PLAN
+    return tuple(
+        blocker(
+            "CATALOGUE-GAP",
+            f"release {release}, {fact}",
+            f"The catalogue does not contain {needed[fact.partition('.')[0]]}: {reason}",
+            f"Choose another release, or update this tool and run `kafka-rollout catalogue add {release}` again.",
+        )
+        for release in dict.fromkeys(path)
+        for fact, reason in catalogue.get(release).gaps.items()
+        if fact.partition(".")[0] in needed
+    )
