@@ -213,7 +213,7 @@ def _group(group: str) -> tuple[bytes, bytes]:
 
 @lru_cache
 def _schemas() -> Schemas:
-    return load_schemas(Settings.from_environment().include)
+    return load_schemas(*Settings.from_environment().catalogue_folders)
 
 
 def _message(key_version: int, key: dict[str, Any], value: dict[str, Any]) -> tuple[bytes, bytes]:

@@ -116,7 +116,7 @@ def _round(folder: Path, number: int, arguments: argparse.Namespace) -> dict[str
 
 def _measured(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str, Any]:
     settings = Settings.from_environment()
-    cache = ReleaseCache(settings.cache, settings.include)
+    cache = ReleaseCache.from_settings(settings)
     source, target = Release.parse(arguments.source), Release.parse(arguments.target)
     cache.libs(target)
     level = _highest_level(settings, target) if way == "roll" else None
@@ -145,7 +145,7 @@ def _measured(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str
 
 
 def _highest_level(settings: Settings, release: Release) -> str:
-    facts = load_catalogue(settings.include).get(release)
+    facts = load_catalogue(*settings.catalogue_folders).get(release)
     highest = facts.features[METADATA_VERSION].latest_production
     return next(level.name for level in facts.metadata_versions if level.level == highest)
 

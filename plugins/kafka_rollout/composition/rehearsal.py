@@ -154,7 +154,7 @@ def fetch_releases(job: RehearsalJob, settings: Settings) -> None:
     """Fetch missing jars: the sandbox has no network."""
     from kafka_rollout.adapters.releases.cache import ReleaseCache
 
-    cache = ReleaseCache(settings.cache, settings.include)
+    cache = ReleaseCache.from_settings(settings)
     for release in job.releases:
         cache.libs(release)
     cache.agents()
@@ -238,7 +238,7 @@ def run_in_sandbox(path: Path, say: Callable[[str], None], stop_asked: Callable[
     def guard(ports: ClusterPorts) -> ClusterPorts:
         runtime = GuardedRuntime(
             ports.cluster,
-            ReleaseCache(settings.cache, settings.include),
+            ReleaseCache.from_settings(settings),
             sandbox=path,
             real_addresses=frozenset(job.real_addresses),
             real_directories=frozenset(job.real_directories),

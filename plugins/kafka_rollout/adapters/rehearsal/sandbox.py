@@ -43,7 +43,13 @@ class Sandbox:
 
     def settings(self, of: Settings) -> Settings:
         """Return settings with an inventory and a run history of the sandbox's own."""
-        return Settings(clusters=self.path / "clusters", home=self.path / "home", cache=of.cache, include=of.include)
+        return Settings(
+            clusters=self.path / "clusters",
+            home=self.path / "home",
+            cache=of.cache,
+            include=of.include,
+            catalogue=of.added_releases,
+        )
 
     def end(self) -> None:
         """Kill the sandbox's nodes by their process ids and remove the folder."""
