@@ -1,7 +1,8 @@
 """A node's metrics from two independent agents: the Prometheus JMX exporter and Jolokia.
 
 Both read the same MBeans, so each can replace the other. Only CurrentMetadataVersion is kept per agent, because the
-verification needs both. The exporter's metric names are in include/metrics/jmx_exporter.yaml.
+verification needs both. The exporter's metric names are in include/metrics/jmx_exporter.yaml. An exporter with an
+operator's own rules has some of the same values under other names (_COMMON).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.domain.model.releases import Release
@@ -43,6 +45,16 @@ _READS = {  # the exporter's metric → MBean and attribute
     "deprecated_requests": ("kafka.network:type=RequestMetrics,name=DeprecatedRequestsPerSec,*", "Count"),
 }
 _PREFIX = "kafka_rollout_"
+# Names by the example rules of the exporter for Kafka (kafka-2_0_0.yml) and without rules, as _common_name makes both
+# equal → ours. The release is not among them: no common rule exports the text of app-info.
+_COMMON = {
+    "jvm_info": "java",
+    "jvm_runtime_info": "java",
+    "kafka_server_metadataloader_currentmetadataversion": "current_metadata_version",
+    "kafka_server_snapshotemitter_latestsnapshotgeneratedagems": "latest_snapshot_generated_agems",
+    "kafka_server_snapshotemitter_latestsnapshotgeneratedbytes": "latest_snapshot_generated_bytes",
+    "kafka_controller_kafkacontroller_globalpartitioncount": "partitions",
+}
 # Key property of an MBean → label of the exporter.
 _LABELS = {"featureName": "feature", "clientSoftwareName": "software", "clientSoftwareVersion": "software_version"}
 # Kafka counts each Fetch a second time under one of these names.
@@ -94,6 +106,8 @@ class NodeMetricsReader:
     timeout_s: float = TIMEOUT_S
 
     def read(self, node: NodeSpec) -> NodeMetrics:
+        if node.jolokia_url is None and node.prometheus_url is None:
+            return NodeMetrics()
         answers: dict[str, _Seen] = {}
         problems: dict[str, str] = {}
         # No proxy of the environment: agents are queried at their inventory addresses.
@@ -163,13 +177,22 @@ def _query_prometheus(client: httpx.Client, url: str) -> _Seen:
     answer = client.get(url)
     answer.raise_for_status()
     seen = _Seen()
+    known = False
     for family in text_string_to_metric_families(answer.text):
         for sample in family.samples:
-            if sample.name.startswith(_PREFIX):
-                seen.take(sample.name.removeprefix(_PREFIX), sample.labels, sample.value)
-    if seen.release is None:
-        raise ValueError("it has no kafka_rollout_app, so it is not configured by include/metrics/jmx_exporter.yaml")
+            name = sample.name.removeprefix(_PREFIX) if sample.name.startswith(_PREFIX) else _common_name(sample)
+            if name is not None:
+                seen.take(name, sample.labels, sample.value)
+                known = True
+    if not known:
+        raise ValueError("it exports no metric of Kafka by a known name, see include/metrics/jmx_exporter.yaml")
     return seen
+
+
+def _common_name(sample: Sample) -> str | None:
+    """Return our name of a metric of an operator's exporter; None for every other metric."""
+    name = sample.name.lower().removesuffix("_value")
+    return _COMMON.get(name) or _COMMON.get(f"{name}_{sample.labels.get('name', '').lower()}")
 
 
 def _properties(mbean: str) -> dict[str, str]:
@@ -193,8 +216,8 @@ def _release(text: str) -> Release | None:
 
 
 def _java_version(text: str) -> int:
-    """`17` or, before Java 9, `1.8`."""
-    return int(text.removeprefix("1."))
+    """`17`, `17.0.19+10` or, before Java 9, `1.8`."""
+    return int(text.removeprefix("1.").split(".")[0].split("+")[0])
 
 
 def _reason(error: Exception) -> str:

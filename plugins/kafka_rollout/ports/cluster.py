@@ -90,7 +90,8 @@ class ClusterAdmin(Protocol):
 
 class Metrics(Protocol):
     def read(self, node: NodeSpec) -> NodeMetrics:
-        """All we use of a node's metrics, from both agents; raises TransientError when neither answers."""
+        """All we use of a node's metrics, from both agents; empty for a node without an agent in the inventory. Raises
+        TransientError when no agent answers."""
         ...
 
 

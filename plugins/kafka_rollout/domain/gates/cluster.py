@@ -152,10 +152,14 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
             ("Prometheus", node.prometheus_url, metrics.current_metadata_version_prometheus if metrics else None),
             ("Jolokia", node.jolokia_url, metrics.current_metadata_version_jolokia if metrics else None),
         )
-        if url is not None or value is not None
+        if value is not None or (url is not None and (metrics is None or source.lower() in metrics.unanswered))
     ]
     if not answers:
-        return _by_api_versions(name, seen, level, "the inventory lists no metrics agent")
+        listed = node.prometheus_url or node.jolokia_url
+        why = (
+            "the metrics agents export no CurrentMetadataVersion" if listed else "the inventory lists no metrics agent"
+        )
+        return _by_api_versions(name, seen, level, why)
     levels = ", ".join(
         f"{source} {'did not respond' if value is None else f'reports {value}'}" for source, value in answers
     )

@@ -17,10 +17,19 @@ from collections.abc import Iterable, Sequence
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClusterState, PartitionState, check_caught_up, check_spare_voters
+from kafka_rollout.domain.model.state import (
+    ClusterState,
+    NodeState,
+    PartitionState,
+    ProcessState,
+    check_caught_up,
+    check_spare_voters,
+)
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.unavailability import find_acceptance
 from kafka_rollout.domain.model.wording import count, few
+
+RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts when it is older
 
 
 def state_before_stop(
@@ -67,15 +76,9 @@ def check_after_start(
     of the node.
     """
     seen = state.nodes.get(node.node_id)
-    pid = seen.process.pid if seen else None
-    running = seen.release if seen else None
     conditions = [
-        Condition(name=PROCESS, holds=pid is not None, evidence="no process" if pid is None else f"pid {pid}"),
-        Condition(
-            name="release",
-            holds=running == expected,
-            evidence=f"app-info reports {running}" if running else f"app-info did not respond, {expected} is expected",
-        ),
+        _process(seen, state.observed_at),
+        _release(seen, expected),
         Condition(
             name="answers",
             holds=seen is not None and seen.features is not None,
@@ -99,6 +102,32 @@ def find_lost_leaderships(state: ClusterState, node_id: int, before: BeforeStop 
         and p.leader != node_id
         and node_id in p.isr
         and (before is None or p.name in before.leads)
+    )
+
+
+def _process(seen: NodeState | None, now: float) -> Condition:
+    """A process that its service manager has restarted counts when it has run for a while."""
+    process = seen.process if seen else ProcessState(pid=None)
+    evidence = "no process" if process.pid is None else f"pid {process.pid}"
+    holds = process.pid is not None
+    if process.restarts:
+        evidence += f"; systemd has restarted it {count(process.restarts, 'time')} since its start"
+        holds = holds and process.started_at is not None and now - process.started_at >= RESTART_LOOP_S
+    return Condition(name=PROCESS, holds=holds, evidence=evidence)
+
+
+def _release(seen: NodeState | None, expected: Release) -> Condition:
+    """Compare every source of the running release with the expected one."""
+    reported = {
+        "app-info reports": seen.metrics.release if seen and seen.metrics else None,
+        "the process has loaded the jars of": seen.process.running if seen else None,
+    }
+    known = {source: release for source, release in reported.items() if release is not None}
+    return Condition(
+        name="release",
+        holds=set(known.values()) == {expected},
+        evidence=", ".join(f"{source} {release}" for source, release in known.items())
+        or f"app-info did not respond, {expected} is expected",
     )
 
 

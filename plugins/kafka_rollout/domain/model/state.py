@@ -24,11 +24,17 @@ class NodeFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """The process of a node as the runtime reports it. `pid` None: no process. `started_at`: epoch seconds."""
+    """The process of a node as the runtime reports it. `pid` None: no process. `started_at`: epoch seconds.
+
+    `running`: the release whose jars the process has loaded; None if the runtime cannot see them. `restarts`: starts by
+    the service manager because the process had exited, since its last start by a run or an operator.
+    """
 
     pid: int | None
     started_at: float | None = None
     installed: Release | None = None
+    running: Release | None = None
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +107,9 @@ class NodeState:
 
     @property
     def release(self) -> Release | None:
-        """The running release, from app-info; never the installed release."""
-        return self.metrics.release if self.metrics else None
+        """The running release, from app-info or the jars of the process; never the installed release."""
+        reported = self.metrics.release if self.metrics else None
+        return reported or self.process.running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ def cluster_findings(
         *_hidden(state),
         *_unlisted_nodes(cluster, state),
         *(f for node in cluster.nodes for f in _node(catalogue, state, node)),
+        *_without_metrics(cluster, state),
         *_releases(state),
         *_quorum(cluster, state),
         *_features(state),
@@ -165,6 +166,26 @@ def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[
             subject,
             f"{node.name} runs {seen.release}, which is not in the catalogue (it contains {known}).",
             f"Add it with `kafka-rollout catalogue add {seen.release}`.",
+        )
+
+
+def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    """Report running nodes whose metrics are missing while their release is known from the process."""
+    seen = [(node, state.nodes.get(node.node_id)) for node in cluster.nodes]
+    without = [
+        node.node_id
+        for node, now in seen
+        if now is not None and now.features is not None and now.release is not None
+        if now.metrics is None or now.metrics.release is None
+    ]
+    if without:
+        yield warning(
+            "METRICS-MISSING",
+            "metrics agents",
+            f"No metrics agent reports the release and the clients of {nodes(without)}. The release is that of the "
+            "jars of the process. Connected client software and old clients (KIP-896) are not observable.",
+            "Continue if the versions of the clients are known. Otherwise configure an agent with the rules of "
+            "include/metrics/jmx_exporter.yaml, then plan again.",
         )
 
 

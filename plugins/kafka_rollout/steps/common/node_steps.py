@@ -43,11 +43,14 @@ def node_step_state(ports: ClusterPorts, plan: Plan, release_step_key: str, node
 def running_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
     """Return the release of the node's process; None if there is no process.
 
-    Source: app-info; for a process that is too new to respond, the runtime's record of its start.
+    Source: the jars that the process has loaded, or app-info; for a process that is too new to respond, the runtime's
+    record of its start.
     """
     process = ports.runtime.process(node)
     if process.pid is None:
         return None
+    if process.running is not None:
+        return process.running
     try:
         reported = ports.metrics.read(node).release
     except TransientError:

@@ -127,7 +127,8 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     seen = node_gates.check_after_start(ports.cluster, state, node, before=before, expected=release_step.to_release)
     if plan.offline:
         check_service(ports)
-    if state.nodes[node.node_id].process.pid is None:
+    process = state.nodes[node.node_id].process
+    if process.pid is None or process.restarts:
         seen = _with_last_error(ports, plan, node, seen)
     elsewhere = node_gates.find_lost_leaderships(state, node.node_id, before)
     if not elsewhere:

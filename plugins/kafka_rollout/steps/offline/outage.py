@@ -19,7 +19,6 @@ from kafka_rollout.domain.run.offline_events import OfflineServed, OfflineWritab
 from kafka_rollout.domain.run.projections.offline import outages, unwritable_before
 from kafka_rollout.steps.common.approval import shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.common.directories import metadata_directory
 from kafka_rollout.steps.common.until import until
 
 # A combined node without a quorum waits in its controlled shutdown for no one.
@@ -129,8 +128,11 @@ def log_sizes(ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec]) -> lis
     """
     sizes = []
     for node in nodes:
+        directory = ports.runtime.metadata_log_dir(node)
+        if directory is None:
+            continue
         try:
-            sizes.append(ports.metadata_logs.log_bytes(metadata_directory(ports, node), cluster_id=plan.cluster_id))
+            sizes.append(ports.metadata_logs.log_bytes(directory, cluster_id=plan.cluster_id))
         except UserError:
             continue
     return sizes

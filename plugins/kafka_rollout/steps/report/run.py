@@ -207,4 +207,9 @@ def _source(ports: ClusterPorts, seen: NodeState | None) -> str:
         return "ApiVersions (the metrics do not report the release)"
     if release in ports.catalogue and not ports.catalogue.get(release).has_current_metadata_version_metric:
         return f"ApiVersions (release {release} has no CurrentMetadataVersion metric)"
+    metrics = seen.metrics
+    values = (metrics.current_metadata_version_prometheus, metrics.current_metadata_version_jolokia) if metrics else ()
+    sources = [name for name, value in zip(("Prometheus", "Jolokia"), values, strict=False) if value is not None]
+    if not sources and metrics is not None and not metrics.unanswered:
+        return "ApiVersions (no metrics agent exports CurrentMetadataVersion)"
     return "CurrentMetadataVersion (Prometheus and Jolokia)"

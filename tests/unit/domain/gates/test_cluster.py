@@ -31,7 +31,9 @@ def _failing(look: GateCheck) -> list[int]:
     return [int(c.name.split()[1]) for c in look.conditions if not c.holds]
 
 
-def _at(level: int, *, prometheus: int | None = 30, jolokia: int | None = 30) -> ClusterState:
+def _at(
+    level: int, *, prometheus: int | None = 30, jolokia: int | None = 30, unanswered: tuple[str, ...] = ()
+) -> ClusterState:
     return state(
         nodes={
             n.node_id: node_state(
@@ -40,6 +42,7 @@ def _at(level: int, *, prometheus: int | None = 30, jolokia: int | None = 30) ->
                 finalized={"metadata.version": level},
                 current_metadata_version_prometheus=prometheus,
                 current_metadata_version_jolokia=jolokia,
+                unanswered=unanswered,
             )
             for n in SEPARATE.nodes
         }
@@ -102,9 +105,16 @@ def test_where_no_file_is_seen_the_metrics_tell_but_not_before_a_process_wrote_o
 def test_both_agents_must_report_the_current_metadata_version() -> None:
     assert check_metadata_version(SEPARATE, catalogue(), _at(30), 30).holds
     assert not check_metadata_version(SEPARATE, catalogue(), _at(30, jolokia=29), 30).holds
-    look = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None), 30)
+    look = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None, unanswered=("prometheus",)), 30)
     assert not look.holds
     assert "Prometheus did not respond, Jolokia reports 30" in look.waits_for
+
+
+def test_an_agent_that_responds_without_the_metric_leaves_the_level_to_api_versions() -> None:
+    look = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None, jolokia=None), 30)
+    assert look.holds
+    assert "the metrics agents export no CurrentMetadataVersion; ApiVersions reports 30" in look.conditions[0].evidence
+    assert not check_metadata_version(SEPARATE, catalogue(), _at(29, prometheus=None, jolokia=None), 30).holds
 
 
 def test_without_agents_or_without_the_metric_api_versions_tells_and_the_evidence_says_so() -> None:

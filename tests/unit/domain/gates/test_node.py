@@ -13,7 +13,8 @@ from kafka_rollout.domain.gates.node import (
     find_lost_leaderships,
     state_before_stop,
 )
-from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClusterState, NodeMetrics, NodeState, ProcessState, RegisteredNodes
 from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.unit.domain.builders import (
     COMBINED,
@@ -204,6 +205,33 @@ def test_a_node_that_is_back_passes(node_id: int) -> None:
     look = _after(_rolled(node_id), node_id)
     assert look.holds, look.waits_for
     assert all(c.evidence for c in look.conditions)
+
+
+@pytest.mark.parametrize(
+    ("jars", "app_info", "holds"),
+    [(R431, None, True), (R431, R431, True), (R391, None, False), (R431, R391, False), (None, None, False)],
+)
+def test_the_jars_of_the_process_and_app_info_must_agree_with_the_expected_release(
+    jars: Release | None, app_info: Release | None, holds: bool
+) -> None:
+    back = _rolled()
+    node = back.nodes[4]
+    process = replace(node.process, running=jars)
+    seen = replace(
+        back, nodes=replace_node(back, replace(node, process=process, metrics=NodeMetrics(release=app_info)))
+    )
+    assert _after(seen).holds is holds
+    assert seen.nodes[4].release == (app_info or jars)
+
+
+@pytest.mark.parametrize(("age", "holds"), [(5.0, False), (61.0, True)])
+def test_a_process_that_systemd_restarted_counts_when_it_has_run_for_a_minute(age: float, holds: bool) -> None:
+    back = _rolled()
+    node = back.nodes[4]
+    process = replace(node.process, restarts=3, started_at=back.observed_at - age)
+    look = _after(replace(back, nodes=replace_node(back, replace(node, process=process))))
+    assert look.holds is holds
+    assert "systemd has restarted it 3 times since its start" in look.conditions[0].evidence
 
 
 def test_each_thing_that_is_missing_holds_the_gate_by_its_name() -> None:
