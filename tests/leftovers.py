@@ -8,23 +8,32 @@ as its working directory. A session that is older than the run belongs to anothe
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import psutil
 import pytest
 
 from kafka_rollout.adapters.system.sessions import session_members
+from tools.testbed.bed import STATE, Bed
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     factory = getattr(config, "_tmp_path_factory", None)
     if hasattr(config, "workerinput") or factory is None:
         return
+    for state in _test_beds(factory.getbasetemp()):
+        Bed.read(state.parent).down()
     folder = f"{factory.getbasetemp()}{os.sep}"
     began = psutil.Process().create_time()
     left = session_members({leader for each in psutil.process_iter() for leader in _leader(each, folder, began)})
     for process in left:
         process.kill()
     psutil.wait_procs(left, timeout=10)
+
+
+def _test_beds(folder: Path) -> list[Path]:
+    """State files of test beds, which are in folders of modules: below the run's, or below that of a worker."""
+    return [*folder.glob(f"*/{STATE}"), *folder.glob(f"popen-*/*/{STATE}")]
 
 
 def _leader(process: psutil.Process, folder: str, began: float) -> list[int]:

@@ -43,6 +43,7 @@ class Settings:
     database: str = ""
     database_password_file: Path | None = None
     artifacts: str = ""
+    ssh_config: Path = Path("~/.ssh/config")
     catalogue: Path | None = None
 
     @property
@@ -83,6 +84,7 @@ class Settings:
             database_password_file=Path(password_file).expanduser() if password_file else None,
             artifacts=os.environ.get("KAFKA_ROLLOUT_ARTIFACTS") or "",
             catalogue=path("KAFKA_ROLLOUT_CATALOGUE", home / "catalogue"),
+            ssh_config=path("KAFKA_ROLLOUT_SSH_CONFIG", Path("~/.ssh/config")),
         )
 
 

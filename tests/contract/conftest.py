@@ -1,4 +1,4 @@
-"""The two worlds that one contract is held against: the cluster in memory and a real one."""
+"""The worlds that one contract is held against: the cluster in memory, one of local processes, one of hosts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.runtimes.hosts.connecting import connect_as_user
+from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
+from tests.beds import beds
 from tests.fake_cluster import FakeCluster
 from tests.fakes import FakeAdmin, FakeRuntime
 from tests.integration.conftest import MakeCluster, class_archives, make_shared_cluster, release_cache
@@ -55,7 +59,14 @@ class World:
             time.sleep(0.2 if self.patience_s > 1 else 0)
 
 
-@pytest.fixture(scope="module", params=["fake", pytest.param("real", marks=pytest.mark.integration)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "fake",
+        pytest.param("real", marks=pytest.mark.integration),
+        pytest.param("hosts", marks=[pytest.mark.integration, pytest.mark.full]),
+    ],
+)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "fake":
         cluster = FakeCluster(RELEASE)
@@ -70,16 +81,27 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         fake, runtime = FakeAdmin(cluster), FakeRuntime(cluster)
         yield World(spec=cluster.spec, admin=fake, runtime=runtime, patience_s=0.5, use_group=use_group)
         return
+    if request.param == "hosts":
+        with beds(request.getfixturevalue("tmp_path_factory")) as make_bed:
+            bed = make_bed(str(RELEASE))
+            shell = SshShell(connect_as_user(bed.ssh_config))
+            yield from _real_world(bed.spec, SshServiceRuntime(bed.spec, shell))
+            shell.close()
+        return
     make: MakeCluster = request.getfixturevalue("make_shared_cluster")
     real = make(str(RELEASE), name="contract")
-    admin = AdminClient({"bootstrap.servers": real.spec.bootstrap_servers})
+    yield from _real_world(real.spec, real.runtime)
+
+
+def _real_world(spec: ClusterSpec, runtime: NodeRuntime) -> Iterator[World]:
+    admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
     topic = NewTopic(TOPIC, num_partitions=3, replication_factor=3, config={"min.insync.replicas": "2"})
     admin.create_topics([topic])[TOPIC].result(60)
 
     def commit(name: str) -> None:
-        consumer = Consumer({"bootstrap.servers": real.spec.bootstrap_servers, "group.id": name})
+        consumer = Consumer({"bootstrap.servers": spec.bootstrap_servers, "group.id": name})
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
         consumer.close()
 
-    with KafkaAdmin(real.spec) as ours:
-        yield World(spec=real.spec, admin=ours, runtime=real.runtime, patience_s=180, use_group=commit)
+    with KafkaAdmin(spec) as ours:
+        yield World(spec=spec, admin=ours, runtime=runtime, patience_s=180, use_group=commit)

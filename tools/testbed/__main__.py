@@ -60,7 +60,7 @@ def _build() -> None:
 
 
 def _show(bed: Bed) -> None:
-    for host, node in zip(bed.hosts, bed.spec().nodes, strict=True):
+    for host, node in zip(bed.hosts, bed.spec.nodes, strict=True):
         leader = host.leader()
         unit = (
             host.run("systemctl", "show", "--property=ActiveState", "--value", "kafka.service").strip()
@@ -69,11 +69,9 @@ def _show(bed: Bed) -> None:
         )
         state = f"process {leader}, kafka.service {unit}" if leader else "does not run"
         print(f"{host.name}  {host.address}  node {node.node_id} ({', '.join(sorted(node.roles))})  {state}")
-    print(f"inventory   {bed.inventories}/{bed.spec().name}.yaml")
-    print(
-        f"enter       ip netns exec {network.bridge_namespace(bed.bed)} env KAFKA_ROLLOUT_CLUSTERS={bed.inventories} "
-        f"KAFKA_ROLLOUT_SSH_CONFIG={bed.ssh_config} bash"
-    )
+    print(f"inventory   {bed.inventory_path}")
+    variables = f"KAFKA_ROLLOUT_CLUSTERS={bed.inventory_path.parent} KAFKA_ROLLOUT_SSH_CONFIG={bed.ssh_config}"
+    print(f"enter       ip netns exec {network.bridge_namespace(bed.bed)} env {variables} bash")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ from tools.testbed.installation import (
 )
 from tools.testbed.machine import TestbedError, obstacle
 
-_STATE = "testbed.json"
+NAME = "testbed"  # of the cluster
+STATE = "testbed.json"
 _SEPARATE_FROM = 6  # hosts; fewer are brokers and controllers at the same time
 _CONTROLLERS = 3
 _IN_SERVICE_S = 240.0
@@ -55,7 +56,7 @@ class Bed:
         """Raises TestbedError if the folder has no test bed."""
         folder = folder.resolve()
         try:
-            state = json.loads((folder / _STATE).read_text())
+            state = json.loads((folder / STATE).read_text())
         except FileNotFoundError:
             raise TestbedError(f"There is no test bed in {folder}.") from None
         return cls(folder=folder, bed=state["bed"], size=state["size"])
@@ -72,11 +73,13 @@ class Bed:
         return self.folder / "ssh" / "config"
 
     @property
-    def inventories(self) -> Path:
-        return self.folder / "clusters"
+    def inventory_path(self) -> Path:
+        return self.folder / "clusters" / f"{NAME}.yaml"
 
-    def spec(self, name: str = "testbed") -> ClusterSpec:
-        return ClusterSpec(name=name, runtime="ssh_service", nodes=tuple(_node(host, self.size) for host in self.hosts))
+    @property
+    def spec(self) -> ClusterSpec:
+        nodes = tuple(_node(host, self.size) for host in self.hosts)
+        return ClusterSpec(name=NAME, runtime="ssh_service", nodes=nodes)
 
     def host_of(self, node: NodeSpec) -> Host:
         return next(host for host in self.hosts if host.address == service(node).host)
@@ -97,7 +100,7 @@ class Bed:
 
     def in_service(self) -> bool:
         with self.inside():
-            return is_in_service(self.spec())
+            return is_in_service(self.spec)
 
     def down(self) -> None:
         """End the hosts by process id, and remove mounts, namespaces and the folder."""
@@ -113,16 +116,16 @@ class Bed:
 def up(folder: Path, release: Release, *, size: int = 6, others: Sequence[Release] = (), start: bool = True) -> Bed:
     """Boot the hosts with `release` installed and formatted, and the releases `others` unpacked next to it."""
     folder = folder.resolve()
-    if why := obstacle() or _missing_image():
+    if why := missing():
         raise TestbedError(why)
-    if (folder / _STATE).exists():
+    if (folder / STATE).exists():
         raise TestbedError(f"There is already a test bed in {folder}. Remove it with `down`.")
     began = time.monotonic()
     settings = Settings.from_environment()
     cache = ReleaseCache(settings.cache, settings.include)
     folder.mkdir(parents=True, exist_ok=True)
     bed = Bed(folder=folder, bed=secrets.token_hex(3), size=size)
-    (folder / _STATE).write_text(json.dumps({"bed": bed.bed, "size": size}) + "\n")
+    (folder / STATE).write_text(json.dumps({"bed": bed.bed, "size": size}) + "\n")
     try:
         _install(bed, release, others, cache)
         network.create_network(bed.bed, size)
@@ -141,17 +144,20 @@ def up(folder: Path, release: Release, *, size: int = 6, others: Sequence[Releas
     return bed
 
 
-def _missing_image() -> str | None:
+def missing() -> str | None:
+    """Return one sentence if no test bed can be booted now."""
+    if why := obstacle():
+        return why
     if base_image().is_dir():
         return None
-    return "The base image of the test bed is not built: run `make testbed-image` once, with a network."
+    return "The base image of the test bed is not built: run `make setup-hosts` once, with a network."
 
 
 def _install(bed: Bed, release: Release, others: Sequence[Release], cache: ReleaseCache) -> None:
     layers = [release_layer(bed.folder / "layers", each, cache) for each in dict.fromkeys((release, *others))]
     layers += [agent_layer(bed.folder / "layers", cache), build_image()]
     login_key = ssh_files.make_key(bed.folder / "ssh" / "id_ed25519")
-    spec = bed.spec()
+    spec = bed.spec
     host_keys = {}
     for host, node in zip(bed.hosts, spec.nodes, strict=True):
         upper = host.folder / "upper"
@@ -165,8 +171,8 @@ def _install(bed: Bed, release: Release, others: Sequence[Release], cache: Relea
         host.mount(layers)
         host.prepare(OWN_FILES + ssh_files.OWN_LOGIN)
     ssh_files.write_client_files(bed.folder / "ssh", host_keys)
-    bed.inventories.mkdir()
-    (bed.inventories / f"{spec.name}.yaml").write_text(dump_cluster(spec))
+    bed.inventory_path.parent.mkdir()
+    bed.inventory_path.write_text(dump_cluster(spec))
 
 
 def service(node: NodeSpec) -> ServiceSpec:

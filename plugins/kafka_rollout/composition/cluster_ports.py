@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
@@ -16,6 +16,8 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 if TYPE_CHECKING:
+    from paramiko import SSHClient
+
     from kafka_rollout.adapters.kafka.security import ClientSecurity
     from kafka_rollout.adapters.releases.cache import ReleaseCache
 
@@ -27,11 +29,13 @@ def open_cluster_ports(
     security: ClientSecurity | None = None,
     settings: Settings | None = None,
     *,
+    ssh: Callable[[str], SSHClient] | None = None,
     adjust: Callable[[ClusterPorts], ClusterPorts] = lambda ports: ports,
 ) -> Iterator[ClusterPorts]:
     """Yield the ports of a cluster, and close its connections at the end. Raises UserError for an unknown cluster.
 
-    `adjust` replaces ports before their changes are fenced.
+    `ssh`: opens a connection to a host; default: with the SSH configuration of the user. `adjust` replaces ports before
+    their changes are fenced.
     """
     from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
     from kafka_rollout.adapters.kafka.admin import KafkaAdmin
@@ -47,12 +51,13 @@ def open_cluster_ports(
     cluster = get_cluster(cluster_name, settings)
     cache = ReleaseCache.from_settings(settings)
     catalogue = get_catalogue(settings)
+    closing = ExitStack()
     ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster,
         catalogue=catalogue,
         admin=KafkaAdmin(cluster, security),
-        runtime=_runtime(cluster, cache),
+        runtime=_runtime(cluster, cache, settings, ssh, closing),
         metrics=NodeMetricsReader(),
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
@@ -61,18 +66,31 @@ def open_cluster_ports(
         lock=open_lock(settings),
         clock=SystemClock(),
     )
-    try:
+    closing.callback(ports.admin.close)
+    with closing:
         yield fence_cluster_ports(adjust(ports))
-    finally:
-        ports.admin.close()
 
 
-def _runtime(cluster: ClusterSpec, cache: ReleaseCache) -> NodeRuntime:
+def _runtime(
+    cluster: ClusterSpec,
+    cache: ReleaseCache,
+    settings: Settings,
+    ssh: Callable[[str], SSHClient] | None,
+    closing: ExitStack,
+) -> NodeRuntime:
     if cluster.runtime == "local_process":
         from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 
         return LocalProcessRuntime(cluster, cache)
+    if cluster.runtime == "ssh_service":
+        from kafka_rollout.adapters.runtimes.hosts.connecting import connect_as_user
+        from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+        from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+
+        shell = SshShell(ssh or connect_as_user(settings.ssh_config))
+        closing.callback(shell.close)
+        return SshServiceRuntime(cluster, shell)
     raise UserError(
         f"Cluster {cluster.name} has runtime {cluster.runtime}, which this version does not support.",
-        remedy="Use local_process.",
+        remedy="Use local_process or ssh_service.",
     )

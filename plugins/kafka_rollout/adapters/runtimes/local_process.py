@@ -35,6 +35,7 @@ import psutil
 
 from kafka_rollout.adapters.releases.java import java_binary, java_version
 from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
+from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_directory
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading, write_whole, writing_whole
 from kafka_rollout.adapters.system.sessions import start_session
@@ -111,10 +112,7 @@ class LocalProcessRuntime:
                 )
 
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
-        """Add the configuration lines of this node and release, and remove those of another release.
-
-        Lines of the inventory's release_overrides replace those of `changes`.
-        """
+        """Add the configuration lines of this node and release, and remove those of another release."""
         home = _home(node)
         self.cache.libs(release)  # fetches missing jars before any change
         with _lock(home):
@@ -124,12 +122,7 @@ class LocalProcessRuntime:
                     f"Node {node.name} still runs as process {running.pid}, so nothing was installed.",
                     remedy="Stop the node first.",
                 )
-            lines: dict[str, str | None] = {
-                change.key: change.value
-                for change in changes
-                if change.node_id == node.node_id and change.release == release
-            }
-            lines.update(self.cluster.release_overrides.get(str(release), {}))
+            lines = changed_lines(self.cluster, node, release, changes)
             config = home / "server.properties"
             before = _read_config(home, node)
             after = server_properties.set_properties(before, str(release), lines)
@@ -201,9 +194,7 @@ class LocalProcessRuntime:
         return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
 
     def metadata_log_dir(self, node: NodeSpec) -> Path:
-        config = self.config(node)
-        directories = config.get("metadata.log.dir") or config.get("log.dirs") or config.get("log.dir", "")
-        return Path(directories.split(",")[0].strip())
+        return Path(metadata_directory(self.config(node)))
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.directory_ids(self.config(node))

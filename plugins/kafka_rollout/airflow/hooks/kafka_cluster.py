@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,11 @@ from airflow.sdk import BaseHook
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import ConnectionSettings, use_connections
+from kafka_rollout.domain.model.errors import UserError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
+    from paramiko import SSHClient
 
     from kafka_rollout.composition.credentials import ClientSecurity
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -46,10 +49,35 @@ class KafkaClusterHook(BaseHook):
 
     def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
         """Open the ports of a DAG run. The run id is also the id of the run history and the holder of the lock."""
-        return open_cluster_ports(self.cluster, run, security if security is not None else self.security())
+        return open_cluster_ports(
+            self.cluster, run, security if security is not None else self.security(), ssh=self._ssh()
+        )
 
     def get_conn(self) -> Any:
         return self.security()
+
+    def _ssh(self) -> Callable[[str], SSHClient] | None:
+        """Return how the hosts are reached; None without an SSH Connection (then by the worker's SSH configuration).
+
+        The function raises UserError for a Connection that switches off the check of host keys.
+        """
+        name = get_cluster(self.cluster).ssh_connection_id
+        if name is None:
+            return None
+
+        def connect(host: str) -> SSHClient:
+            from airflow.providers.ssh.hooks.ssh import SSHHook
+
+            hook = SSHHook(ssh_conn_id=name, remote_host=host)
+            if hook.no_host_key_check or hook.allow_host_key_change:
+                raise UserError(
+                    f"The Airflow Connection {name} switches off the check of host keys.",
+                    remedy="Remove no_host_key_check and allow_host_key_change from its extra field, and add the host "
+                    "keys to known_hosts of the workers.",
+                )
+            return hook.get_conn()
+
+        return connect
 
     def _connection_ids(self) -> tuple[str | None, str | None]:
         spec = get_cluster(self.cluster)

@@ -6,6 +6,7 @@ import re
 
 from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.domain.model.topology import ServiceSpec
+from tests.paths import ROOT
 
 SERVICE = ServiceSpec(host="kafka-1", unit="broker.service", log_file="/var/log/kafka/server.log")
 SNAPSHOTS = "/var/lib/kafka/data/__cluster_metadata-0"
@@ -54,3 +55,8 @@ def test_a_configuration_that_is_managed_elsewhere_is_never_written() -> None:
     rights = Rights(ServiceSpec(host="kafka-1", managed_elsewhere=True))
     writers = {right.program for right in rights.all(SNAPSHOTS)} & {"cp", "tee"}
     assert writers == set()
+
+
+def test_the_documented_sudoers_file_is_the_one_of_the_default_inventory() -> None:
+    file = sudoers_file("rollout", Rights(ServiceSpec(host="kafka-1")).all(SNAPSHOTS))
+    assert f"```\n{file}```" in (ROOT / "docs" / "hosts.md").read_text()

@@ -1,0 +1,362 @@
+"""Nodes as systemd units on hosts that are reached by SSH.
+
+Invariants:
+1. The process is systemd's (MainPID and its start time). The release is that of the jars which this process has opened.
+2. stop, install and start can be repeated after a broken connection: each reads the state of the unit first.
+3. A release is switched by the rename of a symlink, a configuration by the rename of a file: a host that loses its
+   power has the old or the new one. The owner and the mode of the file stay.
+4. Only two files of the tool exist on a host: the copy of the configuration before a change of release, next to the
+   configuration, and the record of starts in the home folder of the SSH user.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from kafka_rollout.adapters.runtimes.hosts.rights import Right, Rights
+from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done, Shell, refused_by_sudo
+from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
+from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_directory
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import writing_whole
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import CheckpointFile, ProcessState, StartRecord
+from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
+
+_POLL_S = 0.3
+_KILL_S = 20.0
+_START_S = 10.0
+_JAR = re.compile(r"/kafka_2\.\d+-(\d+\.\d+\.\d+)[^/\s]*\.jar(?:\s|$)")  # the jar of kafka.Kafka
+_JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+@dataclass(slots=True)
+class SshServiceRuntime:
+    """NodeRuntime of systemd units on hosts."""
+
+    cluster: ClusterSpec
+    shell: Shell
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    # (node, pid, start) → the release of the process, which cannot change.
+    _loaded: dict[tuple[int, int, float | None], Release] = field(default_factory=dict)
+
+    def process(self, node: NodeSpec) -> ProcessState:
+        unit, installed = self._look(node)
+        if unit.pid is None:
+            return ProcessState(pid=None, installed=installed, restarts=unit.restarts)
+        return ProcessState(
+            pid=unit.pid,
+            started_at=unit.started_at,
+            installed=installed,
+            running=self._loaded_release(node, unit),
+            restarts=unit.restarts,
+        )
+
+    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        """`systemctl stop`, which is Kafka's controlled shutdown; with `force`, SIGKILL after `deadline_s`."""
+        unit = self.unit(node)
+        if unit.is_down:
+            return
+        if unit.pid is not None:
+            self._run_commands(node, _service(node).before_stop, "before the stop")
+        self._act(node, _rights(node).stop)
+        if self._wait(node, lambda now: now.is_down, deadline_s):
+            return
+        if not force:
+            raise FatalError(
+                f"Node {node.name} (process {unit.pid}) is still shutting down after {deadline_s:.0f} s.",
+                remedy="Read its log. The process was not killed and continues its shutdown. Repeat the step later, or "
+                "use retry, which kills it.",
+            )
+        # The process can end just before the signal: then systemd has nothing to kill.
+        kill = _rights(node).kill
+        self._refuse_missing_right(node, kill, self._sudo(node, kill))
+        if not self._wait(node, lambda now: now.is_down, _KILL_S):
+            raise FatalError(
+                f"Unit {_service(node).unit} on host {_service(node).host} does not end after SIGKILL.",
+                remedy="Check the host: a process in uninterruptible sleep usually waits for its disk.",
+            )
+
+    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        """Change the planned lines of the configuration, then switch the symlink."""
+        service = _service(node)
+        unit, installed = self._look(node)
+        if unit.waits_for_restart:
+            self.stop(node, deadline_s=_KILL_S, force=True)
+        elif unit.pid is not None:
+            raise FatalError(
+                f"Node {node.name} still runs as process {unit.pid}, so nothing was installed.",
+                remedy="Stop the node first.",
+            )
+        self._refuse_missing(node, release)
+        before = self._configuration(node)
+        lines = changed_lines(self.cluster, node, release, changes)
+        after = server_properties.set_properties(before, str(release), lines)
+        if after != before:
+            if service.managed_elsewhere:
+                raise TransientError(
+                    f"{service.configuration_file} on host {service.host} does not have the lines of {release} yet: "
+                    f"{', '.join(sorted(lines))}.",
+                    remedy="Change the file with the software that manages it, then repeat the step.",
+                )
+            self._write_configuration(node, installed or release, after)
+        if installed != release:
+            rights = _rights(node)
+            self._act(node, rights.draft_link, release=release)
+            self._act(node, rights.switch_link)
+
+    def start(self, node: NodeSpec) -> None:
+        """Start the unit unless it runs; returns when systemd has started a process, and records it."""
+        unit, installed = self._look(node)
+        if installed is None:
+            service = _service(node)
+            raise FatalError(
+                f"{service.symlink} on host {service.host} points to no installed release.",
+                remedy=f"Make it a link to {service.folder('<release>')}.",
+            )
+        if unit.pid is None:
+            if unit.active == "failed":
+                self._act(node, _rights(node).forget_failures)
+            self._act(node, _rights(node).start)
+            before = unit.last_pid, unit.started_at
+            self._wait(node, lambda now: now.pid is not None or (now.last_pid, now.started_at) != before, _START_S)
+            unit = self.unit(node)
+        self._record_start(node, unit, installed)
+        self._run_commands(node, _service(node).after_start, "after the start")
+
+    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
+        done = self._run(node, f"cat {_record(node)} 2>/dev/null || true")
+        lines = (json.loads(line) for line in done.out.splitlines() if line.strip())
+        return tuple(
+            StartRecord(release=Release.parse(line["release"]), started_at=line["started_at"], pid=line["pid"])
+            for line in lines
+        )
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
+        """The last lines of the log file; without one, those of the unit in the journal."""
+        right = _rights(node).read_log
+        if right is not None:
+            done = self._act(node, right, lines=lines)
+        else:
+            journal = ["journalctl", "--unit", _service(node).unit, "--lines", str(lines), "--output=cat", "--no-pager"]
+            done = self._run(node, journal)
+        return tuple(done.out.splitlines()[-lines:])
+
+    def java_version(self, node: NodeSpec) -> int:
+        """Of the running process; of `java` in the unit's environment if there is none."""
+        pid = self.unit(node).pid
+        java = self._act(node, _rights(node).find_java, pid=pid).out.strip() if pid is not None else "java"
+        done = self._run(node, [java, "-version"])
+        match = _JAVA.search(done.err + done.out)
+        if match is None:
+            raise TransientError(
+                f"{java} on host {_service(node).host} does not report its version.", remedy="Install Java there."
+            )
+        return int(match[2]) if match[1] == "1" else int(match[1])
+
+    def config(self, node: NodeSpec) -> Mapping[str, str]:
+        return server_properties.parse(self._configuration(node))
+
+    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
+        """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
+        folder = snapshot_folder(self.config(node))
+        found: list[CheckpointFile] = []
+        for line in self._act(node, _rights(node).list_snapshots(folder)).out.splitlines():
+            words = line.split()
+            match = re.fullmatch(r"(\d{20})-(\d{10})\.checkpoint", words[-1]) if len(words) == 7 else None
+            if match is not None and int(match[1]) > 0:
+                found.append(
+                    CheckpointFile(
+                        node_id=node.node_id,
+                        path=f"{folder}/{words[-1]}",
+                        end_offset=int(match[1]),
+                        epoch=int(match[2]),
+                        size=int(words[4]),
+                        modified_at=float(words[5]),
+                    )
+                )
+        return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
+
+    def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
+        """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""
+        node = self.cluster.node(checkpoint.node_id)
+        folder, name = checkpoint.path.rsplit("/", 1)
+        with writing_whole(to, mode=0o600) as target:
+            done = self._sudo(node, _rights(node).read_snapshot(folder), sink=target.write, values={"checkpoint": name})
+            if "No such file" in done.err:
+                raise FileNotFoundError(checkpoint.path)
+            self._expect(node, _rights(node).read_snapshot(folder), done)
+
+    def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
+        return {}
+
+    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
+        """None: the metadata log is on the host, and the classes that read it are here."""
+        return None
+
+    def unit(self, node: NodeSpec) -> UnitState:
+        """Raises UserError if the host has no such unit."""
+        return self._look(node)[0]
+
+    def _look(self, node: NodeSpec) -> tuple[UnitState, Release | None]:
+        """The unit, and the release to which the symlink points."""
+        service = _service(node)
+        done = self._run(node, f"{show_command(service.unit)}; echo Link=$(readlink {service.symlink})")
+        unit = parse_unit(done.out)
+        if not unit.exists:
+            raise UserError(
+                f"Host {service.host} has no unit {service.unit}.", remedy=f"Correct the unit of node {node.name}."
+            )
+        link = done.out.rpartition("Link=")[2].strip()
+        return unit, _release_in(service, link)
+
+    def _loaded_release(self, node: NodeSpec, unit: UnitState) -> Release | None:
+        """None for a process that is too young to have opened the jars, or that has just ended."""
+        if unit.pid is None:
+            return None
+        key = node.node_id, unit.pid, unit.started_at
+        if key not in self._loaded:
+            right = _rights(node).list_open_files
+            done = self._sudo(node, right, values={"pid": unit.pid})
+            self._refuse_missing_right(node, right, done)
+            match = _JAR.search(done.out)
+            if match is None:
+                return None
+            self._loaded[key] = Release.parse(match[1])
+        return self._loaded[key]
+
+    def _refuse_missing(self, node: NodeSpec, release: Release) -> None:
+        """Raise before any change if the release is not on the host, or if the symlink is not a link."""
+        service = _service(node)
+        folder = service.folder(release)
+        found = self._run(
+            node,
+            f"test -d {folder}/libs && echo release; "
+            f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi",
+        ).out.split()
+        if "release" not in found:
+            raise RefusedError(
+                f"Kafka {release} is not installed on host {service.host}: there is no {folder}/libs.",
+                remedy=f"Unpack the archive of {release} to {folder}, then repeat the step.",
+            )
+        if "link" not in found:
+            raise UserError(
+                f"{service.symlink} on host {service.host} is not a symbolic link.",
+                remedy="Replace it by a link to the folder of the installed release, or correct the inventory.",
+            )
+
+    def _write_configuration(self, node: NodeSpec, backup_of: Release, text: str) -> None:
+        rights = _rights(node)
+        self._act(node, rights.back_up, release=backup_of)
+        self._act(node, rights.draft_configuration)
+        self._act(node, rights.write_configuration, text=text)
+        self._act(node, rights.switch_configuration)
+
+    def _configuration(self, node: NodeSpec) -> str:
+        return self._act(node, _rights(node).read_configuration).out.replace("\r\n", "\n")
+
+    def _record_start(self, node: NodeSpec, unit: UnitState, release: Release) -> None:
+        """Record the newest process once, also if an earlier call was killed before its record."""
+        if unit.last_pid is None or unit.started_at is None:
+            return
+        if any((start.pid, start.started_at) == (unit.last_pid, unit.started_at) for start in self.starts(node)):
+            return
+        line = json.dumps({"release": str(release), "pid": unit.last_pid, "started_at": unit.started_at})
+        folder = _record(node).rsplit("/", 1)[0]
+        done = self._run(node, f"mkdir -p {folder} && cat >> {_record(node)}", text=line + "\n")
+        if done.code != 0:
+            raise FatalError(
+                f"The start of node {node.name} cannot be recorded in {_record(node)} on host {_service(node).host}: "
+                f"{done.problem}.",
+                remedy="Make the home folder of the SSH user writable, then repeat the step.",
+            )
+
+    def _run_commands(self, node: NodeSpec, commands: Sequence[HostCommand], when: str) -> None:
+        for one in commands:
+            done = self._run(node, one.command, within_s=one.timeout_s)
+            if done.code != 0:
+                raise FatalError(
+                    f"The command {when} of node {node.name} failed: `{one.command}`: {done.problem}.",
+                    remedy="Fix the command or the host, then repeat the step.",
+                )
+
+    def _wait(self, node: NodeSpec, ready: Callable[[UnitState], bool], seconds: float) -> bool:
+        deadline = self.monotonic() + seconds
+        while not ready(self.unit(node)):
+            if self.monotonic() >= deadline:
+                return False
+            self.sleep(_POLL_S)
+        return True
+
+    def _act(self, node: NodeSpec, right: Right, *, text: str | None = None, **values: object) -> Done:
+        """Run a command with sudo; raises if it fails."""
+        return self._expect(node, right, self._sudo(node, right, text=text, values=values))
+
+    def _sudo(
+        self,
+        node: NodeSpec,
+        right: Right,
+        *,
+        text: str | None = None,
+        sink: Callable[[bytes], object] | None = None,
+        values: Mapping[str, object] = MappingProxyType({}),
+    ) -> Done:
+        return self.shell.run(_service(node).host, right.command(**values), text=text, sink=sink)
+
+    def _run(
+        self, node: NodeSpec, command: str | Sequence[str], *, text: str | None = None, within_s: float = COMMAND_S
+    ) -> Done:
+        return self.shell.run(_service(node).host, command, text=text, within_s=within_s)
+
+    def _expect(self, node: NodeSpec, right: Right, done: Done) -> Done:
+        self._refuse_missing_right(node, right, done)
+        if done.code != 0:
+            raise TransientError(
+                f"The tool cannot {right.purpose}: node {node.name}, host {_service(node).host}: {done.problem}.",
+                remedy="Check the host and the paths of the inventory, then repeat the step.",
+            )
+        return done
+
+    def _refuse_missing_right(self, node: NodeSpec, right: Right, done: Done) -> None:
+        if refused_by_sudo(done):
+            raise RefusedError(
+                f"sudo on host {_service(node).host} refuses {right.program} as user {right.as_user}, so the tool "
+                f"cannot {right.purpose} (node {node.name}).",
+                remedy=f"Add to the sudoers file of the host: ({right.as_user}) NOPASSWD: {right.sudoers()}",
+            )
+
+
+def snapshot_folder(config: Mapping[str, str]) -> str:
+    """Return the node's folder of the metadata log."""
+    return f"{metadata_directory(config)}/__cluster_metadata-0"
+
+
+def _service(node: NodeSpec) -> ServiceSpec:
+    if node.service is None:
+        raise UserError(f"Node {node.name} has no host in the inventory.", remedy="Add its host.")
+    return node.service
+
+
+def _rights(node: NodeSpec) -> Rights:
+    return Rights(_service(node))
+
+
+def _record(node: NodeSpec) -> str:
+    """In the home folder, in which a command starts."""
+    return f".kafka-rollout/starts-{_service(node).unit}.jsonl"
+
+
+def _release_in(service: ServiceSpec, folder: str) -> Release | None:
+    """The release in the path of an installation; the link can be relative."""
+    expression = re.escape(service.installation.rsplit("/", 1)[-1]).replace(re.escape("{release}"), r"(\d+\.\d+\.\d+)")
+    match = re.fullmatch(expression + r"[^/]*", folder.rstrip("/").rsplit("/", 1)[-1])
+    return Release.parse(match[1]) if match else None

@@ -1,0 +1,202 @@
+"""Commands on the hosts of a cluster: one SSH connection to each host, opened at its first command and then kept.
+
+Errors: TransientError for a host that cannot be reached or a connection that broke, RefusedError for a host key that is
+unknown or changed, a refused login and a missing right, UserError for settings that switch off a check.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import paramiko
+
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+
+COMMAND_S = 30.0
+_CHUNK = 1 << 16
+_POLL_S = 0.01
+_SUDO_REFUSALS = (
+    "a password is required",
+    "is not allowed to execute",
+    "is not in the sudoers file",
+    "may not run sudo",
+)
+Connect = Callable[[str], paramiko.SSHClient]
+"""Opens a connection to a host, with its host key checked; raises what paramiko raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def problem(self) -> str:
+        """The last line of its output, for a sentence."""
+        lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit code {self.code}"
+
+
+class Shell(Protocol):
+    """Runs commands on hosts."""
+
+    def run(
+        self,
+        host: str,
+        command: str | Sequence[str],
+        *,
+        text: str | None = None,
+        within_s: float = COMMAND_S,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Done:
+        """Run a command: words, or a line for the login shell. `text`: its input. `sink` gets its output in pieces."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class SshShell:
+    """Shell over SSH. Threads can use it at the same time."""
+
+    connect: Connect
+    _clients: dict[str, paramiko.SSHClient] = field(default_factory=dict)
+    _locks: dict[str, threading.Lock] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(
+        self,
+        host: str,
+        command: str | Sequence[str],
+        *,
+        text: str | None = None,
+        within_s: float = COMMAND_S,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Done:
+        line = command if isinstance(command, str) else shlex.join(command)
+        try:
+            channel = self._channel(host)
+            channel.exec_command(line)
+            return _finish(channel, text, within_s, sink)
+        except TimeoutError:
+            raise TransientError(
+                f"A command on host {host} did not finish in {within_s:.0f} s: {line[:80]}",
+                remedy="Check the load and the disks of the host, then repeat the step.",
+            ) from None
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            self._forget(host)
+            raise _unreachable(host, error) from error
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def _channel(self, host: str) -> paramiko.Channel:
+        """A channel of the kept connection; of a new one if it broke since the last command."""
+        client = self._client(host)
+        transport = client.get_transport()
+        if transport is None or not transport.is_active():
+            self._forget(host)
+            transport = self._client(host).get_transport()
+        if transport is None:
+            raise TransientError(f"The SSH connection to host {host} was closed.", remedy="Repeat the step.")
+        return transport.open_session(timeout=COMMAND_S)
+
+    def _client(self, host: str) -> paramiko.SSHClient:
+        with self._lock:
+            lock = self._locks.setdefault(host, threading.Lock())
+        with lock:
+            if host not in self._clients:
+                self._clients[host] = _connected(self.connect, host)
+            return self._clients[host]
+
+    def _forget(self, host: str) -> None:
+        with self._lock:
+            client = self._clients.pop(host, None)
+        if client is not None:
+            client.close()
+
+
+def _connected(connect: Connect, host: str) -> paramiko.SSHClient:
+    try:
+        return connect(host)
+    except paramiko.BadHostKeyException as error:
+        raise RefusedError(
+            f"Host {host} has another host key than known_hosts: {_fingerprint(error.key)} instead of "
+            f"{_fingerprint(error.expected_key)}.",
+            remedy="Find out whether the host was installed again. If so, replace its line in known_hosts.",
+        ) from error
+    except paramiko.AuthenticationException as error:
+        raise RefusedError(
+            f"Host {host} refused the login: {error}.",
+            remedy="Check the user and the key of the SSH configuration or of the Airflow Connection.",
+        ) from error
+    except paramiko.SSHException as error:
+        if "not found in known_hosts" in str(error):
+            raise RefusedError(
+                f"The host key of {host} is not in known_hosts.",
+                remedy="Compare its fingerprint with the one on the host, then add it to known_hosts.",
+            ) from error
+        raise _unreachable(host, error) from error
+    except (OSError, EOFError) as error:
+        raise _unreachable(host, error) from error
+
+
+def _finish(
+    channel: paramiko.Channel, text: str | None, within_s: float, sink: Callable[[bytes], object] | None
+) -> Done:
+    """Write the input, read both outputs, and wait for the end."""
+    deadline = time.monotonic() + within_s
+    channel.settimeout(within_s)
+    if text is not None:
+        channel.sendall(text.encode())
+    channel.shutdown_write()
+    out: list[bytes] = []
+    err: list[bytes] = []
+    take = sink or out.append
+    while True:
+        idle = True
+        if channel.recv_ready():
+            take(channel.recv(_CHUNK))
+            idle = False
+        if channel.recv_stderr_ready():
+            err.append(channel.recv_stderr(_CHUNK))
+            idle = False
+        if idle and channel.exit_status_ready() and (channel.eof_received or channel.closed):
+            break
+        if time.monotonic() >= deadline:
+            channel.close()
+            raise TimeoutError
+        if idle:
+            time.sleep(_POLL_S)
+    code = channel.recv_exit_status()
+    if code == -1:
+        raise EOFError("the connection was closed")
+    return Done(code, b"".join(out).decode(errors="replace"), b"".join(err).decode(errors="replace"))
+
+
+def _unreachable(host: str, error: Exception) -> TransientError:
+    reason = str(error).strip() or type(error).__name__
+    if isinstance(error, TimeoutError):
+        reason = "no response in time"
+    return TransientError(
+        f"Host {host} cannot be reached by SSH ({reason}).", remedy="Check the host and its network, then repeat."
+    )
+
+
+def refused_by_sudo(done: Done) -> bool:
+    """Whether sudo refused the command, so it did not run."""
+    return done.code != 0 and any(text in done.err for text in _SUDO_REFUSALS)
+
+
+def _fingerprint(key: paramiko.PKey) -> str:
+    return f"{key.get_name()} {key.fingerprint}"

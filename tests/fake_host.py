@@ -1,0 +1,114 @@
+"""A host in memory: a unit of systemd, a symlink, releases and files, for commands of the runtime on hosts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
+from kafka_rollout.domain.model.errors import TransientError
+
+CONFIGURATION = "/etc/kafka/server.properties"
+_REFUSED = Done(1, "", "sudo: a password is required")
+
+
+@dataclass(kw_only=True)
+class FakeHost:
+    """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once."""
+
+    link: str = "/opt/kafka_2.13-4.2.1"
+    link_is_folder: bool = False
+    releases: set[str] = field(default_factory=lambda: {"4.2.1", "4.3.1"})
+    files: dict[str, str] = field(default_factory=lambda: {CONFIGURATION: "node.id=1\nlog.dirs=/data\n"})
+    active: str = "active"
+    sub: str = "running"
+    pid: int = 50
+    restarts: int = 0
+    started: int = 0
+    hangs: bool = False
+    loaded: str = "4.2.1"
+    refused: set[str] = field(default_factory=set)
+    cut_after: str | None = None
+    history: list[str] = field(default_factory=list)
+    journal: str = ""
+
+    def run(
+        self,
+        host: str,
+        command: str | Sequence[str],
+        *,
+        text: str | None = None,
+        within_s: float = COMMAND_S,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Done:
+        words = command.split() if isinstance(command, str) else list(command)
+        if words[0] == "sudo":
+            program = words[4].rsplit("/", 1)[-1]
+            name = f"{program} {words[5]}" if program == "systemctl" else program
+            if name in self.refused:
+                return _REFUSED
+            self.history.append(shlex.join([program, *words[5:]]))
+            done = self._root(program, words[5:], text)
+            if name == self.cut_after:
+                self.cut_after = None
+                raise TransientError(f"Host {host} cannot be reached by SSH (the connection was closed).")
+            return done
+        return self._login(command if isinstance(command, str) else shlex.join(command), text)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _root(self, program: str, words: list[str], text: str | None) -> Done:
+        match program, words:
+            case "cat", [path]:
+                return Done(0, self.files[path], "") if path in self.files else Done(1, "", "cat: No such file")
+            case "ls", ["-l", _]:
+                return Done(0, f"34 -> /opt/kafka_2.13-{self.loaded}/libs/kafka_2.13-{self.loaded}.jar\n", "")
+            case "systemctl", ["stop", *_] if not self.hangs:
+                self.active, self.sub, self.pid = "inactive", "dead", 0
+            case "systemctl", ["kill", *_]:
+                self.active, self.sub, self.pid = "failed", "failed", 0
+            case "systemctl", ["start", *_] if self.pid == 0:
+                self.started += 1
+                self.active, self.sub, self.pid, self.restarts = "active", "running", 50 + self.started, 0
+                self.loaded = self.link.rsplit("-", 1)[-1]
+            case "ln", ["-sfn", target, link]:
+                self.files[link] = target
+            case "mv", ["-T", source, target]:
+                if target == "/opt/kafka":
+                    self.link = self.files.pop(source)
+                else:
+                    self.files[target] = self.files.pop(source)
+            case "cp", ["-a", source, target]:
+                self.files[target] = self.files[source]
+            case "tee", [path]:
+                self.files[path] = text or ""
+        return Done(0, "", "")
+
+    def _login(self, line: str, text: str | None) -> Done:
+        if "systemctl show" in line:
+            return Done(0, f"{self._show()}Link={self.link}\n", "")
+        if line.startswith("test -d "):
+            release = re.search(r"kafka_2\.13-([\d.]+)/libs", line)
+            found = ["release"] if release is not None and release[1] in self.releases else []
+            return Done(0, "\n".join(found + ([] if self.link_is_folder else ["link"])), "")
+        if "cat >> " in line:
+            self.files["record"] = self.files.get("record", "") + (text or "")
+        if line.startswith("cat "):
+            return Done(0, self.files.get("record", ""), "")
+        if line.startswith("journalctl"):
+            return Done(0, self.journal, "")
+        if line.startswith("drain"):
+            self.history.append(line)
+            return Done(1 if "fail" in line else 0, "", "no such backend")
+        return Done(0, "", "")
+
+    def _show(self) -> str:
+        second = 10 + self.started
+        return (
+            f"LoadState=loaded\nActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
+            f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"
+            f"NRestarts={self.restarts}\nTimeoutStopUSec=5min\n"
+        )

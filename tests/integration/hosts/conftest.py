@@ -1,0 +1,15 @@
+"""Real hosts for the tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.beds import MakeBed, beds
+
+
+@pytest.fixture(scope="module")
+def make_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeBed]:
+    with beds(tmp_path_factory) as make:
+        yield make

@@ -1,0 +1,158 @@
+"""Nodes as systemd units, on a host in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
+from tests.fake_clock import FakeClock
+from tests.fake_host import CONFIGURATION, FakeHost
+
+R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
+CHANGE = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="a test")
+
+
+def node_of(**service: object) -> NodeSpec:
+    return NodeSpec(
+        node_id=1,
+        name="kafka-1",
+        roles=frozenset({Role.BROKER}),
+        broker_address="kafka-1:9092",
+        service=ServiceSpec(host="kafka-1", **service),
+    )
+
+
+NODE = node_of()
+
+
+def runtime_on(host: FakeHost) -> SshServiceRuntime:
+    clock = FakeClock()
+    cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,))
+    return SshServiceRuntime(cluster, host, sleep=clock.sleep, monotonic=clock.monotonic)
+
+
+def test_the_running_release_is_that_of_the_loaded_jars_and_not_of_the_symlink() -> None:
+    host = FakeHost(link="/opt/kafka_2.13-4.3.1")
+    process = runtime_on(host).process(NODE)
+    assert (process.pid, process.running, process.installed) == (50, R421, R431)
+
+
+def test_a_roll_of_one_node_stops_installs_and_starts_it() -> None:
+    host = FakeHost()
+    runtime = runtime_on(host)
+    runtime.stop(NODE, deadline_s=180)
+    runtime.install(NODE, R431, [CHANGE])
+    runtime.start(NODE)
+    process = runtime.process(NODE)
+    assert (process.pid, process.running, process.installed) == (51, R431, R431)
+    assert [(start.release, start.pid) for start in runtime.starts(NODE)] == [(R431, 51)]
+    assert runtime.config(NODE)["num.io.threads"] == "9"
+    assert "num.io.threads" not in host.files[f"{CONFIGURATION}.4.2.1"]
+    runtime.stop(NODE, deadline_s=180)
+    runtime.install(NODE, R421)
+    assert host.files[CONFIGURATION] == "node.id=1\nlog.dirs=/data\n"
+
+
+@pytest.mark.parametrize("cut", ["systemctl stop", "ln", "mv", "cp", "tee", "systemctl start"])
+def test_a_connection_that_breaks_anywhere_leaves_a_state_from_which_a_repetition_finishes(cut: str) -> None:
+    host = FakeHost(cut_after=cut)
+    runtime = runtime_on(host)
+
+    def roll() -> None:
+        if not runtime.starts(NODE):
+            runtime.stop(NODE, deadline_s=180)
+        runtime.install(NODE, R431, [CHANGE])
+        runtime.start(NODE)
+
+    with pytest.raises(TransientError, match="cannot be reached"):
+        roll()
+    assert host.files[CONFIGURATION].startswith("node.id=1\n")
+    if cut == "systemctl start":
+        runtime.start(NODE)
+    else:
+        roll()
+    assert runtime.process(NODE).running == R431
+    assert [start.release for start in runtime.starts(NODE)] == [R431]
+    assert host.started == 1
+
+
+def test_a_shutdown_that_hangs_is_killed_only_when_an_approver_requests_it() -> None:
+    host = FakeHost(hangs=True)
+    with pytest.raises(FatalError, match="is still shutting down after 180 s"):
+        runtime_on(host).stop(NODE, deadline_s=180)
+    assert host.pid == 50
+    runtime_on(host).stop(NODE, deadline_s=180, force=True)
+    assert host.pid == 0
+
+
+def test_a_unit_in_a_restart_loop_is_stopped_before_an_installation() -> None:
+    host = FakeHost(active="activating", sub="auto-restart", pid=0, restarts=7)
+    runtime = runtime_on(host)
+    process = runtime.process(NODE)
+    assert (process.pid, process.restarts) == (None, 7)
+    runtime.install(NODE, R431)
+    assert host.active == "inactive"
+    assert host.link == "/opt/kafka_2.13-4.3.1"
+
+
+@pytest.mark.parametrize(
+    ("host", "error", "says"),
+    [
+        (FakeHost(active="inactive", pid=0, releases={"4.2.1"}), RefusedError, "no /opt/kafka_2.13-4.3.1/libs"),
+        (FakeHost(active="inactive", pid=0, link_is_folder=True), UserError, "is not a symbolic link"),
+        (FakeHost(), FatalError, "still runs as process 50, so nothing was installed"),
+        (FakeHost(active="inactive", pid=0, refused={"cat"}), RefusedError, "cannot read its configuration"),
+    ],
+)
+def test_an_installation_that_cannot_be_done_changes_nothing(host: FakeHost, error: type[Exception], says: str) -> None:
+    files = dict(host.files)
+    with pytest.raises(error, match=says):
+        runtime_on(host).install(NODE, R431, [CHANGE])
+    assert host.files == files
+    assert host.link == "/opt/kafka_2.13-4.2.1"
+
+
+def test_a_missing_right_is_named_with_its_line_of_sudoers() -> None:
+    host = FakeHost(refused={"systemctl stop"})
+    with pytest.raises(RefusedError, match="cannot stop it") as raised:
+        runtime_on(host).stop(NODE, deadline_s=180)
+    assert "(root) NOPASSWD: /usr/bin/systemctl stop --no-block kafka.service" in raised.value.remedy
+    assert host.pid == 50
+
+
+def test_a_configuration_that_is_managed_elsewhere_is_waited_for_and_never_written() -> None:
+    host = FakeHost(active="inactive", pid=0)
+    node = node_of(managed_elsewhere=True)
+    with pytest.raises(TransientError, match=r"does not have the lines of 4\.3\.1 yet: num\.io\.threads"):
+        runtime_on(host).install(node, R431, [CHANGE])
+    assert host.link == "/opt/kafka_2.13-4.2.1"
+    host.files[CONFIGURATION] += "num.io.threads=9\n"
+    runtime_on(host).install(node, R431, [CHANGE])
+    assert host.link == "/opt/kafka_2.13-4.3.1"
+    assert not [line for line in host.history if line.startswith(("tee", "cp"))]
+
+
+def test_the_operators_commands_run_before_the_stop_and_after_the_start() -> None:
+    host = FakeHost()
+    node = node_of(before_stop=(HostCommand(command="drain 1"),), after_start=(HostCommand(command="drain 0"),))
+    runtime = runtime_on(host)
+    runtime.stop(node, deadline_s=180)
+    runtime.start(node)
+    assert [line.split()[0:2] for line in host.history if line.split()[0] in ("drain", "systemctl")] == [
+        ["drain", "1"],
+        ["systemctl", "stop"],
+        ["systemctl", "start"],
+        ["drain", "0"],
+    ]
+
+
+def test_a_command_that_fails_before_the_stop_stops_nothing() -> None:
+    host = FakeHost()
+    node = node_of(before_stop=(HostCommand(command="drain fail"),))
+    with pytest.raises(FatalError, match="`drain fail`: no such backend"):
+        runtime_on(host).stop(node, deadline_s=180)
+    assert host.pid == 50

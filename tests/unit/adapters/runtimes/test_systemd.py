@@ -1,0 +1,51 @@
+"""The state of a unit, as `systemctl show` of systemd 252 prints it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.adapters.runtimes.hosts.systemd import parse_unit
+
+RUNNING = """\
+LoadState=loaded
+ActiveState=active
+SubState=running
+MainPID=66
+ExecMainPID=66
+ExecMainStartTimestamp=Mon 2026-11-23 06:11:15 UTC
+NRestarts=0
+TimeoutStopUSec=5min
+"""
+
+
+def test_a_running_unit() -> None:
+    unit = parse_unit(RUNNING)
+    assert (unit.exists, unit.pid, unit.started_at, unit.stop_s) == (True, 66, 1795414275.0, 300.0)
+    assert not unit.is_down
+    assert not unit.waits_for_restart
+
+
+def test_a_unit_that_exited_and_starts_again_soon_is_not_down() -> None:
+    text = RUNNING.replace("MainPID=66", "MainPID=0", 1).replace("active\n", "activating\n", 1)
+    unit = parse_unit(text.replace("running", "auto-restart").replace("NRestarts=0", "NRestarts=3"))
+    assert (unit.pid, unit.last_pid, unit.restarts) == (None, 66, 3)
+    assert unit.waits_for_restart
+    assert not unit.is_down
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed"])
+def test_a_stopped_unit_is_down_but_one_that_is_being_stopped_is_not(state: str) -> None:
+    stopped = RUNNING.replace("MainPID=66", "MainPID=0", 1).replace("ActiveState=active", f"ActiveState={state}")
+    assert parse_unit(stopped).is_down
+    assert not parse_unit(RUNNING.replace("ActiveState=active", "ActiveState=deactivating")).is_down
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1min 30s", 90.0), ("infinity", None), ("500ms", 0.5), ("2h", 7200.0), ("5s", 5.0)]
+)
+def test_the_stop_timeout_is_read_in_seconds(text: str, seconds: float | None) -> None:
+    assert parse_unit(RUNNING.replace("5min", text)).stop_s == seconds
+
+
+def test_a_missing_unit_does_not_exist() -> None:
+    assert not parse_unit("LoadState=not-found\nActiveState=inactive\nMainPID=0\n").exists
