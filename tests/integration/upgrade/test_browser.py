@@ -80,6 +80,7 @@ def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
     )
 
 
+@pytest.mark.full
 def test_a_person_changes_single_features_and_reads_what_became_of_each(
     house: House, make_cluster: MakeCluster, page: Page, pictures: Path
 ) -> None:

@@ -14,7 +14,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import APPROVER, House, Run
 from tests.integration.harness.airflow_pages import own_page, sign_in, widen_the_panel
 
-pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.full, pytest.mark.timeout(1800)]
 
 NAME = (
     "<img src=x onerror=document.title=1> [approve me](https://evil.example/a) ![i](https://evil.example/i.png) "
