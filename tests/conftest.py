@@ -24,6 +24,9 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
     first = 20_000 + share * int(worker.removeprefix("gw"))
     os.environ["KAFKA_ROLLOUT_PORTS"] = f"{first}-{first + share - 1}"
 
+# A run that makes copies of its cluster takes a minute longer; tests of rehearsals set it to 1.
+os.environ.setdefault("KAFKA_ROLLOUT_REHEARSE", "0")
+
 # py4j logs when Python exits, to a stream that pytest has closed already.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 

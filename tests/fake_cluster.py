@@ -21,6 +21,7 @@ from kafka_rollout.domain.model.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from tests.fake_clock import FakeClock
 
 INCLUDE = PROJECT_ROOT / "include"
@@ -109,6 +110,7 @@ class FakeCluster:
         self.groups: list[GroupState] = []
         self.transactions: list[TransactionState] = []
         self.coordinator_answers: dict[str, str] = {}  # coordinator partition → error name; NONE for the others
+        self.rehearsed: RehearsalResult | None = None  # None: its nodes have no files to copy
         self.silent: set[int] = set()  # nodes that run and do not answer
         self.cannot_start: set[tuple[int, Release]] = set()  # the process ends at once
         self.hangs_in_shutdown: set[int] = set()

@@ -8,7 +8,7 @@ its ISRs after `catch_up_looks` calls of `partitions()`; leadership comes back o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -28,7 +28,7 @@ from kafka_rollout.domain.gates.coordinators import (
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
-from kafka_rollout.domain.model.errors import FatalError, TransientError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange, Undo
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.model.state import (
@@ -46,6 +46,8 @@ from kafka_rollout.domain.model.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.rehearsal.job import RehearsalJob
+from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fake_cluster import FakeCluster
 from tests.fake_kafka_classes import FakeClasses
@@ -161,7 +163,7 @@ class FakeAdmin:
         self._any_broker()
         return tuple(self._cluster.transactions)
 
-    def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+    def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
         self._any_broker()
         world = self._cluster
         gone = world.lost_in_the_roll
@@ -204,6 +206,9 @@ class FakeAdmin:
                 away.append(asked.name)
         if away:
             raise TransientError(f"The preferred leader could not be elected for {', '.join(away)}.")
+
+    def unregister_broker(self, node_id: int) -> None:
+        self._cluster.find_unlisted_brokers.discard(node_id)
 
     def update_features(
         self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
@@ -360,6 +365,19 @@ class FakeLogs:
         return self._cluster.group_records
 
 
+class FakeRehearsals:
+    """Rehearsals of a FakeCluster: `rehearsed` is the result; without one, the nodes have no files."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def rehearse(self, job: RehearsalJob, on_progress: Callable[[str], None]) -> RehearsalResult:
+        on_progress(f"rehearsing {job.source} to {job.target}")
+        if self._cluster.rehearsed is None:
+            raise RefusedError("The nodes have no files.", remedy="Continue without a rehearsal.")
+        return self._cluster.rehearsed
+
+
 def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> ClusterPorts:
     """A workbench over the fake cluster; record and lock are the real ones under `home`."""
     ports = ClusterPorts(
@@ -372,6 +390,7 @@ def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Cl
         classes=FakeClasses(cluster),
         logs=FakeLogs(cluster),
         metadata_logs=FakeMetadataLogs(cluster),
+        rehearsals=FakeRehearsals(cluster),
         run=run_history(home, cluster.spec.name, run_id, clock=cluster.clock.now),
         lock=change_lock(home, clock=cluster.clock.now),
         clock=cluster.clock,

@@ -10,6 +10,7 @@
 | KAFKA_ROLLOUT_CACHE      | releases of Kafka and agents, shared by all               | ~/.cache/kafka-rollout   |
 | KAFKA_ROLLOUT_SPARK_MASTER | master of the scans: local[N], spark://host:port        | local[2]                 |
 | KAFKA_ROLLOUT_PORTS      | ports for local clusters and their Airflow                | 20000-32767              |
+| KAFKA_ROLLOUT_REHEARSE   | 0: this machine makes no copies of clusters               | it does                  |
 | KAFKA_ROLLOUT_DEBUG      | 1: the command line shows the trace of an error           | sentences only           |
 | KAFKA_ROLLOUT_CATALOGUE  | releases that `catalogue add` added, next to the project's | catalogue/ in the home  |
 | KAFKA_ROLLOUT_INCLUDE    | catalogue, message definitions, metrics agents, templates | see below                |
@@ -45,6 +46,7 @@ class Settings:
     artifacts: str = ""
     ssh_config: Path = Path("~/.ssh/config")
     catalogue: Path | None = None
+    rehearse: bool = True
 
     @property
     def added_releases(self) -> Path:
@@ -85,6 +87,7 @@ class Settings:
             artifacts=os.environ.get("KAFKA_ROLLOUT_ARTIFACTS") or "",
             catalogue=path("KAFKA_ROLLOUT_CATALOGUE", home / "catalogue"),
             ssh_config=path("KAFKA_ROLLOUT_SSH_CONFIG", Path("~/.ssh/config")),
+            rehearse=os.environ.get("KAFKA_ROLLOUT_REHEARSE") != "0",
         )
 
 

@@ -59,6 +59,13 @@ Ledger = Annotated[
     bool,
     typer.Option("--ledger", help="Run test traffic during the run and compare acknowledged with consumed records."),
 ]
+Rehearse = Annotated[
+    bool,
+    typer.Option(
+        help="Try the change on a copy of the cluster first, if this machine can read the nodes' files and has enough "
+        "memory. A failure blocks the plan."
+    ),
+]
 SnapshotInterval = Annotated[
     int | None,
     typer.Option(

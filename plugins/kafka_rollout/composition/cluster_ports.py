@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.composition.records import open_lock, open_run
+from kafka_rollout.composition.rehearsal import LocalRehearsals
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import NodeRuntime
@@ -52,16 +53,18 @@ def open_cluster_ports(
     cache = ReleaseCache.from_settings(settings)
     catalogue = get_catalogue(settings)
     closing = ExitStack()
+    admin, runtime = KafkaAdmin(cluster, security), _runtime(cluster, cache, settings, ssh, closing)
     ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster,
         catalogue=catalogue,
-        admin=KafkaAdmin(cluster, security),
-        runtime=_runtime(cluster, cache, settings, ssh, closing),
+        admin=admin,
+        runtime=runtime,
         metrics=NodeMetricsReader(),
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
         metadata_logs=DirectoryMetadataLogs(cache),
+        rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, settings=settings),
         run=open_run(cluster.name, run_id, settings),
         lock=open_lock(settings),
         clock=SystemClock(),

@@ -11,26 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.releases import KRAFT_VERSION
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.rehearsal.configuration import refuse_escaping
 from kafka_rollout.domain.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
-from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT, find_spareless_topics, select_nodes
+from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT, select_nodes
 from kafka_rollout.json_forms import from_json, to_json
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.contents import read_contents
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.rehearsal.node_files import NodeFiles
     from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
 
-_RUN_ID = "rehearsal"
 _END_S = 30.0
 _ISOLATED = "In a network namespace of its own: no address outside of the sandbox exists there."
 _NOT_ISOLATED = (
@@ -54,64 +52,95 @@ class LocalRehearsals:
 
     def rehearse(self, job: RehearsalJob, on_progress: Callable[[str], None]) -> RehearsalResult:
         """Rehearse a running cluster (port Rehearsals)."""
+        self._refuse_disabled()
+        selection = select_nodes(self.cluster, self.admin.partitions(), limit=self.limit)
+        self._refuse_unsupported()
+        files = [self._files(self.cluster.node(node_id)) for node_id in selection.nodes]
+        before = read_contents(self.admin)
+        job = replace(
+            job,
+            nodes=selection.nodes,
+            unregistered=selection.left_out,
+            uncovered=selection.uncovered,
+            not_covered=selection.not_covered,
+            real=before,
+        )
+        return self._carry_out(job, self._in_order(files), self.admin.cluster_id(), on_progress)
+
+    def rehearse_backup(self, job: RehearsalJob, backup: Path, on_progress: Callable[[str], None]) -> RehearsalResult:
+        """Rehearse a cluster from copies of its nodes' files, without a connection to it.
+
+        `backup`: a folder with one folder per node, as `backup_files` reads it. Raises RefusedError where the machine
+        allows no network namespace: the dynamic configuration cannot be read before the copy starts.
+        """
+        from kafka_rollout.adapters.rehearsal.machine import namespace_command
+        from kafka_rollout.adapters.rehearsal.node_files import backup_files
+
+        self._refuse_disabled()
+        if not namespace_command():
+            raise RefusedError(
+                "A rehearsal from a backup needs a network namespace (unshare --net), which is not allowed here.",
+                remedy="Run as root, or allow user namespaces.",
+            )
+        files = [backup_files(node, backup) for node in self.cluster.nodes]
+        job = replace(job, nodes=tuple(one.node.node_id for one in files))
+        return self._carry_out(job, files, None, on_progress)
+
+    def _carry_out(
+        self, job: RehearsalJob, files: Sequence[NodeFiles], cluster_id: str | None, on_progress: Callable[[str], None]
+    ) -> RehearsalResult:
+        """Copy and run. `cluster_id`: of the running cluster, which is compared; None for a backup."""
         from kafka_rollout.adapters.rehearsal.machine import namespace_command
         from kafka_rollout.adapters.rehearsal.node_files import same_cluster
         from kafka_rollout.adapters.rehearsal.sandbox import new_sandbox
 
-        partitions = self.admin.partitions()
-        selection = select_nodes(self.cluster, partitions, limit=self.limit)
-        self._refuse_unsupported()
-        files = [self._files(self.cluster.node(node_id)) for node_id in selection.nodes]
-        if (copied := same_cluster(files)) != (real := self.admin.cluster_id()):
+        if (copied := same_cluster(files)) != (real := cluster_id or copied):
             raise UserError(
                 f"The directories belong to cluster {copied}, and {self.cluster.name} is cluster {real}.",
                 remedy="Correct the directories in the inventory. Nothing was copied.",
             )
+        for one in files:
+            _refuse_dynamic_quorum(one.node, "controller.quorum.voters" not in one.config)
         needed = estimate_copy(files)
         on_progress(needed.sentence)
         below = self.folder or rehearsal_folder(self.settings)
         refuse_shortage(needed, below)
         fetch_releases(job, self.settings)
-        accepted = find_spareless_topics(partitions, selection.nodes)
         command = namespace_command()
-        before = read_contents(self.admin)
         with new_sandbox(below) as sandbox:
-            not_covered = copy_cluster(sandbox, self.cluster, self._in_order(files), needed, on_progress)
+            not_covered = copy_cluster(sandbox, self.cluster, files, needed, on_progress)
             job = replace(
                 job,
-                nodes=selection.nodes,
-                unregistered=selection.left_out,
-                not_covered=(*selection.not_covered, *not_covered),
-                accept_unavailable=tuple(sorted({*job.accept_unavailable, *accepted})),
+                not_covered=(*job.not_covered, *not_covered),
                 estimate=needed.sentence,
                 isolation=_ISOLATED if command else _NOT_ISOLATED,
                 real_addresses=_addresses(self.cluster),
                 real_directories=_directories(files),
-                real=before,
-                later=read_contents(self.admin, before),
+                later=None if job.real is None else read_contents(self.admin, job.real),
             )
             return run_job(sandbox, job, command, on_progress)
+
+    def _refuse_disabled(self) -> None:
+        if not self.settings.rehearse:
+            raise RefusedError(
+                "This machine makes no copies of clusters (KAFKA_ROLLOUT_REHEARSE is 0).",
+                remedy="Unset the variable, or rehearse on another machine.",
+            )
 
     def _refuse_unsupported(self) -> None:
         refuse_escaping(self.admin.dynamic_configs())
         node = self.cluster.controllers[0]
-        levels = self.admin.features(node).finalized
-        if levels.get(KRAFT_VERSION, 0) > 0:
-            raise RefusedError(
-                f"Cluster {self.cluster.name} has a dynamic quorum (kraft.version {levels[KRAFT_VERSION]}), whose "
-                "voters are in the metadata log with the addresses of the real controllers.",
-                remedy="Continue without a rehearsal (--no-rehearse).",
-            )
+        _refuse_dynamic_quorum(node, self.admin.features(node).finalized.get(KRAFT_VERSION, 0) > 0)
 
     def _files(self, node: NodeSpec) -> NodeFiles:
         from kafka_rollout.adapters.rehearsal.node_files import node_files
 
-        try:
-            return node_files(node, self.runtime.config(node))
-        except OSError as error:
+        if self.runtime.metadata_log_dir(node) is None:
             raise RefusedError(
-                f"The files of {node.name} cannot be read: {error}.", remedy="Run on the host of the nodes."
-            ) from None
+                f"The files of {node.name} cannot be read from this machine (runtime {self.cluster.runtime}).",
+                remedy="Rehearse from copies of the files (rehearse --backup), or continue without a rehearsal.",
+            )
+        return node_files(node, self.runtime.config(node))
 
     def _in_order(self, files: Sequence[NodeFiles]) -> list[NodeFiles]:
         """Return brokers, then controllers, the leader of the quorum last: no copy is ahead of the leader's."""
@@ -132,6 +161,21 @@ def remove_rehearsals(settings: Settings | None = None, folder: Path | None = No
     from kafka_rollout.adapters.rehearsal.sandbox import remove_leftovers
 
     return remove_leftovers(folder or rehearsal_folder(settings or Settings.from_environment()))
+
+
+def read_backup_release(cluster: ClusterSpec, backup: Path) -> Release:
+    """Return the release of all nodes in a backup. Raises UserError if it is not there, or if they differ."""
+    from kafka_rollout.adapters.rehearsal.node_files import backup_release
+
+    found = {node.name: backup_release(node, backup) for node in cluster.nodes}
+    releases = set(found.values())
+    if len(releases) != 1 or None in releases:
+        texts = (f"{name} {release or 'unknown'}" for name, release in found.items())
+        raise UserError(
+            f"The nodes in {backup} do not have one release: {few(texts)}.",
+            remedy="Write the release into a file named release in the folder of each node, for example 3.9.1.",
+        )
+    return Release.parse(str(releases.pop()))
 
 
 def estimate_copy(files: Sequence[NodeFiles]) -> Estimate:
@@ -223,31 +267,13 @@ def run_job(
     )
 
 
-def run_in_sandbox(path: Path, say: Callable[[str], None], stop_asked: Callable[[], bool]) -> None:
-    """Carry out the job of a sandbox and write its result. Called by the process of the sandbox."""
-    from kafka_rollout.adapters.rehearsal.guard import GuardedRuntime
-    from kafka_rollout.adapters.rehearsal.sandbox import JOB, RESULT, Sandbox
-    from kafka_rollout.adapters.releases.cache import ReleaseCache
-    from kafka_rollout.adapters.system.files import write_whole
-    from kafka_rollout.steps.rehearsal.run import Rehearsal
-
-    sandbox = Sandbox(path)
-    job = from_json(RehearsalJob, json.loads((path / JOB).read_text()))
-    settings = sandbox.settings(Settings.from_environment())
-
-    def guard(ports: ClusterPorts) -> ClusterPorts:
-        runtime = GuardedRuntime(
-            ports.cluster,
-            ReleaseCache.from_settings(settings),
-            sandbox=path,
-            real_addresses=frozenset(job.real_addresses),
-            real_directories=frozenset(job.real_directories),
+def _refuse_dynamic_quorum(node: NodeSpec, is_dynamic: bool) -> None:
+    if is_dynamic:
+        raise RefusedError(
+            f"{node.name} has a dynamic quorum (KIP-853). Its voters are in the metadata log, with the addresses of "
+            "the real controllers.",
+            remedy="Continue without a rehearsal (--no-rehearse).",
         )
-        return replace(ports, runtime=runtime)
-
-    with open_cluster_ports(job.cluster, _RUN_ID, None, settings, adjust=guard) as ports:
-        result = Rehearsal(ports=ports, job=job, say=say, stop_asked=stop_asked).run()
-    write_whole(path / RESULT, json.dumps(to_json(result)).encode())
 
 
 def _addresses(cluster: ClusterSpec) -> tuple[str, ...]:

@@ -61,9 +61,10 @@ class ClusterAdmin(Protocol):
         transactional ids that it coordinates. Raises RefusedError for a missing right."""
         ...
 
-    def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+    def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
         """Topics, end offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
-        quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed."""
+        quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed. `leaderless`:
+        leave out end offsets of partitions that have no leader or no high watermark; else they raise TransientError."""
         ...
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
@@ -77,6 +78,10 @@ class ClusterAdmin(Protocol):
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         """Elect preferred leaders; a partition that its preferred leader already leads is not an error."""
+        ...
+
+    def unregister_broker(self, node_id: int) -> None:
+        """Remove the registration of a broker that is gone; a repeated call does nothing."""
         ...
 
     def update_features(

@@ -16,7 +16,7 @@ from types import FrameType
 
 from kafka_rollout.adapters.rehearsal.machine import raise_loopback
 from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
-from kafka_rollout.composition.rehearsal import run_in_sandbox
+from kafka_rollout.composition.sandbox import run_in_sandbox
 from kafka_rollout.domain.model.errors import FatalError, RolloutError
 
 

@@ -22,6 +22,7 @@ from kafka_rollout.domain.run.step_events import (
     GatePassed,
     IncrementalScan,
     LossesReported,
+    Rehearsed,
     Started,
     Stopping,
     Trimmed,
@@ -58,6 +59,7 @@ class Progress:
     _stopped_at: dict[tuple[str, int], float] = field(default_factory=dict)
     _last_passed_at: float | None = None
     _seconds: list[float] = field(default_factory=list)
+    _rehearsed: list[float] = field(default_factory=list)
     _passed: set[tuple[str, int]] = field(default_factory=set)
 
     def lines(self, plan: Plan | None, events: Iterable[Event], tasks: Mapping[str, str | None]) -> Iterator[str]:
@@ -81,13 +83,14 @@ class Progress:
                 yield f"task {task} failed"
 
     def estimate(self, plan: Plan | None) -> str:
-        """Estimate the time for the other nodes from the finished ones, without approvals and finalizing."""
-        if plan is None or not self._seconds:
+        """Estimate the time for the other nodes from the finished or rehearsed ones, without approvals."""
+        times = self._seconds or self._rehearsed
+        if plan is None or not times:
             return ""
         left = sum(len(release_step.order) for release_step in plan.release_steps) - len(self._passed)
         if left <= 0:
             return ""
-        seconds = left * median(self._seconds)  # the time of a decision request does not count
+        seconds = left * median(times)  # the time of a decision request does not count
         return f"about {duration(seconds)} for the {left} node{'s' if left > 1 else ''} left"
 
     def _line(self, procedure: Procedure, plan: Plan | None, event: Event) -> str:
@@ -102,6 +105,9 @@ class Progress:
                 return f"metadata.version {event.from_level} → {event.to_level}: {lost}"
             case Trimmed():
                 return f"node {event.node_id}: {event.sentence}"
+            case Rehearsed():
+                self._rehearsed = list(event.node_seconds.values())
+                return event.sentence
             case ContentsCompared():
                 return f"contents compared: {event.differences or 'no'} differences"
             case Stopping():

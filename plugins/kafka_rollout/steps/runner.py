@@ -35,6 +35,7 @@ from kafka_rollout.steps.step import (
     RunsAfter,
     Section,
     Service,
+    SkippedStepError,
     Step,
     StepCall,
     matches,
@@ -178,6 +179,9 @@ class Runner:
                 record_skipped(self.ports, task_id, reason)
                 return
             self._do(task_id, step)
+        except SkippedStepError as reason:
+            self.progress.say(f"{step.label} skipped: {reason}")
+            record_skipped(self.ports, task_id, str(reason))
         except RolloutError as error:
             if step.scan is not None and isinstance(error, (TransientError, FatalError)):
                 self._scan_failed = error  # the plan has a finding for it

@@ -65,7 +65,12 @@ READS = Limits(retries=3, pause_s=5, timeout_s=300)  # a cluster that is being r
 READS_LOGS = Limits(retries=3, pause_s=5, timeout_s=3600)  # seconds for each node's metadata log
 CHANGES = Limits(retries=6, pause_s=5, timeout_s=900)  # every action is idempotent
 CHANGES_LOGS = Limits(retries=6, pause_s=5, timeout_s=3 * 3600)
+REHEARSES = Limits(retries=1, pause_s=5, timeout_s=3 * 3600)
 SCANS = Limits(retries=1, pause_s=5, timeout_s=2 * 3600)  # the job itself waits a minute for a restarting broker
+
+
+class SkippedStepError(Exception):
+    """An action found that it cannot run here. The step counts as skipped, with this reason, and the run continues."""
 
 
 class Log(Protocol):

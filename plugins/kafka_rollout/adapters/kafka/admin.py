@@ -21,6 +21,7 @@ from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory
 from kafka_rollout.adapters.kafka.coordinators import ask_coordinators, list_groups, list_transactions
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
+from kafka_rollout.adapters.kafka.messages import UnregisterBrokerRequest
 from kafka_rollout.adapters.kafka.movements import read_movements
 from kafka_rollout.adapters.kafka.requests import (
     ClusterConnections,
@@ -201,9 +202,9 @@ class KafkaAdmin:
             return CoordinatorAnswers(by_partition={}, groups=frozenset(), transactional_ids=frozenset())
         return ask_coordinators(self._nodes, target, partitions)
 
-    def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+    def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
         """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""
-        return read_inventory(self._nodes, self._live_brokers(), configured_groups)
+        return read_inventory(self._nodes, self._live_brokers(), configured_groups, leaderless=leaderless)
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         return read_settings(self._nodes, self._live_brokers())
@@ -265,6 +266,16 @@ class KafkaAdmin:
                 f"The preferred leader could not be elected for {', '.join(sorted(refused))}.",
                 remedy="It may be possible once the preferred replica is back in sync.",
             )
+
+    def unregister_broker(self, node_id: int) -> None:
+        """UnregisterBroker. Raises TransientError where no broker responds, RefusedError with a missing right."""
+
+        def accept(response: Any, target: Target) -> None:
+            if error_name(response.error_code) != "BROKER_ID_NOT_REGISTERED":
+                what = f"the registration of broker {node_id}"
+                raise_for_error(response.error_code, what=what, who=target.who, right="ALTER on CLUSTER")
+
+        self._nodes.first_answer(self._nodes.brokers, lambda: UnregisterBrokerRequest(broker_id=node_id), accept)
 
     def update_features(
         self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False

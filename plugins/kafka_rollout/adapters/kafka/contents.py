@@ -45,17 +45,21 @@ _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
 
 
 def read_inventory(
-    nodes: ClusterConnections, live: Sequence[Target], configured_groups: Collection[str] = ()
+    nodes: ClusterConnections,
+    live: Sequence[Target],
+    configured_groups: Collection[str] = (),
+    *,
+    leaderless: bool = False,
 ) -> ClusterInventory:
     """Raises TransientError where a broker does not respond, RefusedError with a missing right."""
-    topics, leaders = _topics(nodes)
+    topics, leaders = _topics(nodes, leaderless=leaderless)
     groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
     subscriptions, listed = list_configured(nodes, live[0], unasked)
     of_groups = {*configured_groups, *(groups if listed is None else listed)}
     return ClusterInventory(
         topics=topics,
-        ends=_ends(nodes, live, leaders),
+        ends=_ends(nodes, live, leaders, leaderless=leaderless),
         groups=groups,
         configs=_all_configs(nodes, live, sorted(topics)),
         group_configs=read_group_configs(nodes, live[0], sorted(of_groups), unasked),
@@ -67,7 +71,9 @@ def read_inventory(
     )
 
 
-def _topics(nodes: ClusterConnections) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]]]:
+def _topics(
+    nodes: ClusterConnections, *, leaderless: bool
+) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]]]:
     """Topics by name, and the partitions that each broker leads."""
     found, _ = nodes.topics()
     topics: dict[str, dict[str, Any]] = {}
@@ -79,6 +85,8 @@ def _topics(nodes: ClusterConnections) -> tuple[dict[str, dict[str, Any]], dict[
             "replicas": [sorted(partition.replica_nodes) for partition in partitions],
         }
         for partition in partitions:
+            if partition.leader_id < 0 and leaderless:
+                continue
             if partition.leader_id < 0:
                 raise TransientError(
                     f"{topic.name}-{partition.partition_index} has no leader, so its end offset is unknown."
@@ -88,7 +96,11 @@ def _topics(nodes: ClusterConnections) -> tuple[dict[str, dict[str, Any]], dict[
 
 
 def _ends(
-    nodes: ClusterConnections, live: Sequence[Target], leaders: Mapping[int, Mapping[str, Sequence[int]]]
+    nodes: ClusterConnections,
+    live: Sequence[Target],
+    leaders: Mapping[int, Mapping[str, Sequence[int]]],
+    *,
+    leaderless: bool,
 ) -> dict[str, int]:
     by_id = {target.node_id: target for target in live}
     ends: dict[str, int] = {}
@@ -98,6 +110,9 @@ def _ends(
         target = by_id[leader]
         for topic in nodes.ask(target, list_offsets(topics, LATEST)).topics:
             for partition in topic.partitions:
+                # The high watermark has not advanced since the election: too few replicas are in sync (KIP-966).
+                if leaderless and error_name(partition.error_code) == "OFFSET_NOT_AVAILABLE":
+                    continue
                 what = f"the end offset of {topic.name}-{partition.partition_index}"
                 raise_for_error(partition.error_code, what=what, who=target.who, right="DESCRIBE on TOPIC")
                 ends[f"{topic.name}-{partition.partition_index}"] = partition.offset

@@ -87,6 +87,7 @@ _TRANSIENT = frozenset(
         "NOT_COORDINATOR",
         "REQUEST_TIMED_OUT",
         "NETWORK_EXCEPTION",
+        "OFFSET_NOT_AVAILABLE",
         "UNKNOWN_SERVER_ERROR",
     }
 )

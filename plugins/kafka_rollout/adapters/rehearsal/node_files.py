@@ -21,6 +21,7 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import DIRECTORY_KEYS
 from kafka_rollout.domain.rehearsal.selection import COORDINATOR_TOPICS
 
+CONFIG = "server.properties"
 _PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending
 _PARTITION_METADATA = "partition.metadata"
 _ALWAYS = (_PARTITION_METADATA, "leader-epoch-checkpoint")
@@ -99,6 +100,34 @@ def node_files(node: NodeSpec, config: Mapping[str, str], locate: Callable[[str]
             f"The configuration of {node.name} contains no log.dirs.", remedy="Add log.dirs to its server.properties."
         )
     return NodeFiles(node=node, config=config, directories={path: locate(path) for path in paths})
+
+
+def backup_files(node: NodeSpec, backup: Path) -> NodeFiles:
+    """Return the files of a node in a backup: `<backup>/<node name>/` is a copy of its home.
+
+    A log directory outside of the home is at its full path below that folder (as `rsync --relative` copies it). Raises
+    UserError if there is no server.properties.
+    """
+    home = backup / node.name
+    config_file = home / CONFIG
+    if not config_file.is_file():
+        raise UserError(
+            f"The backup has no {config_file}.", remedy="Copy the home of every node into a folder with its name."
+        )
+    real = Path(node.directory) if node.directory else None
+
+    def locate(path: str) -> Path:
+        if real is not None and Path(path).is_relative_to(real):
+            return home / Path(path).relative_to(real)
+        return home / path.lstrip("/")
+
+    return node_files(node, server_properties.parse(read_regular(config_file).decode()), locate)
+
+
+def backup_release(node: NodeSpec, backup: Path) -> str | None:
+    """Return the release in a node's backup; None without the file of the runtime local_process."""
+    path = backup / node.name / "release"
+    return read_regular(path).decode().strip() if path.is_file() else None
 
 
 def same_cluster(files: Sequence[NodeFiles]) -> str:

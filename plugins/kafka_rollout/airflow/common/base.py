@@ -142,6 +142,7 @@ def request_of(params: Mapping[str, Any]) -> Request:
     return Request(
         target=Release.parse(target) if target else None,
         dry_run=bool(params.get("dry_run")),
+        rehearse=bool(params.get("rehearse", True)),
         finalize=FinalizePolicy.from_form(params.get("finalize", FinalizePolicy.LATER.form_value)),
         traffic=bool(params.get("ledger")),
         canary=bool(params.get("canary_approval")),

@@ -15,6 +15,7 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     dry_run_field,
     gate_timeout_field,
     node_gate_fields,
+    rehearse_field,
     release_field,
     traffic_field,
     unavailability_field,
@@ -51,6 +52,7 @@ def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
     return {
         **release_field(releases, releases[-1] if releases else "", "Release that all nodes run after the upgrade."),
         "finalize": choice(policies, title="Finalize features", description="Finalizing is the point of no return."),
+        **rehearse_field(),
         **dry_run_field(),
         **node_gate_fields(),
         "snapshot_interval_seconds": Param(
@@ -123,6 +125,7 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
             description="Action if Kafka refuses the lower metadata.version. Kafka refuses it if a level in between "
             "changed the format of the metadata.",
         ),
+        **rehearse_field(),
         **dry_run_field(),
         **node_gate_fields(),
         **unavailability_field(),

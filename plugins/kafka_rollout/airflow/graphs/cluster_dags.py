@@ -183,6 +183,14 @@ def dry_run_field() -> dict[str, Param]:
     return {"dry_run": Param(False, type="boolean", title="Dry run", description=description)}
 
 
+def rehearse_field() -> dict[str, Param]:
+    description = (
+        "First tries the change on a copy of the cluster, if the worker can read the nodes' files and has enough "
+        "memory. A failure blocks the plan."
+    )
+    return {"rehearse": Param(True, type="boolean", title="Rehearsal", description=description)}
+
+
 def node_gate_fields() -> dict[str, Param]:
     return {
         "canary_approval": Param(

@@ -28,7 +28,7 @@ from kafka_rollout.airflow.operators.traffic import keep_ledger_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.step import Reaction, Step, StepCall
+from kafka_rollout.steps.step import Reaction, SkippedStepError, Step, StepCall
 from kafka_rollout.steps.step_history import record_done, record_jump
 
 _MEANINGS = {
@@ -50,7 +50,10 @@ class StepOperator(RolloutOperator):
         skip_if(self.step.skip(call.plan_or_none, call.request, ports.run.events()), ports, self.task_id)
         if self.step.monitored:
             keep_ledger_running(context, ports)
-        found = None if self.step.act is None else self.step.act(call)
+        try:
+            found = None if self.step.act is None else self.step.act(call)
+        except SkippedStepError as reason:
+            skip_if(str(reason), ports, self.task_id)
         record_done(ports, self.task_id)
         return found
 

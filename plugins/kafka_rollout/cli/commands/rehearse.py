@@ -18,7 +18,8 @@ from kafka_rollout.cli.options import (
     milliseconds,
     open_ports,
 )
-from kafka_rollout.composition.rehearsal import LocalRehearsals, remove_rehearsals
+from kafka_rollout.composition.rehearsal import LocalRehearsals, read_backup_release, remove_rehearsals
+from kafka_rollout.composition.scans import stop_on_sigterm
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
@@ -26,7 +27,7 @@ from kafka_rollout.domain.planning.rehearsal import GATE_TIMEOUT_S, order_rehear
 from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request
 from kafka_rollout.domain.rehearsal.result import Outcome, RehearsalResult
 from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT
-from kafka_rollout.steps.planning.rehearsal import planned_releases
+from kafka_rollout.steps.planning.rehearsal import planned_releases, releases_between
 
 
 def rehearse(
@@ -52,6 +53,13 @@ def rehearse(
     folder: Annotated[
         Path | None, typer.Option(help="Folder for the copy, which is removed at the end; default: in the home.")
     ] = None,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with a copy of each node's home, in a folder with the name of the node. The cluster is not "
+            "queried."
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Gate timeout in the sandbox, in seconds.", min=1)] = GATE_TIMEOUT_S,
     accept_unavailable: AcceptUnavailable = None,
     as_json: AsJson = False,
@@ -74,7 +82,11 @@ def rehearse(
             where_refused=where_refused,
             accept_unavailable=tuple(accept_unavailable or ()),
         )
-        direction, releases = planned_releases(ports, request.target_release)
+        if backup is None:
+            direction, releases = planned_releases(ports, request.target_release)
+        else:
+            source = read_backup_release(ports.cluster, backup)
+            direction, releases = releases_between(ports.catalogue, source, request.target_release)
         job = order_rehearsal(request, ports.cluster.name, direction, releases, gate_timeout_s=timeout)
         rehearsals = LocalRehearsals(
             cluster=ports.cluster,
@@ -84,7 +96,9 @@ def rehearse(
             limit=nodes,
             folder=folder,
         )
-        result = rehearsals.rehearse(job, show.ProgressLines().say)
+        with stop_on_sigterm():
+            say = show.ProgressLines().say
+            result = rehearsals.rehearse_backup(job, backup, say) if backup else rehearsals.rehearse(job, say)
     print_result(result, as_json=as_json)
     raise typer.Exit(0 if result.outcome is Outcome.PASSED else RefusedError.exit_code)
 

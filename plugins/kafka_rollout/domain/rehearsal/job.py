@@ -21,7 +21,8 @@ class RehearsalJob:
     """The planned change, as in Request, and the copy. The fields after `releases` are set when the copy is made.
 
     `where_refused`, `finalize`: values of WhereRefused and FinalizePolicy. `releases`: of all release steps, the source
-    first. `unregistered`: brokers that are not copied. `real` and `later`: contents of the cluster before and after the
+    first. `unregistered`: brokers that are not copied. `uncovered`: coordinator partitions that the copy does not
+    serve. `real` and `later`: contents of the cluster before and after the
     copying; None if it was not running. `real_addresses`, `real_directories`: of the real cluster, which the copy must
     not use. `gate_timeout_s`: seconds.
     """
@@ -41,6 +42,7 @@ class RehearsalJob:
     releases: tuple[Release, ...] = ()
     nodes: tuple[int, ...] = ()
     unregistered: tuple[int, ...] = ()
+    uncovered: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     estimate: str = ""
     isolation: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory, Difference, compare_inventories
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.domain.model.wording import few
@@ -107,14 +107,16 @@ def skipped(reason: str) -> Finding:
     return info(SKIPPED, "rehearsal", f"The run was not rehearsed. {reason}")
 
 
-def compare_copy(real: Contents, copy: Contents, later: Contents) -> tuple[Difference, ...]:
+def compare_copy(
+    real: Contents, copy: Contents, later: Contents, *, uncovered: Collection[str] = ()
+) -> tuple[Difference, ...]:
     """Return what the copy lacks on the release it came from. `real`: before the copying, `later`: after it.
 
     The real cluster goes on: only what is missing compared with both counts. Partitions other than the coordinators'
-    are empty in the copy.
+    are empty in the copy. `uncovered`: coordinator partitions that the copy does not serve.
     """
-    missing = {(d.kind, d.subject) for d in _compare(_without_records(later), copy)}
-    return tuple(d for d in _compare(_without_records(real), copy) if (d.kind, d.subject) in missing)
+    missing = {(d.kind, d.subject) for d in _compare(_covered(later, uncovered), copy)}
+    return tuple(d for d in _compare(_covered(real, uncovered), copy) if (d.kind, d.subject) in missing)
 
 
 def compare_contents(before: Contents, after: Contents, *, unserved: Collection[str] = ()) -> tuple[Difference, ...]:
@@ -156,7 +158,24 @@ def _compare(before: Contents, after: Contents, unserved: Collection[str] = ()) 
     )
 
 
-def _without_records(contents: Contents) -> Contents:
-    """Return the contents with the end offsets of coordinator partitions only."""
-    ends = {name: end for name, end in contents.inventory.ends.items() if name.rpartition("-")[0] in _COPIED_TOPICS}
-    return replace(contents, inventory=replace(contents.inventory, ends=ends))
+def _covered(contents: Contents, uncovered: Collection[str]) -> Contents:
+    """Return what a copy has: end offsets of coordinator partitions, groups and ids of those that it serves."""
+    inventory = contents.inventory
+    without = set(uncovered)
+    sizes = {topic: len(inventory.topics.get(topic, {}).get("replicas", ())) for topic in _COPIED_TOPICS}
+
+    def is_served(topic: str, name: str) -> bool:
+        return not sizes[topic] or f"{topic}-{coordinator_partition(name, sizes[topic])}" not in without
+
+    return Contents(
+        inventory=replace(
+            inventory,
+            ends={
+                name: end
+                for name, end in inventory.ends.items()
+                if name.rpartition("-")[0] in _COPIED_TOPICS and name not in without
+            },
+            groups={name: group for name, group in inventory.groups.items() if is_served(GROUPS_TOPIC, name)},
+        ),
+        transactional_ids=tuple(i for i in contents.transactional_ids if is_served(TRANSACTIONS_TOPIC, i)),
+    )

@@ -15,14 +15,14 @@ from kafka_rollout.domain.model.wording import count, few, nodes
 
 COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC})
 DEFAULT_LIMIT = 6
-_MOST_COMBINATIONS = 100_000  # tried in less than a second; beyond, the largest cover is taken first
+_MOST_COMBINATIONS = 2_000  # tried in about a second; beyond, the widest cover is taken first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """`nodes`: ids of the copied nodes, in the order of the inventory. `left_out`: ids of the other nodes.
 
-    `uncovered`: coordinator partitions without an in-sync replica on a copied node.
+    `uncovered`: coordinator partitions without enough in-sync replicas on copied nodes.
     """
 
     nodes: tuple[int, ...]
@@ -40,7 +40,7 @@ class Selection:
             )
         if self.uncovered:
             sentences.append(
-                f"{count(len(self.uncovered), 'coordinator partition')} without an in-sync replica on a copied node: "
+                f"{count(len(self.uncovered), 'coordinator partition')} without min.insync.replicas on copied nodes: "
                 f"{few(self.uncovered)}."
             )
         return tuple(sentences)
@@ -49,29 +49,28 @@ class Selection:
 def select_nodes(cluster: ClusterSpec, partitions: Sequence[PartitionState], *, limit: int) -> Selection:
     """Select the nodes to copy: all nodes of a small cluster, else all controllers and the fewest brokers.
 
-    The brokers have an in-sync replica of every coordinator partition, if `limit` (a number of nodes) permits it.
+    The brokers have min.insync.replicas in-sync replicas of every coordinator partition, if `limit` (a number of nodes)
+    permits it: below, the high watermark does not advance (KIP-966), and coordinators do not show what they loaded.
     Raises UserError if `limit` is too low for the controllers and one broker.
     """
-    covers = _covers(cluster, partitions)
     chosen = {node.node_id for node in cluster.controllers}
+    brokers = {node.node_id for node in cluster.brokers}
+    missing = _Missing.of([p for p in partitions if p.topic in COORDINATOR_TOPICS], brokers)
     if len(cluster.nodes) <= limit:
-        chosen = {node.node_id for node in cluster.nodes}
+        chosen |= brokers
     else:
-        least = len(chosen) + (0 if chosen & covers.keys() else 1)
+        least = len(chosen) + (0 if chosen & brokers else 1)
         if limit < least:
             raise UserError(
                 f"A rehearsal of cluster {cluster.name} needs at least {least} nodes: the controllers and a broker.",
                 remedy=f"Set the limit to {least} or more.",
             )
-        brokers = {node_id: cover for node_id, cover in covers.items() if node_id not in chosen}
-        wanted = _union(covers.values()) - _union(covers[i] for i in chosen & covers.keys())
-        found = _fewest(brokers, wanted, limit - len(chosen))
-        chosen |= found or (set() if chosen & covers.keys() else {min(brokers)})
-    names = frozenset(p.name for p in partitions if p.topic in COORDINATOR_TOPICS)
+        found = _fewest(sorted(brokers - chosen), missing.without(chosen), limit - len(chosen))
+        chosen |= found or (set() if chosen & brokers else {min(brokers)})
     return Selection(
         nodes=tuple(node.node_id for node in cluster.nodes if node.node_id in chosen),
         left_out=tuple(node.node_id for node in cluster.nodes if node.node_id not in chosen),
-        uncovered=tuple(sorted(names - _union(covers[i] for i in chosen & covers.keys()))),
+        uncovered=tuple(sorted(missing.without(chosen).names)),
     )
 
 
@@ -84,30 +83,46 @@ def find_spareless_topics(partitions: Sequence[PartitionState], nodes: Collectio
     return tuple(sorted({p.topic for p in partitions if len(chosen.intersection(p.isr)) <= p.min_isr}))
 
 
-def _covers(cluster: ClusterSpec, partitions: Sequence[PartitionState]) -> dict[int, frozenset[str]]:
-    """Return broker id → coordinator partitions of which it has an in-sync replica."""
-    ours = [p for p in partitions if p.topic in COORDINATOR_TOPICS]
-    return {node.node_id: frozenset(p.name for p in ours if node.node_id in p.isr) for node in cluster.brokers}
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Partition → number of in-sync replicas that are still needed, and the brokers that have one."""
+
+    needs: Mapping[str, tuple[int, frozenset[int]]]
+
+    @classmethod
+    def of(cls, partitions: Iterable[PartitionState], brokers: Collection[int]) -> _Missing:
+        known = ((p, frozenset(p.isr).intersection(brokers)) for p in partitions)
+        return cls({p.name: (max(1, min(p.min_isr, len(isr))), isr) for p, isr in known})
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.needs)
+
+    def gain(self, broker: int) -> int:
+        return sum(broker in isr for _, isr in self.needs.values())
+
+    def without(self, chosen: Collection[int]) -> _Missing:
+        """Return what is still needed in addition to these brokers."""
+        left = {
+            name: (need - len(isr.intersection(chosen)), isr - set(chosen)) for name, (need, isr) in self.needs.items()
+        }
+        return _Missing({name: (need, isr) for name, (need, isr) in left.items() if need > 0})
 
 
-def _union(covers: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*covers)
-
-
-def _fewest(brokers: Mapping[int, frozenset[str]], wanted: frozenset[str], limit: int) -> set[int]:
-    """Return the smallest set of at most `limit` brokers that covers `wanted`; without one, the widest cover found."""
+def _fewest(brokers: Sequence[int], missing: _Missing, limit: int) -> set[int]:
+    """Return the smallest set of at most `limit` brokers that covers everything; else the widest cover found."""
     greedy: set[int] = set()
-    missing = wanted
-    while missing and len(greedy) < limit:
-        best = max(sorted(brokers), key=lambda i: len(brokers[i] & missing), default=None)
-        if best is None or not brokers[best] & missing:
+    left = missing
+    while left.needs and len(greedy) < limit:
+        best = max((broker for broker in brokers if broker not in greedy), key=left.gain, default=None)
+        if best is None or not left.gain(best):
             break
         greedy.add(best)
-        missing -= brokers[best]
-    for size in range(1, min(limit, len(greedy) - (0 if missing else 1)) + 1):
+        left = left.without([best])
+    for size in range(1, min(limit + 1, len(greedy) if not left.needs else limit + 1)):
         if comb(len(brokers), size) > _MOST_COMBINATIONS:
             break
-        for chosen in combinations(sorted(brokers), size):
-            if wanted <= _union(brokers[i] for i in chosen):
+        for chosen in combinations(brokers, size):
+            if not missing.without(chosen).needs:
                 return set(chosen)
     return greedy

@@ -11,6 +11,7 @@ from kafka_rollout.domain.gates.check import GateCheck, GateRef
 from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointSummary
+from kafka_rollout.domain.rehearsal.result import Outcome
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.traffic_check import LedgerVerdict
 
@@ -87,6 +88,17 @@ class GatePassed(GateEnded, kind="gate-held"):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateFailed(GateEnded, kind="gate-failed"):
     pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsed(Event, kind="rehearsal"):
+    """The change was tried on a copy. `node_seconds`: release step and node → seconds; `findings` as text."""
+
+    outcome: Outcome
+    sentence: str
+    seconds: float
+    node_seconds: Mapping[str, float]
+    findings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

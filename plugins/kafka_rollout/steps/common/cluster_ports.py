@@ -13,6 +13,7 @@ from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessSta
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
+from kafka_rollout.ports.rehearsal import Rehearsals
 from kafka_rollout.ports.store import ChangeLock, RunStore
 
 
@@ -29,6 +30,7 @@ class ClusterPorts:
     classes: KafkaClasses
     logs: CoordinatorLogs
     metadata_logs: MetadataLogs
+    rehearsals: Rehearsals
     run: RunStore
     lock: ChangeLock
     clock: Clock

@@ -7,8 +7,11 @@ from kafka_rollout.ports.cluster import ClusterAdmin
 
 
 def read_contents(admin: ClusterAdmin, before: Contents | None = None) -> Contents:
-    """Read the contents of a cluster. `before`: its groups with a configuration are queried in any case."""
+    """Read the contents of a cluster, without end offsets of partitions that have no leader.
+
+    `before`: its groups with a configuration are queried in any case.
+    """
     configured = () if before is None else tuple(before.inventory.group_configs)
-    inventory = admin.inventory(configured_groups=configured)
+    inventory = admin.inventory(configured_groups=configured, leaderless=True)
     ids = (transaction.transactional_id for transaction in admin.transactions())
     return Contents(inventory=inventory, transactional_ids=tuple(sorted(ids)))

@@ -1,12 +1,50 @@
-"""The releases of a change that is rehearsed."""
+"""The rehearsal of a plan: on a copy of the cluster, before an approver sees the plan."""
 
 from __future__ import annotations
 
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.plan import Direction
-from kafka_rollout.domain.model.releases import Release
+from collections.abc import Callable
+
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.planning.rehearsal import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.domain.planning.release_path import plan_release_steps, plan_steps_down, source_release
+from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.domain.rehearsal.result import CODES, Outcome, RehearsalResult, passed
+from kafka_rollout.domain.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.planning.coordinator_logs import replace_findings
+from kafka_rollout.steps.step import SkippedStepError
+
+REHEARSAL_RESULT = "rehearsal/result.json"
+
+
+def rehearse_plan(
+    ports: ClusterPorts, plan: Plan, request: Request, on_progress: Callable[[str], None]
+) -> RehearsalResult:
+    """Rehearse the plan; add the findings to it and the result to the run.
+
+    Raises SkippedStepError where no rehearsal is possible, with the reason.
+    """
+    releases = (plan.source, *(release_step.to_release for release_step in plan.release_steps))
+    job = order_rehearsal(request, plan.cluster, plan.direction, releases, gate_timeout_s=GATE_TIMEOUT_S)
+    try:
+        result = ports.rehearsals.rehearse(job, on_progress)
+    except (RefusedError, UserError) as error:
+        raise SkippedStepError(error.sentence) from error
+    ports.run.attach(REHEARSAL_RESULT, result)
+    ports.run.record(
+        Rehearsed(
+            outcome=result.outcome,
+            sentence=result.sentence,
+            seconds=result.seconds,
+            node_seconds=result.node_seconds,
+            findings=tuple(str(finding) for finding in result.findings),
+        )
+    )
+    shown = (passed(result), *result.findings) if result.outcome is Outcome.PASSED else result.findings
+    replace_findings(ports, CODES, shown)
+    return result
 
 
 def planned_releases(ports: ClusterPorts, target: Release) -> tuple[Direction, tuple[Release, ...]]:
@@ -22,7 +60,11 @@ def planned_releases(ports: ClusterPorts, target: Release) -> tuple[Direction, t
             f"{', '.join(str(release) for release in sorted(state.releases))}.",
             remedy="Finish the change that was interrupted. A copy starts on one release.",
         )
+    return releases_between(ports.catalogue, source, target)
+
+
+def releases_between(catalogue: Catalogue, source: Release, target: Release) -> tuple[Direction, tuple[Release, ...]]:
+    """Return the direction and the releases of all release steps, the source first."""
     if target < source:
-        steps = plan_steps_down(ports.catalogue, source, target)
-        return Direction.DOWNGRADE, (source, *(to for _, to, _ in steps))
-    return Direction.UPGRADE, (source, *(to for _, to, _ in plan_release_steps(ports.catalogue, source, target)))
+        return Direction.DOWNGRADE, (source, *(to for _, to, _ in plan_steps_down(catalogue, source, target)))
+    return Direction.UPGRADE, (source, *(to for _, to, _ in plan_release_steps(catalogue, source, target)))

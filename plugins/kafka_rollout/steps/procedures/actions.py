@@ -22,6 +22,7 @@ from kafka_rollout.steps.features import levels, update
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.planning import plans
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
+from kafka_rollout.steps.planning.rehearsal import rehearse_plan
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.step import StepCall
 
@@ -87,6 +88,18 @@ def plan_downgrade(call: StepCall) -> dict[str, Any]:
         accept_unavailable=request.accept_unavailable,
     )
     return planned(call, plan)
+
+
+def rehearse(call: StepCall) -> dict[str, Any]:
+    """Try the planned change on a copy of the cluster; its findings become part of the plan."""
+
+    def on_progress(line: str) -> None:
+        call.log.info("%s", line)
+
+    result = rehearse_plan(call.ports, call.plan, call.request, on_progress)
+    for finding in result.findings:
+        call.log.info("%s", finding)
+    return {"outcome": result.outcome.value, "seconds": result.seconds, "findings": [str(f) for f in result.findings]}
 
 
 def plan_features(call: StepCall) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import Any
 
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.planning.rehearsal import REHEARSAL_RESULT
 from kafka_rollout.steps.procedures import actions, conditions
-from kafka_rollout.steps.step import CHANGES, SCANS, Jump, OnResume, Reaction, RunsAfter, Service, Step
+from kafka_rollout.steps.step import CHANGES, REHEARSES, SCANS, Jump, OnResume, Reaction, RunsAfter, Service, Step
 
 OBSERVE = Step(
     id="observe",
@@ -27,6 +28,18 @@ SCAN = Step(
     limits=SCANS,
     on_resume=OnResume.KEEP,
     files=(SCAN_BEFORE_ROLL,),
+)
+REHEARSAL = Step(
+    id="rehearse",
+    label="Rehearsal",
+    doc="Tries the change on a copy of the cluster, if this machine can read the nodes' files and has enough memory. "
+    "A failure blocks the plan.",
+    progress="rehearsing the change on a copy of the cluster",
+    act=actions.rehearse,
+    skip=conditions.nothing_to_rehearse,
+    limits=REHEARSES,
+    on_resume=OnResume.KEEP_APPROVED,
+    files=(REHEARSAL_RESULT,),
 )
 START_LEDGER = Step(
     id="start_ledger",

@@ -25,6 +25,19 @@ def nothing_to_scan(plan: Plan | None, request: Request, events: Events) -> str 
     return None
 
 
+def nothing_to_rehearse(plan: Plan | None, request: Request, events: Events) -> str | None:
+    """Skip the rehearsal if it is not requested, the plan cannot be carried out, or nodes were stopped already."""
+    if not request.rehearse:
+        return "The run was started without a rehearsal."
+    if plan is None or not (plan.release_steps or plan.feature_changes):
+        return "The plan changes nothing."
+    if plan.blockers:
+        return "The plan has blockers."
+    if has_stopped_nodes(events):
+        return "The run has stopped a node already."
+    return None
+
+
 def no_scan_before_finalizing(plan: Plan | None, request: Request, events: Events) -> str | None:
     if not request.scan:
         return "The run was started without a scan of the coordinator logs."

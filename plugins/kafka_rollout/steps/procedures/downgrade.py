@@ -118,7 +118,8 @@ DOWNGRADE = Procedure(
             limits=READS_LOGS,
             on_resume=OnResume.KEEP_APPROVED,
         ),
-        common.end_dry_run(past="stop_ledger"),
+        common.REHEARSAL,
+        replace(common.end_dry_run(past="stop_ledger"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
         Step(
             id="approve_levels",
             label="Approval of the levels",

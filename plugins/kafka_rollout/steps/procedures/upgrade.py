@@ -95,7 +95,8 @@ UPGRADE = Procedure(
             act=actions.plan_upgrade,
             runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
         ),
-        common.end_dry_run(past="stop_ledger"),
+        common.REHEARSAL,
+        replace(common.end_dry_run(past="stop_ledger"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
         Step(
             id="approve_plan",
             label="Approval of the plan",

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.domain.gates.check import GateCheck, GateKind
+from kafka_rollout.domain.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.domain.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.domain.model.cluster_contents import find_unserved_types
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
@@ -31,6 +32,7 @@ from kafka_rollout.domain.rehearsal.result import (
     incomplete,
     worst,
 )
+from kafka_rollout.domain.rehearsal.selection import find_spareless_topics
 from kafka_rollout.domain.run.events import Event, events_of
 from kafka_rollout.domain.run.projections.gates import node_step_seconds
 from kafka_rollout.domain.run.projections.nodes import find_last_node_event
@@ -53,6 +55,7 @@ from kafka_rollout.steps.roll.walk import Progress
 from kafka_rollout.steps.runner import Runner
 
 _POLL_S = 0.5
+_READ_TRIES = 10
 _STOPPED = "The rehearsal was stopped. Nothing of it is left."
 
 
@@ -131,16 +134,27 @@ class Rehearsal:
                 ports.runtime.install(node, job.source)
                 ports.runtime.start(node)
         self._wait_for_all(job.source)
+        self._unregister(job.unregistered)
         self._phase(f"start on {job.source}", began, "The copy is in service.")
         began = ports.clock.monotonic()
         self.say("comparing the copy with the cluster")
-        contents = read_contents(ports.admin, job.real)
+        contents = self._read(job.real)
         if job.real is not None and job.later is not None:
-            found = difference_findings(compare_copy(job.real, contents, job.later), when=f"on {job.source}")
+            found = difference_findings(
+                compare_copy(job.real, contents, job.later, uncovered=job.uncovered), when=f"on {job.source}"
+            )
             self.findings += found
+        self._accept_spareless()
         counts = ", ".join(f"{number} {name}" for name, number in contents.inventory.counts.items() if number)
         self._phase("comparison of the copy", began, f"{counts}, {len(contents.transactional_ids)} transactional ids.")
         return contents
+
+    def _accept_spareless(self) -> None:
+        """Accept that topics without a spare replica in the copy are unavailable: the copy has no clients."""
+        nodes = {node.node_id for node in self.ports.cluster.brokers}
+        topics = find_spareless_topics(self.ports.admin.partitions(), nodes)
+        accepted = tuple(sorted({*self.job.accept_unavailable, *topics}))
+        self.job = replace(self.job, accept_unavailable=accepted)
 
     def _change(self, before: Contents) -> Plan:
         ports = self.ports
@@ -233,12 +247,22 @@ class Rehearsal:
             self.say(f"waiting for {waiting[0].name}: {why}"[:200])
             ports.clock.sleep(_POLL_S)
 
+    def _unregister(self, brokers: Sequence[int]) -> None:
+        """Remove the brokers that were not copied: they would block the plan, and finalizing."""
+        if not brokers:
+            return
+        with self.ports.lock.acting(self.ports.cluster.name, self.ports.run_id, "Removing brokers from the copy"):
+            for node_id in brokers:
+                self.ports.admin.unregister_broker(node_id)
+        self._wait_for_all(self.job.source)
+
     def _waits_for(self, node: NodeSpec, release: Release) -> str:
         ports = self.ports
         try:
             state = observe_some(ports, (node,), metrics=True)
-            seen = check_after_start(ports.cluster, state, node, before=None, expected=release)
-            if lost := find_lost_leaderships(state, node.node_id, None):
+            before = _expected_of_copy(ports, state, node, release)
+            seen = check_after_start(ports.cluster, state, node, before=before, expected=release)
+            if lost := find_lost_leaderships(state, node.node_id, before):
                 ports.admin.elect_preferred_leaders(lost)
             if not seen.holds:
                 return seen.waits_for
@@ -249,13 +273,22 @@ class Rehearsal:
 
     def _compare(self, before: Contents, when: str) -> None:
         began = self.ports.clock.monotonic()
-        after = read_contents(self.ports.admin, before)
+        after = self._read(before)
         unserved = find_unserved_types(levels_now(self.ports).finalized)
         found = compare_contents(before, after, unserved=unserved)
         self.findings += difference_findings(found, when=when)
         expected = sum(difference.foretold for difference in found)
         sentence = f"{len(found) - expected} differences, and {expected} that the plan expects."
         self._phase(f"comparison {when}", began, sentence)
+
+    def _read(self, before: Contents | None) -> Contents:
+        """Read the contents of the copy; a leader that was just elected can respond later."""
+        for _ in range(_READ_TRIES - 1):
+            try:
+                return read_contents(self.ports.admin, before)
+            except TransientError:
+                self.ports.clock.sleep(2.0)
+        return read_contents(self.ports.admin, before)
 
     def _phase(self, name: str, began: float, sentence: str) -> None:
         seconds = round(self.ports.clock.monotonic() - began, 1)
@@ -268,6 +301,21 @@ class Rehearsal:
         if _ended_at_groups(events):
             return incomplete(error.sentence)
         return failed(error.sentence, error.remedy or "Fix the cause on the cluster, then rehearse again.")
+
+
+def _expected_of_copy(ports: ClusterPorts, state: ClusterState, node: NodeSpec, release: Release) -> BeforeStop:
+    """Return what a started node of a copy must reach: the ISRs of partitions that a copied broker leads."""
+    copied = {broker.node_id for broker in ports.cluster.brokers}
+    return BeforeStop(
+        node_id=node.node_id,
+        release=str(release),
+        at=state.observed_at,
+        in_isr=frozenset(p.name for p in state.partitions if p.leader in copied),
+        leads=frozenset(
+            p.name for p in state.partitions if p.preferred_leader == node.node_id and node.node_id in p.isr
+        ),
+        was_active_controller=False,
+    )
 
 
 def _ended_at_groups(events: Sequence[Event]) -> bool:

@@ -20,6 +20,7 @@ from kafka_rollout.domain.run.projections.nodes import NodeTimes, node_times
 from kafka_rollout.domain.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.live.level_undo import UNDOS
+from kafka_rollout.steps.planning.rehearsal import REHEARSAL_RESULT
 from kafka_rollout.steps.report.event_form import event_form
 from kafka_rollout.steps.report.outcome import Outcome, outcome_of
 
@@ -84,6 +85,7 @@ def build_report(
         "features": _features(plan, state, events, ports.run.attachment(UNDOS)),
         "current_metadata_version": [_current(ports, node, state) for node in ports.cluster.nodes],
         "feature_support": event_form(newest(events, FeatureSupport)),
+        "rehearsal": ports.run.attachment(REHEARSAL_RESULT),
         "scan": ports.run.attachment(SCAN_VERDICT),
         "scan_tails": [event_form(event) for event in events_of(events, IncrementalScan)],
         "ledger": ports.run.attachment(LEDGER_VERDICT),

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
-from kafka_rollout.domain.run.events import Rolled, RolledBack, StoppedByOperator
+from kafka_rollout.domain.run.events import Rolled, RolledBack, StoppedByOperator, newest
 from kafka_rollout.domain.run.projections.gates import gate_is_passed
+from kafka_rollout.domain.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.waiting import wait_for_gate
@@ -82,11 +83,14 @@ class _Walk:
     stop_asked: Callable[[], bool] | None
     canary: Callable[[bool], bool] | None = None
     began: float = field(init=False)
+    rehearsed: list[float] = field(init=False)  # the estimate until the first node is done
     took: list[float] = field(default_factory=list)
     done: int = 0
 
     def __post_init__(self) -> None:
         self.began = self.ports.clock.monotonic()
+        rehearsed = newest(self.ports.run.events(), Rehearsed)
+        self.rehearsed = [] if rehearsed is None else list(rehearsed.node_seconds.values())
 
     def go(self, node_steps: Sequence[tuple[ReleaseStep, NodeStep]]) -> bool:
         for k, (release_step, node_step) in enumerate(node_steps, start=1):
@@ -144,6 +148,7 @@ class _Walk:
     def _say(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int, message: str) -> None:
         if self.on_progress is None:
             return
+        took = self.took or self.rehearsed
         self.on_progress(
             Progress(
                 release_step=release_step.key,
@@ -152,6 +157,6 @@ class _Walk:
                 node=f"{node_step.name} ({node_step.node_id})",
                 message=message,
                 elapsed_s=self.ports.clock.monotonic() - self.began,
-                remaining_s=(n - self.done) * sum(self.took) / len(self.took) if self.took else None,
+                remaining_s=(n - self.done) * sum(took) / len(took) if took else None,
             )
         )

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.rehearsal.node_files import NodeFiles, node_files, same_cluster
+from kafka_rollout.adapters.rehearsal.node_files import (
+    NodeFiles,
+    backup_files,
+    backup_release,
+    node_files,
+    same_cluster,
+)
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import NodeSpec, Role
 
@@ -69,6 +75,27 @@ def test_the_size_counts_copied_files_only(tmp_path: Path) -> None:
         )
         + 2 * 10
     ), "and the newest snapshot, and the one of the formatting"
+
+
+def test_a_backup_is_read_at_the_paths_below_the_folder_of_the_node(tmp_path: Path) -> None:
+    home, outside = "/opt/kafka/node-1", "/data/kafka"
+    node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}), directory=home)
+    (tmp_path / "node-1").mkdir()
+    config = f"log.dirs={home}/data/logs,{outside}\nmetadata.log.dir={home}/data/metadata\n"
+    (tmp_path / "node-1" / "server.properties").write_text(config)
+    (tmp_path / "node-1" / "release").write_text("3.9.1\n")
+    assert backup_files(node, tmp_path).directories == {
+        f"{home}/data/logs": tmp_path / "node-1" / "data" / "logs",
+        outside: tmp_path / "node-1" / "data" / "kafka",
+        f"{home}/data/metadata": tmp_path / "node-1" / "data" / "metadata",
+    }
+    assert backup_release(node, tmp_path) == "3.9.1"
+
+
+def test_a_backup_without_a_node_is_one_sentence(tmp_path: Path) -> None:
+    node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}))
+    with pytest.raises(UserError, match=r"The backup has no .*node-1/server\.properties"):
+        backup_files(node, tmp_path)
 
 
 def test_copies_of_two_clusters_are_refused(tmp_path: Path) -> None:

@@ -26,6 +26,14 @@ class ShareGroupDescribeResponse(ApiMessage, load_json=_HERE):  # type: ignore[m
     """KIP-932."""
 
 
+class UnregisterBrokerRequest(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-631."""
+
+
+class UnregisterBrokerResponse(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-631."""
+
+
 class StreamsGroupDescribeRequest(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
     """KIP-1071."""
 

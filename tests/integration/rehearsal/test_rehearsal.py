@@ -19,6 +19,11 @@ SMALL = {"segment.bytes": "14000"}
 _S = 60.0
 
 
+@pytest.fixture(autouse=True)
+def copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_REHEARSE", "1")
+
+
 @pytest.fixture(scope="module")
 def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
     """3.9.1 with a topic, a group with committed offsets and a transactional id."""
