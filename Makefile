@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres demo testbed setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-scan bench-scan-start lock clean
+.PHONY: help setup setup-browser setup-postgres demo testbed setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
@@ -51,7 +51,7 @@ lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools tests
 	$(BIN)/lint-imports
 
-bench: bench-roll bench-rebalance bench-downgrade bench-scan bench-scan-start ## run all benchmarks
+bench: bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python bench/roll.py $(ARGS)
@@ -66,6 +66,10 @@ bench-downgrade: setup ## compare a live and an offline downgrade with a rolling
 bench-scan: setup ## compare scans of coordinator logs with other readers (12 GB of disk; ARGS=--quick)
 	@$(CACHE) 4.3.1 agents >/dev/null
 	$(BIN)/python bench/scan.py $(ARGS)
+
+bench-rehearsal: setup ## time a rehearsal of 100 and of 10,000 partitions (ARGS=--only small)
+	@$(CACHE) 3.9.1 4.3.1 agents >/dev/null
+	$(BIN)/python bench/rehearsal.py $(ARGS)
 
 bench-scan-start: setup ## compare a scan of a small log with a bare Spark session
 	$(BIN)/python bench/scan_start.py $(ARGS)

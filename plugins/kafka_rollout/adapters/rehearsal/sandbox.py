@@ -10,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -115,16 +115,8 @@ def build(
     with reserved_ports(_PORTS_OF_NODE * len(files)) as ports:
         addresses = (f"{HOST}:{port}" for port in ports)
         nodes = tuple(_node(sandbox.home(one.node), one.node, addresses) for one in files)
-    spec = replace(
-        cluster,
-        nodes=nodes,
-        runtime="local_process",
-        connection_id=None,
-        controller_connection_id=None,
-        approvers=(),
-        four_eyes=False,
-        release_overrides=rewrite_overrides(cluster.release_overrides),
-    )
+    overrides = rewrite_overrides(cluster.release_overrides)
+    spec = ClusterSpec(name=cluster.name, nodes=nodes, runtime="local_process", release_overrides=overrides)
     not_covered: dict[str, None] = {}
     for one, node in zip(files, nodes, strict=True):
         rewritten = rewrite_config(one.config, node, spec, copies[node.node_id])
@@ -140,8 +132,11 @@ def build(
 
 def _node(home: Path, node: NodeSpec, addresses: Iterator[str]) -> NodeSpec:
     broker, controller, prometheus, jolokia = (next(addresses) for _ in range(_PORTS_OF_NODE))
-    return replace(
-        node,
+    return NodeSpec(
+        node_id=node.node_id,
+        name=node.name,
+        roles=node.roles,
+        rack=node.rack,
         broker_address=broker if node.is_broker else None,
         controller_address=controller if node.is_controller else None,
         prometheus_url=f"http://{prometheus}/metrics",

@@ -1,0 +1,126 @@
+"""A rehearsal on the fake cluster: the copy starts, changes, is compared and goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.domain.model.plan import Direction
+from kafka_rollout.domain.planning.rehearsal import order_rehearsal
+from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.domain.rehearsal.job import RehearsalStoppedError
+from kafka_rollout.domain.rehearsal.result import Contents, Outcome, RehearsalResult
+from kafka_rollout.steps.common.contents import read_contents
+from kafka_rollout.steps.rehearsal.run import Rehearsal
+from tests.fake_cluster import R391, R431, FakeCluster
+from tests.fakes import fake_bench
+
+
+def stopped(world: FakeCluster) -> FakeCluster:
+    for node in world.nodes.values():
+        node.running = None
+    world.spec = replace(world.spec, approvers=())  # as the inventory of a sandbox
+    return world
+
+
+def rehearse(
+    world: FakeCluster,
+    folder: Path,
+    *,
+    stop: bool = False,
+    real: Contents | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[RehearsalResult, list[str]]:
+    """The result of an upgrade from 3.9.1 to 4.3.1 on a copy, and its progress."""
+    lines: list[str] = []
+    ports = fake_bench(stopped(world), folder)
+    request = Request(target=R431, plans_features=False)
+    job = order_rehearsal(request, world.spec.name, Direction.UPGRADE, [R391, R431], gate_timeout_s=60.0)
+    job = replace(job, nodes=tuple(world.nodes), unregistered=(99,), real=real, later=real)
+
+    def on_line(line: str) -> None:
+        lines.append(line)
+        say(line)
+
+    return Rehearsal(ports=ports, job=job, say=on_line, stop_asked=lambda: stop).run(), lines
+
+
+def test_a_healthy_copy_passes_and_goes_back(tmp_path: Path) -> None:
+    world = FakeCluster()
+    result, lines = rehearse(world, tmp_path)
+    assert (result.outcome, result.findings) == (Outcome.PASSED, ())
+    assert [phase.name for phase in result.phases] == [
+        "start on 3.9.1",
+        "comparison of the copy",
+        "change",
+        "comparison on 4.3.1",
+        "rollback",
+        "comparison back on 3.9.1",
+    ]
+    assert {node.running for node in world.nodes.values()} == {R391}
+    assert len(result.node_seconds) == 12, "there and back"
+    assert lines[0] == "starting 6 nodes on 3.9.1"
+
+
+def test_a_broker_that_was_not_copied_is_removed_from_the_copy(tmp_path: Path) -> None:
+    world = FakeCluster()
+    world.find_unlisted_brokers = {99}
+    assert rehearse(world, tmp_path)[0].outcome is Outcome.PASSED
+    assert world.find_unlisted_brokers == set()
+
+
+def test_a_node_that_does_not_start_fails_with_its_last_error_at_once(tmp_path: Path) -> None:
+    world = FakeCluster()
+    world.cannot_start = {(12, R431)}
+    began = world.clock.now()
+    result, _ = rehearse(world, tmp_path)
+    assert result.outcome is Outcome.FAILED
+    (finding,) = result.findings
+    assert finding.sentence.startswith("broker-12 (12) does not start on 4.3.1: its log")
+    assert world.clock.now() - began < 60, "no supervisor is waited for"
+
+
+def test_a_copy_that_does_not_start_on_the_source_release_fails(tmp_path: Path) -> None:
+    world = FakeCluster()
+    world.cannot_start = {(11, R391)}
+    result, _ = rehearse(world, tmp_path)
+    (finding,) = result.findings
+    assert "broker-11 (11) does not start on 3.9.1" in finding.sentence
+    assert result.phases == ()
+
+
+def test_a_prediction_does_not_fail_a_rehearsal(tmp_path: Path) -> None:
+    """The started nodes show whether the configuration works."""
+    world = FakeCluster()
+    world.config_problems = {R431: ("Unknown value.",)}
+    assert rehearse(world, tmp_path)[0].outcome is Outcome.PASSED
+
+
+def test_contents_that_a_copy_lacks_are_a_finding(tmp_path: Path) -> None:
+    world = FakeCluster()
+    real = read_contents(fake_bench(world, tmp_path / "real").admin)
+    real = replace(real, transactional_ids=("tx-1",))
+    result, _ = rehearse(world, tmp_path, real=real)
+    (finding,) = result.findings
+    assert (finding.code, finding.subject) == ("REHEARSAL-DIFFERS", "contents on 3.9.1")
+
+
+def test_contents_that_are_lost_in_the_change_are_a_finding(tmp_path: Path) -> None:
+    world = FakeCluster()
+
+    def say(line: str) -> None:
+        if "is done" in line:
+            world.lost_in_the_roll = {"orders"}
+
+    result, _ = rehearse(world, tmp_path, say=say)
+    assert result.outcome is Outcome.FAILED
+    assert [finding.subject for finding in result.findings] == ["contents on 4.3.1", "contents back on 3.9.1"]
+    assert "Topic orders is missing." in result.findings[0].sentence
+
+
+def test_a_stopped_rehearsal_has_no_result(tmp_path: Path) -> None:
+    with pytest.raises(RehearsalStoppedError, match="Nothing of it is left"):
+        rehearse(FakeCluster(), tmp_path, stop=True)
