@@ -1,4 +1,4 @@
-"""Rehearsals: the copy is made by this process; a process of its own, without a network where possible, runs it."""
+"""Rehearsals: this process makes the copy; a process in a network namespace of its own runs it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 _END_S = 30.0
 _ISOLATED = "In a network namespace of its own: no address outside of the sandbox exists there."
-_NOT_ISOLATED = (
-    "By verified loopback addresses only, because this machine does not allow a network namespace (unshare --net)."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,18 +67,11 @@ class LocalRehearsals:
     def rehearse_backup(self, job: RehearsalJob, backup: Path, on_progress: Callable[[str], None]) -> RehearsalResult:
         """Rehearse a cluster from copies of its nodes' files, without a connection to it.
 
-        `backup`: a folder with one folder per node, as `backup_files` reads it. Raises RefusedError where the machine
-        allows no network namespace: the dynamic configuration cannot be read before the copy starts.
+        `backup`: a folder with one folder per node, as `backup_files` reads it.
         """
-        from kafka_rollout.adapters.rehearsal.machine import namespace_command
         from kafka_rollout.adapters.rehearsal.node_files import backup_files
 
         self._refuse_disabled()
-        if not namespace_command():
-            raise RefusedError(
-                "A rehearsal from a backup needs a network namespace (unshare --net), which is not allowed here.",
-                remedy="Run as root, or allow user namespaces.",
-            )
         files = [backup_files(node, backup) for node in self.cluster.nodes]
         job = replace(job, nodes=tuple(one.node.node_id for one in files))
         return self._carry_out(job, files, None, on_progress)
@@ -99,6 +89,13 @@ class LocalRehearsals:
                 f"The directories belong to cluster {copied}, and {self.cluster.name} is cluster {real}.",
                 remedy="Correct the directories in the inventory. Nothing was copied.",
             )
+        command = namespace_command()
+        if not command:
+            raise RefusedError(
+                "A rehearsal needs a network namespace (unshare --net), which is not allowed here. The metadata "
+                "of the copy contains the addresses of the real brokers.",
+                remedy="Run as root or allow user namespaces, or continue without a rehearsal (--no-rehearse).",
+            )
         for one in files:
             _refuse_dynamic_quorum(one.node, "controller.quorum.voters" not in one.config)
         needed = estimate_copy(files)
@@ -106,14 +103,13 @@ class LocalRehearsals:
         below = self.folder or rehearsal_folder(self.settings)
         refuse_shortage(needed, below)
         fetch_releases(job, self.settings)
-        command = namespace_command()
         with new_sandbox(below) as sandbox:
             not_covered = copy_cluster(sandbox, self.cluster, files, needed, on_progress)
             job = replace(
                 job,
                 not_covered=(*job.not_covered, *not_covered),
                 estimate=needed.sentence,
-                isolation=_ISOLATED if command else _NOT_ISOLATED,
+                isolation=_ISOLATED,
                 real_addresses=_addresses(self.cluster),
                 real_directories=_directories(files),
                 later=None if job.real is None else read_contents(self.admin, job.real),
@@ -239,7 +235,6 @@ def run_job(
 
     write_whole(sandbox.path / JOB, json.dumps(to_json(job)).encode())
     command = [*namespace, sys.executable, "-m", "kafka_rollout.processes.rehearsal", str(sandbox.path)]
-    command += ["--namespace"] if namespace else []
     last = ""
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

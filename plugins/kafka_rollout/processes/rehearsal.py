@@ -14,16 +14,15 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
-from kafka_rollout.adapters.rehearsal.machine import raise_loopback
+from kafka_rollout.adapters.rehearsal.machine import enter_loopback
 from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
 from kafka_rollout.composition.sandbox import run_in_sandbox
 from kafka_rollout.domain.model.errors import FatalError, RolloutError
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The process of a rehearsal.")
+    parser = argparse.ArgumentParser(description="The process of a rehearsal, in a network namespace of its own.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--namespace", action="store_true", help="this process has a network namespace of its own")
     arguments = parser.parse_args()
     sandbox = Sandbox(arguments.folder)
     asked = False
@@ -36,8 +35,7 @@ def main() -> int:
         signal.signal(number, on_signal)
     Thread(target=_end_with_parent, args=(sandbox,), daemon=True).start()
     try:
-        if arguments.namespace:
-            raise_loopback()
+        enter_loopback()
         run_in_sandbox(sandbox.path, _say, lambda: asked)
     except RolloutError as error:
         _say(str(error))

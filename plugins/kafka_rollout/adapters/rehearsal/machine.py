@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from kafka_rollout.domain.model.errors import RefusedError
+
 _CGROUP = Path("/sys/fs/cgroup")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _PROBE_S = 10.0
@@ -50,10 +52,26 @@ def namespace_command() -> Sequence[str]:
     return ()
 
 
-def raise_loopback() -> None:
-    """Bring the loopback interface of a new network namespace up. Raises OSError without the right."""
+def enter_loopback() -> None:
+    """Bring the loopback interface of this network namespace up.
+
+    Raises RefusedError if another interface is up: this is not a namespace of its own.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        name = b"lo".ljust(16, b"\0")
-        answer = fcntl.ioctl(control, _SIOCGIFFLAGS, name + bytes(24))
-        (flags,) = struct.unpack_from("h", answer, 16)
-        fcntl.ioctl(control, _SIOCSIFFLAGS, name + struct.pack("h", flags | _IFF_UP) + bytes(22))
+        others = [name for _, name in socket.if_nameindex() if name != "lo" and _flags(control, name) & _IFF_UP]
+        if others:
+            raise RefusedError(
+                f"The process of the rehearsal has the network interface {others[0]}.",
+                remedy="Report this as a bug of kafka-rollout. Nothing was started.",
+            )
+        flags = _flags(control, "lo") | _IFF_UP
+        fcntl.ioctl(control, _SIOCSIFFLAGS, _name("lo") + struct.pack("h", flags) + bytes(22))
+
+
+def _flags(control: socket.socket, name: str) -> int:
+    answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _name(name) + bytes(24))
+    return int(struct.unpack_from("h", answer, 16)[0])
+
+
+def _name(name: str) -> bytes:
+    return name.encode().ljust(16, b"\0")
