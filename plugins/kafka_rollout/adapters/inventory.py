@@ -120,6 +120,10 @@ class ClusterEntry(_Strict):
         dict[ReleaseText, dict[str, Text]],
         Field(description="configuration that the run sets with a release and removes on a rollback"),
     ] = {}
+    apache_releases: Annotated[
+        dict[Text, ReleaseText],
+        Field(description="version that a node reports: the Apache release that this vendor's build is based on"),
+    ] = {}
     nodes: Annotated[list[NodeEntry], Field(min_length=1)]
 
     @field_validator("scan_schedule")
@@ -308,6 +312,7 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
         nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), service=service, **node))
     data["approvers"] = tuple(entry.approvers)
     data["release_overrides"] = {str(Release.parse(key)): value for key, value in entry.release_overrides.items()}
+    data["apache_releases"] = {key: str(Release.parse(value)) for key, value in entry.apache_releases.items()}
     return ClusterSpec(**data, nodes=tuple(nodes))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,11 +61,19 @@ _LABELS = {"featureName": "feature", "clientSoftwareName": "software", "clientSo
 _COUNTED_TWICE = frozenset({"FetchConsumer", "FetchFollower"})
 
 
+def _release(text: str) -> Release | None:
+    """Return an Apache release; None for any other text."""
+    try:
+        return Release.parse(text)
+    except RolloutError:
+        return None
+
+
 @dataclass(slots=True, kw_only=True)
 class _Seen:
     """The values of one agent."""
 
-    release: Release | None = None
+    version: str | None = None
     java_version: int | None = None
     metadata_version: int | None = None
     finalized: dict[str, int] = field(default_factory=dict)
@@ -79,7 +87,7 @@ class _Seen:
         """Take over a metric of _READS. Jolokia returns versions as the value, the exporter as a label."""
         match name:
             case "app":
-                self.release = _release(labels.get("version", str(value)))
+                self.version = labels.get("version", str(value))
             case "java":
                 self.java_version = _java_version(labels.get("version", str(value)))
             case "current_metadata_version":
@@ -101,9 +109,10 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetricsReader:
-    """The metrics port over HTTP. `timeout_s`: for each agent."""
+    """The metrics port over HTTP. `timeout_s`: for each agent. `identify`: reported version → its release."""
 
     timeout_s: float = TIMEOUT_S
+    identify: Callable[[str], Release | None] = _release
 
     def read(self, node: NodeSpec) -> NodeMetrics:
         if node.jolokia_url is None and node.prometheus_url is None:
@@ -132,7 +141,8 @@ class NodeMetricsReader:
         first = answers.get("jolokia") or answers["prometheus"]
         jolokia, prometheus = answers.get("jolokia"), answers.get("prometheus")
         return NodeMetrics(
-            release=first.release,
+            release=None if first.version is None else self.identify(first.version),
+            version=first.version or "",
             java_version=first.java_version,
             current_metadata_version_prometheus=prometheus.metadata_version if prometheus else None,
             current_metadata_version_jolokia=jolokia.metadata_version if jolokia else None,
@@ -206,13 +216,6 @@ def _properties(mbean: str) -> dict[str, str]:
 def _feature(metric_name: str) -> str:
     """Kafka's metric calls `group.version` groupVersion."""
     return re.sub("[A-Z]", lambda letter: "." + letter[0].lower(), metric_name)
-
-
-def _release(text: str) -> Release | None:
-    try:
-        return Release.parse(text.split("-", maxsplit=1)[0])  # vendors append a suffix, as in 3.9.1-ccs
-    except RolloutError:
-        return None
 
 
 def _java_version(text: str) -> int:

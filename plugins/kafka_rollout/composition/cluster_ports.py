@@ -11,6 +11,7 @@ from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.composition.rehearsal import LocalRehearsals
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import NodeRuntime
 from kafka_rollout.settings import Settings
@@ -60,7 +61,9 @@ def open_cluster_ports(
         catalogue=catalogue,
         admin=admin,
         runtime=runtime,
-        metrics=NodeMetricsReader(),
+        metrics=NodeMetricsReader(
+            identify=lambda version: identify_release(version, catalogue, cluster.apache_releases).release
+        ),
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
         metadata_logs=DirectoryMetadataLogs(cache),

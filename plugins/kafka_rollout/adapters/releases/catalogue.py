@@ -6,6 +6,7 @@ It is in two folders: include/, which is part of the project, and that of the re
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from kafka_rollout.domain.model.releases import (
     Release,
     ReleaseFacts,
     RuleKind,
+    VendorRule,
     VersionRange,
 )
 
@@ -102,6 +104,24 @@ class _Log(_Strict):
     records: list[_Record]
 
 
+class _Vendor(_Strict):
+    vendor: str
+    pattern: str
+    source: str
+    minors: dict[str, str] = {}
+
+    @field_validator("pattern")
+    @classmethod
+    def _has_one_group(cls, pattern: str) -> str:
+        if re.compile(pattern).groups != 1:
+            raise ValueError("it needs exactly one group")
+        return pattern
+
+
+class _Vendors(_Strict):
+    rules: list[_Vendor]
+
+
 class _DerivedFrom(_Strict):
     tool: str
     jars: dict[str, str]
@@ -152,7 +172,22 @@ def load_catalogue(*folders: Path) -> Catalogue:
     found = release_files(*folders)
     if not found:
         raise UserError(f"The catalogue {folders[0] / 'releases'} contains no release.", remedy=_REMEDY)
-    return Catalogue({release: load_facts(path) for release, path in found.items()})
+    return Catalogue({release: load_facts(path) for release, path in found.items()}, _load_vendors(*folders))
+
+
+def _load_vendors(*folders: Path) -> tuple[VendorRule, ...]:
+    """The rules of vendors.json. Raises UserError with the name of an invalid file."""
+    found: list[VendorRule] = []
+    for path in (folder / "vendors.json" for folder in folders):
+        if path.exists():
+            try:
+                rules = _Vendors.model_validate_json(path.read_text()).rules
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(str(part) for part in first["loc"]) or "the file"
+                raise UserError(f"The rules {path} are invalid: {where}: {first['msg']}.", remedy=_REMEDY) from None
+            found += [VendorRule(**rule.model_dump()) for rule in rules]
+    return tuple(found)
 
 
 def load_facts(path: Path) -> ReleaseFacts:

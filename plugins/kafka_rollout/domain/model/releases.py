@@ -249,11 +249,26 @@ class ReleaseFacts:
         return next((mv.name for mv in self.metadata_versions if mv.level == level), str(level))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorRule:
+    """How the version of a vendor's build names the Apache release that it is based on.
+
+    `pattern`: a regular expression for the whole version. Its group is the Apache release, or, with `minors`, the
+    vendor's minor line, which `minors` maps to that of Apache. `source`: where the mapping is documented.
+    """
+
+    vendor: str
+    pattern: str
+    source: str
+    minors: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The supported releases and their facts."""
+    """The supported releases and their facts. `vendors`: rules for builds of vendors, the first match applies."""
 
     releases: Mapping[Release, ReleaseFacts]
+    vendors: tuple[VendorRule, ...] = ()
 
     def get(self, release: Release) -> ReleaseFacts:
         """Return the facts of a release. Raises UserError, which lists the supported releases."""
@@ -272,7 +287,8 @@ class Catalogue:
         """
         if not new_group_coordinator:
             return self
-        return Catalogue({release: _with_new_group_coordinator(facts) for release, facts in self.releases.items()})
+        configured = {release: _with_new_group_coordinator(facts) for release, facts in self.releases.items()}
+        return Catalogue(configured, self.vendors)
 
     def __contains__(self, release: object) -> bool:
         return release in self.releases

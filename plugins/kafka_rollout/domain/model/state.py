@@ -73,6 +73,7 @@ class DeprecatedRequest:
 class NodeMetrics:
     """The metrics of one node. The two CurrentMetadataVersion values come from two independent agents.
 
+    `version`: as the node reports it (app-info), for example `7.9.1-ccs`; `release`: the one by which it is evaluated.
     `snapshot_age_ms` and `snapshot_bytes`: LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release
     has no such metrics; 0 bytes until the process has written a snapshot. `partition_count`: GlobalPartitionCount, all
     partitions of the cluster; None for a node that is not a controller. `unanswered`: agents that did not respond
@@ -80,6 +81,7 @@ class NodeMetrics:
     """
 
     release: Release | None = None
+    version: str = ""
     java_version: int | None = None
     current_metadata_version_prometheus: int | None = None
     current_metadata_version_jolokia: int | None = None

@@ -92,7 +92,8 @@ class ClusterSpec:
     `controller_connection_id`: the same for the controller listener, if its settings differ. `runtime`:
     `local_process`, `ssh_service` or `strimzi`. `ssh_connection_id`: the Airflow Connection to the hosts (None: the SSH
     configuration of the user). `release_overrides`: release as text → configuration key → value, which
-    the run sets with that release. `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
+    the run sets with that release. `apache_releases`: version that a node reports → Apache release by which it is
+    evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
     a run cannot approve it.
@@ -109,6 +110,7 @@ class ClusterSpec:
     four_eyes: bool = False
     scan_schedule: str = DAILY
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    apache_releases: Mapping[str, str] = field(default_factory=dict)
 
     def node(self, node_id: int) -> NodeSpec:
         for node in self.nodes:

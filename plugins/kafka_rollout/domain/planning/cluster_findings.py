@@ -28,6 +28,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.unavailability import find_acceptance
 from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.client_findings import client_findings
+from kafka_rollout.domain.planning.reported_release_findings import reported_release_findings
 
 # Controllers of 3.4.0 still count partitions that were deleted while they were not active (GlobalPartitionCount),
 # even after a restart or an election. Controllers of 3.4.1 do not. Measured on brokers of both releases.
@@ -52,6 +53,7 @@ def cluster_findings(
         *_unlisted_nodes(cluster, state),
         *(f for node in cluster.nodes for f in _node(catalogue, state, node)),
         *_without_metrics(cluster, state),
+        *reported_release_findings(cluster, catalogue, state),
         *_releases(state),
         *_quorum(cluster, state),
         *_features(state),
@@ -152,7 +154,15 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
 
 def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[Finding]:
     subject = f"node {node.node_id}"
-    if seen.release is None:
+    if seen.release is None and seen.metrics is not None and seen.metrics.version:
+        version = seen.metrics.version
+        yield blocker(
+            "RELEASE-UNKNOWN",
+            subject,
+            f"{node.name} reports version {version}, which is not an Apache release and matches no rule for a vendor.",
+            f"Set apache_releases in the inventory to the Apache release of {version}.",
+        )
+    elif seen.release is None:
         yield blocker(
             "RELEASE-UNKNOWN",
             subject,

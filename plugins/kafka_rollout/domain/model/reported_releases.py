@@ -1,0 +1,104 @@
+"""The Apache release by which a reported version is evaluated: builds of vendors, and patch releases without facts.
+
+A node reports its version as text (metric app-info). It can be the build of a vendor (`7.9.1-ccs`), or an Apache patch
+release that the catalogue does not have. Rules and the inventory map builds to Apache releases. A patch release without
+facts is evaluated by its neighbours of the same minor line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Catalogue, Release, VendorRule
+
+_OF_ONE_RELEASE = {"release", "gaps"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedRelease:
+    """A version as a node reports it (`text`), and the release of the catalogue by which it is evaluated.
+
+    `release`: None if no rule covers the text; a release without facts if the catalogue has none of its minor line.
+    `apache`: the Apache release or minor line (`3.9`) that it is based on. `vendor`, `source`: of the rule, "" without
+    one. `overridden`: by the inventory. `neighbours`: the releases by which it is evaluated, if its own facts are not
+    known. `differing`: facts that the neighbours disagree on.
+    """
+
+    text: str
+    release: Release | None
+    apache: str = ""
+    vendor: str = ""
+    source: str = ""
+    overridden: bool = False
+    neighbours: tuple[Release, ...] = ()
+    differing: tuple[str, ...] = ()
+
+
+def identify_release(text: str, catalogue: Catalogue, overrides: Mapping[str, str]) -> ReportedRelease:
+    """Return the release by which a reported version is evaluated. `overrides`: version → Apache release."""
+    if text in overrides:
+        return _of_release(text, Release.parse(overrides[text]), catalogue, vendor="", source="", overridden=True)
+    if (plain := _parse(text)) is not None:
+        return _of_release(text, plain, catalogue, vendor="", source="", overridden=False)
+    for rule in catalogue.vendors:
+        if match := re.fullmatch(rule.pattern, text):
+            return _by_rule(text, match[1], rule, catalogue)
+    return ReportedRelease(text=text, release=None)
+
+
+def _by_rule(text: str, base: str, rule: VendorRule, catalogue: Catalogue) -> ReportedRelease:
+    if not rule.minors:
+        return _of_release(text, Release.parse(base), catalogue, rule.vendor, rule.source, overridden=False)
+    minor = rule.minors.get(base)
+    line = [release for release in catalogue if f"{release.major}.{release.minor}" == minor]
+    if minor is None or not line:
+        return ReportedRelease(text=text, release=None, vendor=rule.vendor, source=rule.source)
+    # The oldest patch release: it supports the fewest records.
+    return ReportedRelease(
+        text=text,
+        release=line[0],
+        apache=minor,
+        vendor=rule.vendor,
+        source=rule.source,
+        neighbours=tuple(line),
+        differing=_differing(catalogue, tuple(line)),
+    )
+
+
+def _of_release(
+    text: str, apache: Release, catalogue: Catalogue, vendor: str, source: str, *, overridden: bool
+) -> ReportedRelease:
+    release = apache
+    neighbours: tuple[Release, ...] = ()
+    if apache not in catalogue:
+        line = [one for one in catalogue if (one.major, one.minor) == (apache.major, apache.minor)]
+        below, above = [one for one in line if one < apache], [one for one in line if one > apache]
+        neighbours = (*below[-1:], *above[:1])
+        release = neighbours[0] if neighbours else apache
+    return ReportedRelease(
+        text=text,
+        release=release,
+        apache=str(apache),
+        vendor=vendor,
+        source=source,
+        overridden=overridden,
+        neighbours=neighbours,
+        differing=_differing(catalogue, neighbours),
+    )
+
+
+def _differing(catalogue: Catalogue, releases: tuple[Release, ...]) -> tuple[str, ...]:
+    """Return the names of the facts that these releases disagree on."""
+    facts = [catalogue.get(release) for release in releases]
+    names = [field.name for field in fields(facts[0]) if field.name not in _OF_ONE_RELEASE] if facts else []
+    return tuple(name for name in names if any(getattr(one, name) != getattr(facts[0], name) for one in facts))
+
+
+def _parse(text: str) -> Release | None:
+    try:
+        return Release.parse(text)
+    except UserError:
+        return None
