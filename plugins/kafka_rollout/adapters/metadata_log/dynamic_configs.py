@@ -26,7 +26,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from kafka_rollout.adapters.metadata_log.images import sentence_of
-from kafka_rollout.adapters.releases.jvm import Jvm, root_cause
+from kafka_rollout.adapters.releases.jvm import Jvm, MissingClassError, root_cause
 from kafka_rollout.domain.model.cluster_contents import HIDDEN
 from kafka_rollout.domain.model.dynamic_configs import (
     ConfigCheck,
@@ -54,10 +54,6 @@ _TIERED = ("remote.", "local.")  # settings of topics with tiered storage (KIP-4
 _LINKAGE = frozenset(f"java.lang.{name}" for name in ("NoClassDefFoundError", "NoSuchMethodError", "NoSuchFieldError"))
 
 Settings = Mapping[str, str]
-
-
-class _MissingError(Exception):
-    """The release does not have a class that a check needs, or has changed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +104,10 @@ def _reporting(found: list[ConfigProblem], kind: ConfigKind) -> Iterator[None]:
         if _class_of_cause(error) not in _LINKAGE:
             raise
         found.append(_not_checked(kind, f"{_class_of_cause(error)}: {sentence_of(error)}"))
-    except (Py4JError, _MissingError) as error:
-        if isinstance(error, Py4JError) and type(error) is not Py4JError:  # the process is gone
+    except MissingClassError as error:
+        found.append(_not_checked(kind, error.sentence))
+    except Py4JError as error:
+        if type(error) is not Py4JError:  # the process is gone
             raise
         found.append(_not_checked(kind, str(error).strip().splitlines()[0]))
 
@@ -218,7 +216,7 @@ def _load_broker(
     properties = merged if _rejection(lambda: load(merged)) is None else static
     yield _Broker(node_id, properties, _log_defaults(jvm, load(properties)))
     if properties is merged and _applies_before_logs(jvm):
-        log_config = jvm.static(_first_name(jvm, _LOG_CONFIG))
+        log_config = jvm.moved(*_LOG_CONFIG)
 
         def start_logs(settings: Settings) -> None:
             logs = _log_defaults(jvm, load(settings))
@@ -282,7 +280,7 @@ def _clamped(jvm: Jvm, settings: Settings) -> dict[str, str]:
 def _applies_before_logs(jvm: Jvm) -> bool:
     found = jvm.find_class(_DYNAMIC_BROKER_CONFIG)
     if found is None:
-        raise _MissingError(f"The class {_DYNAMIC_BROKER_CONFIG} does not exist")
+        raise MissingClassError(f"The class {_DYNAMIC_BROKER_CONFIG} does not exist.")
     return any(method.getName() == _BEFORE_LOGS for method in found.getMethods())
 
 
@@ -292,7 +290,7 @@ def _log_defaults(jvm: Jvm, config: Any) -> Any:
 
 
 def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[Settings], Iterator[_Reason]]:
-    log_config = jvm.static(_first_name(jvm, _LOG_CONFIG))
+    log_config = jvm.moved(*_LOG_CONFIG)
     empty = jvm.packages.java.util.HashMap()
     defaults: list[tuple[Any, bool]] = []
     for broker in brokers:
@@ -332,12 +330,12 @@ def _update_rejections(jvm: Jvm, settings: Settings, values: Any, *, remote: boo
 
 
 def _subscription_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
-    configs = jvm.static(_first_name(jvm, _CLIENT_METRICS))
+    configs = jvm.moved(*_CLIENT_METRICS)
     return _value_check(lambda settings: configs.validate("checked", _properties(jvm, settings)))
 
 
 def _group_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
-    group_config = jvm.static(_first_name(jvm, _GROUP_CONFIG))
+    group_config = jvm.moved(*_GROUP_CONFIG)
     empty = jvm.packages.java.util.HashMap()
     names = _name_check(group_config, "group")
     values = _value_check(lambda settings: group_config.fromProps(empty, _properties(jvm, settings)))
@@ -352,27 +350,20 @@ def _group_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
 
 def _quota_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
     """Only names: a release loads every value of a quota that it knows."""
-    name = _first_name(jvm, _QUOTA_CONFIG)
+    name = jvm.locate(*_QUOTA_CONFIG)
     parts = [
         method()
         for part in ("userAndClientQuotaConfigs", "clientConfigs", "ipConfigs")  # clientConfigs: before 3.5
         if (method := _static_method(jvm, name, part)) is not None
     ]
     if not parts:
-        raise _MissingError(f"{name} does not list its settings")
+        raise MissingClassError(f"{name} does not list its settings.")
     names = {str(setting) for part in parts for setting in part.names()}
     return lambda settings: (
         _Reason({key: value}, ConfigCheck.NAME, f"Unknown quota: {key}")
         for key, value in settings.items()
         if key not in names
     )
-
-
-def _first_name(jvm: Jvm, names: tuple[str, ...]) -> str:
-    for name in names:
-        if jvm.find_class(name) is not None:
-            return name
-    raise _MissingError(f"The class {names[0]} does not exist")
 
 
 def _static_method(jvm: Jvm, class_name: str, method: str) -> Any | None:

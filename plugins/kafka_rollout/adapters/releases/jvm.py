@@ -26,6 +26,10 @@ _STOP_S = 10.0
 _ITERATOR = ("hasNext", "next")
 
 
+class MissingClassError(FatalError):
+    """The release does not have a class that the call needs, or has changed it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Jvm:
     """A running gateway. `packages` starts a qualified name: `jvm.packages.java.util.HashMap()`.
@@ -67,7 +71,7 @@ class Jvm:
         found = _classes_called(self.libs, names[0].rpartition(".")[2])
         if len(found) == 1:
             return found[0]
-        raise FatalError(
+        raise MissingClassError(
             f"The jars contain none of {', '.join(names)}.", remedy="Add the class's name in this release."
         )
 
