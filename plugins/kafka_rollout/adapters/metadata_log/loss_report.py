@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
-from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, damaged, read_checkpoint, read_log
+from kafka_rollout.adapters.metadata_log.folder import (
+    MetadataFolder,
+    MetadataRecord,
+    damaged,
+    read_checkpoint,
+    read_log,
+)
 from kafka_rollout.adapters.metadata_log.images import ImageClasses, ReplayError, image_classes
 from kafka_rollout.adapters.metadata_log.replay import LogContents, read_contents, read_tail, write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
@@ -192,14 +198,24 @@ def feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> list
 
 def image_records(checkpoint: Path, cache: ReleaseCache, release: Release) -> list[ImageRecord]:
     """The records of a snapshot that the release wrote, decoded by its definitions."""
+    return decode_records(stored_records(checkpoint), checkpoint, cache, release)
+
+
+def stored_records(checkpoint: Path) -> list[MetadataRecord]:
+    """The records of a snapshot, without control records."""
+    return [record for batch in read_checkpoint(checkpoint) if not batch.is_control for record in batch.records]
+
+
+def decode_records(
+    records: Iterable[MetadataRecord], checkpoint: Path, cache: ReleaseCache, release: Release
+) -> list[ImageRecord]:
+    """Decode some records of a snapshot by the definitions of the release that wrote it."""
     schemas = metadata_schemas(release, *cache.catalogue_folders)
     found = []
-    for batch in read_checkpoint(checkpoint):
-        if not batch.is_control:
-            for record in batch.records:
-                schema = schemas.get(record.type)
-                if schema is None or record.version not in schema.valid_versions:
-                    raise damaged(checkpoint, f"it has a record of type {record.type}, version {record.version}")
-                layout = schema.layout(record.version)
-                found.append(ImageRecord(schema.name, decode(layout, record.value, record.body_at).value))
+    for record in records:
+        schema = schemas.get(record.type)
+        if schema is None or record.version not in schema.valid_versions:
+            raise damaged(checkpoint, f"it has a record of type {record.type}, version {record.version}")
+        layout = schema.layout(record.version)
+        found.append(ImageRecord(schema.name, decode(layout, record.value, record.body_at).value))
     return found

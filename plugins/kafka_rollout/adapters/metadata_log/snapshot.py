@@ -13,23 +13,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, read_checkpoint
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, MetadataRecord
 from kafka_rollout.adapters.metadata_log.images import ImageClasses, image_classes, java_errors
 from kafka_rollout.adapters.metadata_log.loss_report import (
     LoadedLog,
     check_level,
+    decode_records,
     feature_needs,
     floor_note,
-    image_records,
     load_log,
     load_tail,
     replay_log,
+    stored_records,
 )
 from kafka_rollout.adapters.metadata_log.scanner import ReplayCheck
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.system.files import reading
-from kafka_rollout.domain.metadata_log.losses import Loss, compare, says_something
+from kafka_rollout.domain.metadata_log.losses import ImageRecord, Loss, compare, says_something
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.offline.log_choice import WrittenSnapshot
@@ -165,13 +166,12 @@ def _write(
     image = loaded.read(written, work)
     loaded.classes.write_records(image, again, level=to_level)
     loaded.classes.write_records(image, after, level=loaded.level)
-    _refuse_difference((written, release), (again, release), cache)
-    losses: tuple[Loss, ...] = ()
-    if _values(before) != _values(after):
-        losses, _ = compare(*(image_records(path, cache, release) for path in (before, after)))
+    source = _Stored.read(written, release)
+    _refuse_difference(source, _Stored.read(again, release), cache)
+    losses = _losses(_Stored.read(before, release), _Stored.read(after, release), cache)
     proof = lowering.proof
     if proof is not None:
-        _prove((written, release), to_level, contents.kraft.version, proof, cache, work)
+        _prove(source, to_level, contents.kraft.version, proof, cache, work)
     written.chmod(0o600)
     try:
         os.link(written, final)
@@ -183,7 +183,7 @@ def _write(
         to_level=to_level,
         features=lowering.features,
         kraft_version=contents.kraft.version,
-        records=len(_values(written)),
+        records=len(source.records),
         proved_by=(release,) if proof is None else (release, proof.release),
         losses=losses,
     )
@@ -235,7 +235,7 @@ def _lower_features(loaded: LoadedLog, features: Mapping[str, int], cache: Relea
 
 
 def _prove(  # noqa: PLR0917
-    source: tuple[Path, Release],
+    source: _Stored,
     level: int,
     kraft_version: int,
     classes: ImageClasses,
@@ -250,7 +250,7 @@ def _prove(  # noqa: PLR0917
                 f"kraft.version is {kraft_version}, and Kafka {target} does not support dynamic quorums (KIP-853).",
                 remedy="A dynamic quorum cannot become static. Choose release 3.9 or later.",
             )
-        loaded = check.snapshot(source[0])
+        loaded = check.snapshot(source.path)
         if loaded.failure is not None:
             raise RefusedError(
                 f"Kafka {target} cannot start from a snapshot at metadata.version {level}: "
@@ -260,27 +260,46 @@ def _prove(  # noqa: PLR0917
         if target >= _FIRST_WITH_IMAGE_WRITER:
             path = work / "target.checkpoint"
             classes.write_records(loaded.image, path, level=level)
-            _refuse_difference(source, (path, target), cache)
+            _refuse_difference(source, _Stored.read(path, target), cache)
 
 
-def _values(path: Path) -> list[bytes]:
-    """The records of a snapshot as they are stored, without control records."""
-    return [record.value for batch in read_checkpoint(path) if not batch.is_control for record in batch.records]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """The records of a snapshot as they are stored. `release`: wrote it."""
+
+    path: Path
+    release: Release
+    records: list[MetadataRecord]
+
+    @classmethod
+    def read(cls, path: Path, release: Release) -> _Stored:
+        return cls(path=path, release=release, records=stored_records(path))
+
+    def but(self, other: _Stored) -> _Stored:
+        """The records that the other snapshot does not have. Equal bytes are equal metadata."""
+        known = {record.value for record in other.records}
+        return replace(self, records=[record for record in self.records if record.value not in known])
+
+    def decoded(self, cache: ReleaseCache) -> list[ImageRecord]:
+        return decode_records(self.records, self.path, cache, self.release)
 
 
-def _refuse_difference(source: tuple[Path, Release], other: tuple[Path, Release], cache: ReleaseCache) -> None:
-    """Raise RefusedError unless two snapshots hold the same metadata. Each has the release that wrote it.
+def _losses(before: _Stored, after: _Stored, cache: ReleaseCache) -> tuple[Loss, ...]:
+    """Return what the second image lacks. Only records that differ are decoded: a large cluster has many."""
+    one, other = before.but(after).decoded(cache), after.but(before).decoded(cache)
+    if any(record.name == "PartitionRecord" for record in one):  # the names of their topics can be in equal records
+        one, other = before.decoded(cache), after.decoded(cache)
+    return compare(one, other)[0]
 
-    Equal bytes are equal metadata, so that the records of a large cluster are decoded only if some bytes differ.
-    """
-    if _values(source[0]) == _values(other[0]):
-        return
-    found = (image_records(path, cache, release) for path, release in (source, other))
-    first, second = ([one for one in image if says_something(one)] for image in found)
-    pairs = (first, second), (second, first)
-    differences = [loss for pair in pairs for part in compare(*pair) for loss in part]
+
+def _refuse_difference(source: _Stored, other: _Stored, cache: ReleaseCache) -> None:
+    """Raise RefusedError unless two snapshots hold the same metadata."""
+    pair = source.but(other), other.but(source)
+    first, second = ([one for one in image.decoded(cache) if says_something(one)] for image in pair)
+    differences = [loss for pair in ((first, second), (second, first)) for part in compare(*pair) for loss in part]
     if differences:
         raise RefusedError(
-            f"The image of the snapshot in Kafka {other[1]} differs from the written one: {differences[0].sentence}",
+            f"The image of the snapshot in Kafka {other.release} differs from the written one: "
+            f"{differences[0].sentence}",
             remedy="Nothing was written. Report this as a bug of kafka-rollout.",
         )
