@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, Release
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.rehearsal.configuration import refuse_escaping
@@ -51,7 +51,7 @@ class LocalRehearsals:
         """Rehearse a running cluster (port Rehearsals)."""
         self._refuse_disabled()
         selection = select_nodes(self.cluster, self.admin.partitions(), limit=self.limit)
-        self._refuse_unsupported()
+        refuse_escaping(self.admin.dynamic_configs())
         files = [self._files(self.cluster.node(node_id)) for node_id in selection.nodes]
         before = read_contents(self.admin)
         job = replace(
@@ -96,8 +96,6 @@ class LocalRehearsals:
                 "of the copy contains the addresses of the real brokers.",
                 remedy="Run as root or allow user namespaces, or continue without a rehearsal (--no-rehearse).",
             )
-        for one in files:
-            _refuse_dynamic_quorum(one.node, "controller.quorum.voters" not in one.config)
         needed = estimate_copy(files)
         on_progress(needed.sentence)
         below = self.folder or rehearsal_folder(self.settings)
@@ -122,11 +120,6 @@ class LocalRehearsals:
                 "This machine makes no copies of clusters (KAFKA_ROLLOUT_REHEARSE is 0).",
                 remedy="Unset the variable, or rehearse on another machine.",
             )
-
-    def _refuse_unsupported(self) -> None:
-        refuse_escaping(self.admin.dynamic_configs())
-        node = self.cluster.controllers[0]
-        _refuse_dynamic_quorum(node, self.admin.features(node).finalized.get(KRAFT_VERSION, 0) > 0)
 
     def _files(self, node: NodeSpec) -> NodeFiles:
         from kafka_rollout.adapters.rehearsal.node_files import node_files
@@ -260,15 +253,6 @@ def run_job(
         f"The rehearsal ended without a result (exit code {process.returncode}): {last or 'it printed nothing'}",
         remedy="Fix the cause and repeat the rehearsal. The cluster was not touched.",
     )
-
-
-def _refuse_dynamic_quorum(node: NodeSpec, is_dynamic: bool) -> None:
-    if is_dynamic:
-        raise RefusedError(
-            f"{node.name} has a dynamic quorum (KIP-853). Its voters are in the metadata log, with the addresses of "
-            "the real controllers.",
-            remedy="Continue without a rehearsal (--no-rehearse).",
-        )
 
 
 def _addresses(cluster: ClusterSpec) -> tuple[str, ...]:

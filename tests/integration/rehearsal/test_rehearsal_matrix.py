@@ -140,6 +140,17 @@ def test_a_part_of_a_larger_cluster_is_rehearsed_and_the_rest_is_named(
     check_nothing_left(tmp_path)
 
 
+def test_a_dynamic_quorum_gets_the_addresses_of_the_sandbox(
+    make_cluster: MakeCluster, command: Command, tmp_path: Path
+) -> None:
+    cluster = make_cluster("3.9.1", layout="combined", quorum="dynamic")
+    create_topics(cluster, "orders")
+    code, printed, progress = command(cluster, "rehearse --to 4.3.1 --finalize after-approval --json")
+    assert code == 0, printed + progress
+    assert json.loads(printed)["outcome"] == "passed"
+    check_nothing_left(tmp_path)
+
+
 @pytest.fixture
 def shell(make_cluster: MakeCluster, tmp_path: Path) -> Shell:
     cluster = make_cluster("3.9.1", layout="combined")

@@ -81,5 +81,10 @@ def quorum_state(folder: MetadataFolder) -> dict[str, Any]:
 
 def voters_in(record: bytes) -> frozenset[int]:
     """Ids of the voters in a VotersRecord."""
+    return frozenset(voter["voterId"] for voter in decode_voters(record))
+
+
+def decode_voters(record: bytes) -> list[dict[str, Any]]:
+    """The voters in a VotersRecord, with the names of its definition."""
     schema = MessageSchema.parse(json.dumps(_VOTERS_RECORD))
-    return frozenset(voter["voterId"] for voter in decode(schema.layout(0), record).value["voters"])
+    return list(decode(schema.layout(0), record).value["voters"])

@@ -148,9 +148,9 @@ def _encode(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
     """The batch with only some of its records, each at its offset."""
     body = bytearray()
     for record in kept:
-        fields = b"\0\0" + _zigzag(record.offset - batch.base_offset) + _zigzag(-1)
-        fields += _zigzag(len(record.value)) + record.value + b"\0"
-        body += _zigzag(len(fields)) + fields
+        fields = b"\0\0" + zigzag(record.offset - batch.base_offset) + zigzag(-1)
+        fields += zigzag(len(record.value)) + record.value + b"\0"
+        body += zigzag(len(fields)) + fields
     delta = batch.last_offset - batch.base_offset
     size = _HEADER.size - 12 + len(body)
     times = batch.timestamp, batch.timestamp
@@ -159,7 +159,8 @@ def _encode(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
     return header[: _CRC_FROM - 4] + crc.to_bytes(4) + header[_CRC_FROM:] + body
 
 
-def _zigzag(value: int) -> bytes:
+def zigzag(value: int) -> bytes:
+    """Return a signed varint, as in records of batches."""
     number = (value << 1) ^ (value >> 63)
     out = bytearray()
     while number > 0x7F:
