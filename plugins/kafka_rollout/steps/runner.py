@@ -128,7 +128,13 @@ class Runner:
     @property
     def call(self) -> StepCall:
         """What the next action gets."""
-        return StepCall(ports=self.ports, request=self.request, plan_or_none=self.plan, results=self.results)
+        return StepCall(
+            ports=self.ports,
+            request=self.request,
+            plan_or_none=self.plan,
+            results=self.results,
+            on_progress=self.progress.say,
+        )
 
     def _walk(self, parts: Sequence[Step | EachNode | Section], prefix: str) -> None:
         for part in parts:

@@ -86,7 +86,7 @@ class StepCall:
     """What an action gets.
 
     `dag_id` and `triggered_by`, the name of Airflow's user, are empty on the command line. `results`: what actions
-    leave for the caller, by id of their step.
+    leave for the caller, by id of their step. `on_progress`: shows a line of a long action; None writes it to the log.
     """
 
     ports: ClusterPorts
@@ -95,6 +95,7 @@ class StepCall:
     dag_id: str = ""
     triggered_by: str = ""
     log: Log = field(default=getLogger(__name__))
+    on_progress: Callable[[str], None] | None = None
     results: dict[str, Any] = field(default_factory=dict)
 
     @property

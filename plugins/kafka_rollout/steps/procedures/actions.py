@@ -93,10 +93,10 @@ def plan_downgrade(call: StepCall) -> dict[str, Any]:
 def rehearse(call: StepCall) -> dict[str, Any]:
     """Try the planned change on a copy of the cluster; its findings become part of the plan."""
 
-    def on_progress(line: str) -> None:
+    def log(line: str) -> None:
         call.log.info("%s", line)
 
-    result = rehearse_plan(call.ports, call.plan, call.request, on_progress)
+    result = rehearse_plan(call.ports, call.plan, call.request, call.on_progress or log)
     for finding in result.findings:
         call.log.info("%s", finding)
     return {"outcome": result.outcome.value, "seconds": result.seconds, "findings": [str(f) for f in result.findings]}

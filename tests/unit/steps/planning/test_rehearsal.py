@@ -102,6 +102,11 @@ def test_a_run_that_was_refused_by_its_rehearsal_is_rehearsed_again(tmp_path: Pa
     assert run_procedure(UPGRADE, ports, request, answers, Silent()) == 0
 
 
+def test_the_command_shows_the_progress_of_a_rehearsal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, result())
+    assert "rehearsing 3.9.1 to 4.3.1" in capsys.readouterr().err
+
+
 def test_a_passed_rehearsal_is_in_the_plan_in_the_report_and_in_the_estimate(tmp_path: Path) -> None:
     ports, error = run(tmp_path, result())
     assert error is None
