@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from types import FrameType
@@ -23,8 +25,12 @@ from kafka_rollout.domain.model.errors import FatalError, RolloutError
 def main() -> int:
     parser = argparse.ArgumentParser(description="The process of a rehearsal, in a network namespace of its own.")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--remove", action="store_true", help="only end the nodes and remove the folder")
     arguments = parser.parse_args()
     sandbox = Sandbox(arguments.folder)
+    if arguments.remove:
+        sandbox.end()
+        return 0
     asked = False
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -47,14 +53,19 @@ def main() -> int:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    with suppress(BrokenPipeError):  # the parent is gone, and the other thread has everything removed
+        print(line, flush=True)
 
 
 def _end_with_parent(sandbox: Sandbox) -> None:
-    """Wait for the end of the parent, then remove everything: no later process would."""
+    """Wait for the end of the parent, then have everything removed: no later process would.
+
+    Another process removes it, because the main thread of this one still starts nodes and writes files.
+    """
     while os.read(0, 1):  # a buffered read would hold a lock at this process's end
         pass
-    sandbox.end()
+    command = [sys.executable, "-m", "kafka_rollout.processes.rehearsal", str(sandbox.path), "--remove"]
+    subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     os._exit(FatalError.exit_code)
 
 
