@@ -1,4 +1,4 @@
-"""The releases that the tool supports: list, add, check."""
+"""Releases that the tool supports. Their facts are derived from the released jars."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.domain.coordinator_logs.incompatible_records import Family, IncompatibleRecords, facts_of_type
-from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Release
+from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Release, newest_patches
 from kafka_rollout.domain.model.wording import few
 
 
@@ -158,16 +158,17 @@ def _newer_value(
         )
     if not writers:
         return RemovalAction(
-            title=f"On {few(through, limit=9)}, {shadow}",
+            title=f"On {few(newest_patches(through), limit=9)}, {shadow}",
             sentence=(
                 f"No release of the catalogue writes {what}. These releases read it and write a version that "
                 f"{release} reads."
             ),
         )
     return RemovalAction(
-        title=f"Downgrade through {few(through, limit=9)} and {shadow} there",
+        title=f"Downgrade through {few(newest_patches(through), limit=9)} and {shadow} there",
         sentence=(
-            f"{few(always, limit=9)} always write {what}, whatever the feature levels. No conversion helps "
+            f"{few(newest_patches(always), limit=9)} and their earlier patch releases always write {what}, whatever "
+            "the feature levels. No conversion helps "
             f"while one of them runs. The listed releases read it and write a version that {release} reads. "
             "First do the actions for groups, because a release writes no tombstones for types that it does "
             f"not know (KIP-915). Then downgrade to one of the listed releases and {shadow}. Wait for the log "

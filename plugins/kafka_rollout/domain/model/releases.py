@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -51,6 +51,11 @@ class Release:
             return cls.parse(str(value))
         except UserError as error:
             raise ValueError(error.sentence) from None
+
+
+def newest_patches(releases: Iterable[Release]) -> tuple[Release, ...]:
+    """Return the newest of these releases of each minor line, oldest first."""
+    return tuple({(release.major, release.minor): release for release in sorted(releases)}.values())
 
 
 @dataclass(frozen=True, slots=True, order=True)

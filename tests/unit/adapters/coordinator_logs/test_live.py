@@ -178,7 +178,7 @@ def test_what_a_release_does_not_parse_of_a_group_stops_it(monkeypatch: pytest.M
     of_preview = (b"\x00\x0b\x00\x01g", b"\x00\x00" + bytes(4) + b"\x00")
     (broken,) = of_groups(monkeypatch, of_preview, longest=2).group_records().broken
     assert (broken.key_version, broken.part, broken.first_offset) == (11, "value", 0)
-    assert broken.releases == (Release(4, 1, 1), Release(4, 2, 1), NEW, Release(4, 4, 0))
+    assert broken.releases == tuple(release for release in CATALOGUE if release >= Release(4, 1, 0))
 
 
 @pytest.mark.parametrize("left_out", [0, 1])

@@ -168,8 +168,8 @@ def test_offsets_that_a_release_always_writes_lead_only_through_a_tolerant_relea
     found = remedy(catalogue, R340, [records(1, 4, live=5)], owners=[owner("billing", 1, 4, live=5)])
     step = found.steps[0]
     assert kinds(found) == [StepKind.THROUGH, StepKind.FASTER, StepKind.WAIT, StepKind.RESTORE]
-    assert "3.4.1, 3.7.2, 3.9.1, 4.0.1" in step.title
-    assert "4.1.1, 4.2.1, 4.3.1, 4.4.0 always write OffsetCommit 4" in step.sentence
+    assert "through 3.4.1, 3.5.2, 3.6.2, 3.7.2, 3.8.1, 3.9.2, 4.0.2 and" in step.title
+    assert "4.1.2, 4.2.2, 4.3.1, 4.4.0 and their earlier patch releases always write OffsetCommit 4" in step.sentence
     assert step.concerned == (Concerned("billing"),)
 
 
