@@ -15,6 +15,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Rel
 from kafka_rollout.domain.model.state import (
     CheckpointFile,
     GroupState,
+    HostState,
     Movements,
     PartitionState,
     StartRecord,
@@ -129,6 +130,7 @@ class FakeCluster:
         self.replaced: dict[int, int] = {}  # nodes with a snapshot as their log → starts before
         self.level_before: int | None = None  # of the metadata logs that are in the backups
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
+        self.hosts: dict[int, HostState] = {}
         self.written_since: list[RecordKind] = []  # to the coordinator logs, after they were scanned
         self.group_records = GroupRecords(read_at=0.0, offsets=0)
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted

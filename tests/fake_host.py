@@ -44,6 +44,8 @@ class FakeHost:
         sink: Callable[[bytes], object] | None = None,
     ) -> Done:
         words = command.split() if isinstance(command, str) else list(command)
+        if words[:3] == ["sudo", "-n", "-l"]:
+            return self._list_rights(" ".join(words))
         if words[0] == "sudo":
             program = words[4].rsplit("/", 1)[-1]
             name = f"{program} {words[5]}" if program == "systemctl" else program
@@ -59,6 +61,12 @@ class FakeHost:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def _list_rights(self, line: str) -> Done:
+        """Several are numbered, as the runtime asks for them in one line."""
+        asked = [one.split()[5].rsplit("/", 1)[-1] for one in line.split("; ")]
+        refused = [number for number, program in enumerate(asked) if program in self.refused]
+        return Done(0 if len(asked) > 1 or not refused else 1, "\n".join(map(str, refused)), "")
 
     def _root(self, program: str, words: list[str], text: str | None) -> Done:
         match program, words:
@@ -91,9 +99,9 @@ class FakeHost:
         if "systemctl show" in line:
             return Done(0, f"{self._show()}Link={self.link}\n", "")
         if line.startswith("test -d "):
-            release = re.search(r"kafka_2\.13-([\d.]+)/libs", line)
-            found = ["release"] if release is not None and release[1] in self.releases else []
-            return Done(0, "\n".join(found + ([] if self.link_is_folder else ["link"])), "")
+            folders = re.findall(r"echo libs (/opt/kafka_2\.13-([\d.]+))", line)
+            found = [f"libs {folder}" for folder, release in folders if release in self.releases]
+            return Done(0, "\n".join([*found, *([] if self.link_is_folder else ["link"]), "free 900000"]), "")
         if "cat >> " in line:
             self.files["record"] = self.files.get("record", "") + (text or "")
         if line.startswith("cat "):

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import cast
 
 from kafka_rollout.composition.fenced import fence_cluster_ports
-from kafka_rollout.domain.coordinator_logs.incremental_scan import merge_scans
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
 from kafka_rollout.domain.gates.coordinators import (
@@ -25,7 +23,6 @@ from kafka_rollout.domain.gates.coordinators import (
     coordinator_partition,
     led_partitions,
 )
-from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
@@ -34,6 +31,7 @@ from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION,
 from kafka_rollout.domain.model.state import (
     CheckpointFile,
     GroupState,
+    HostState,
     Movements,
     NodeFeatures,
     NodeMetrics,
@@ -51,6 +49,7 @@ from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fake_cluster import FakeCluster
 from tests.fake_kafka_classes import FakeClasses
+from tests.fake_logs import FakeLogs
 from tests.fake_metadata_logs import FakeMetadataLogs
 from tests.records import change_lock, run_history
 
@@ -271,6 +270,9 @@ class FakeRuntime:
             installed=fake.installed,
         )
 
+    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
+        return self._cluster.hosts.get(node.node_id)
+
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         if node.node_id in self._cluster.hangs_in_shutdown and not force:
             raise FatalError(f"Node {node.name} is still shutting down.")
@@ -340,29 +342,6 @@ class FakeMetrics:
             snapshot_age_ms=1000 if facts.has_snapshot_emitter_metrics else None,
             snapshot_bytes=4096 if facts.has_snapshot_emitter_metrics else None,
         )
-
-
-class FakeLogs:
-    """CoordinatorLogs of a FakeCluster: what its `written_since` says was written after the scan, judged."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
-
-    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
-        if complete:
-            before = replace(before, classes=self._cluster.group_records.classes)
-        written = self._cluster.written_since
-        ends = {(log.topic, log.partition): log.end for log in before.logs}
-        tail = replace(
-            before,
-            logs=tuple(replace(log, start=log.end, end=log.end + len(written)) for log in before.logs),
-            classes=tuple(replace(c, first_offset=ends[c.topic, c.partition]) for c in written),
-            sizes=(),
-        )
-        return merge_scans(self._cluster.catalogue, before, tail)
-
-    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
-        return self._cluster.group_records
 
 
 class FakeRehearsals:

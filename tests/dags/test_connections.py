@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.domain.model.errors import UserError
 from tests.dags.conftest import spec_with_homes
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("database")]
@@ -52,3 +53,23 @@ def test_each_listener_gets_the_settings_of_its_connection(
     hook = KafkaClusterHook("fake")
     for security in (hook.security(), asyncio.run(hook.asecurity())):
         assert (security.protocol, security.of_controllers.protocol) == expected
+
+
+@pytest.mark.parametrize("extra", [{"no_host_key_check": "true"}, {"allow_host_key_change": "true"}])
+def test_a_connection_that_switches_off_the_check_of_host_keys_is_refused(
+    inventory: Path, monkeypatch: pytest.MonkeyPatch, extra: Mapping[str, str]
+) -> None:
+    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+
+    monkeypatch.setenv("AIRFLOW_CONN_OF_HOSTS", json.dumps({"conn_type": "ssh", "login": "rollout", "extra": extra}))
+    (inventory / "fake.yaml").write_text(dump_cluster(replace(spec_with_homes(), ssh_connection_id="of_hosts")))
+    connect = KafkaClusterHook("fake").ssh()
+    with pytest.raises(UserError, match="The Airflow Connection of_hosts switches off the check of host keys"):
+        connect("kafka-1.example.com")
+
+
+def test_without_an_ssh_connection_the_configuration_of_the_worker_is_used(inventory: Path) -> None:
+    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+
+    (inventory / "fake.yaml").write_text(dump_cluster(spec_with_homes()))
+    assert KafkaClusterHook("fake").ssh() is None

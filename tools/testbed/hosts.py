@@ -23,6 +23,7 @@ from tools.testbed.machine import (
     run,
 )
 
+_PROPAGATE = Path("/run/systemd/nspawn/propagate")
 _BOOT_S = 60.0
 _END_S = 20.0
 
@@ -43,6 +44,11 @@ class Host:
     @property
     def address(self) -> str:
         return network.address(self.number)
+
+    @property
+    def machine(self) -> str:
+        """Name of the host on the machine; unique, because systemd-nspawn has a folder of this name in /run."""
+        return network.host_namespace(self.bed, self.number)
 
     @property
     def root(self) -> Path:
@@ -75,6 +81,7 @@ class Host:
             "--keep-unit",
             "--console=pipe",
             f"--directory={self.root}",
+            f"--machine={self.machine}",
             f"--hostname={self.name}",
             f"--network-namespace-path={network.namespace_path(network.host_namespace(self.bed, self.number))}",
             "--resolv-conf=off",
@@ -127,6 +134,8 @@ class Host:
     def processes(self) -> list[int]:
         """All processes of the host, with its systemd-nspawn."""
         found: set[int] = set()
+        with suppress(OSError):
+            (_PROPAGATE / self.machine).rmdir()
         for group in self.control_groups:
             for folder, _, _ in os.walk(group):  # it skips groups that disappear while it reads
                 with suppress(OSError):

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "metadata": "metadata",
     "features": "features",
     "groups": "groups",
+    "inventory": "inventory",
     "lock": "lock",
     "ledger": "ledger",
     "runs": "runs",

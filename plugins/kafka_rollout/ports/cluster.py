@@ -22,6 +22,7 @@ from kafka_rollout.domain.model.state import (
     CheckpointFile,
     CheckpointSummary,
     GroupState,
+    HostState,
     Movements,
     NodeFeatures,
     NodeMetrics,
@@ -138,6 +139,10 @@ class NodeRuntime(Protocol):
     """How a node's binary is stopped, replaced and started. Every call is idempotent and may be repeated."""
 
     def process(self, node: NodeSpec) -> ProcessState: ...
+    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
+        """The node's host before a run, with the installed ones of `releases`; None for a process of this machine."""
+        ...
+
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """Controlled shutdown; returns when the process has ended.
 

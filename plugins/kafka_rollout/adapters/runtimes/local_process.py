@@ -86,6 +86,9 @@ class LocalProcessRuntime:
             return ProcessState(pid=None, installed=installed)
         return ProcessState(pid=found.pid, started_at=_start_time(found), installed=installed)
 
+    def host(self, node: NodeSpec, releases: Sequence[Release]) -> None:
+        """Nothing: releases come from the cache, and this user owns the files."""
+
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """SIGTERM, which is Kafka's controlled shutdown; with `force`, SIGKILL by process id after `deadline_s`."""
         home = _home(node)

@@ -50,13 +50,13 @@ class KafkaClusterHook(BaseHook):
     def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
         """Open the ports of a DAG run. The run id is also the id of the run history and the holder of the lock."""
         return open_cluster_ports(
-            self.cluster, run, security if security is not None else self.security(), ssh=self._ssh()
+            self.cluster, run, security if security is not None else self.security(), ssh=self.ssh()
         )
 
     def get_conn(self) -> Any:
         return self.security()
 
-    def _ssh(self) -> Callable[[str], SSHClient] | None:
+    def ssh(self) -> Callable[[str], SSHClient] | None:
         """Return how the hosts are reached; None without an SSH Connection (then by the worker's SSH configuration).
 
         The function raises UserError for a Connection that switches off the check of host keys.

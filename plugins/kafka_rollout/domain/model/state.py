@@ -38,6 +38,26 @@ class ProcessState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """The host of a node, as a plan must know it. `name`: as in the inventory. `unit`: the node's service.
+
+    `releases`: installed on the host, of those in `folders` (release → folder). `symlink_can_switch`: False if a file
+    or a folder has its name. `stop_timeout_s`: then the service manager kills a process that shuts down; None: never.
+    `denied`: commands that sudo refuses. `free_bytes`: of the configuration's file system, if known.
+    """
+
+    name: str
+    unit: str
+    symlink: str
+    folders: Mapping[Release, str]
+    releases: frozenset[Release]
+    symlink_can_switch: bool
+    stop_timeout_s: float | None
+    denied: tuple[str, ...] = ()
+    free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord:
     """One start of a node's process."""
 

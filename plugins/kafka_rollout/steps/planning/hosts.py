@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from kafka_rollout.domain.model.errors import TransientError, UserError
@@ -18,8 +19,11 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.configuration import config_findings, effective_config, java_findings
+from kafka_rollout.domain.planning.host_problems import host_problems
 from kafka_rollout.domain.planning.release_path import plan_release_steps, plan_steps_down
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+_AT_ONCE = 8
 
 
 def releases_ahead(
@@ -76,6 +80,17 @@ def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) 
     return versions
 
 
+def find_host_problems(
+    ports: ClusterPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None
+) -> tuple[Finding, ...]:
+    """Return the findings about the hosts of nodes (default: all) that will run `releases`."""
+    asked = ports.cluster.nodes if nodes is None else nodes
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="hosts") as pool:
+        seen = pool.map(lambda node: (node.node_id, ports.runtime.host(node, releases)), asked)
+        hosts = {node_id: host for node_id, host in seen if host is not None}
+    return host_problems(ports.cluster, hosts, releases)
+
+
 def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings that prevent `node` from starting on the release of the release step, by its current host."""
     release = release_step.to_release
@@ -89,6 +104,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     return (
         *config_findings(ports.catalogue, release_step.from_release, release, {}, {node.node_id: problems}),
         *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
+        *find_host_problems(ports, (release,), (node,)),
     )
 
 

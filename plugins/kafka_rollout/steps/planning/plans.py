@@ -20,6 +20,7 @@ from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_be
 from kafka_rollout.steps.planning.dynamic_configs import plan_dynamic_configs
 from kafka_rollout.steps.planning.hosts import (
     config_problems,
+    find_host_problems,
     java_versions,
     node_configs,
     releases_ahead,
@@ -57,7 +58,9 @@ def plan_upgrade(
         snapshot_interval_ms=snapshot_interval_ms,
         accept_unavailable=accepted,
     )
-    plan = replace(plan, findings=(*plan.findings, *plan_dynamic_configs(ports, plan, configs)))
+    ahead = [release_step.to_release for release_step in plan.release_steps]
+    hosts = find_host_problems(ports, ahead)
+    plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
     if with_logs:
         plan = replace(plan, findings=(*plan.findings, *logs_findings(ports, scan_before_roll(ports), plan)))
     freeze(ports, plan, RunOf.UPGRADE)
@@ -127,7 +130,9 @@ def plan_downgrade(
         java=java_versions(ports),
         accept_unavailable=accepted,
     )
-    plan = replace(plan, findings=(*plan.findings, *plan_dynamic_configs(ports, plan, configs)))
+    ahead = [release_step.to_release for release_step in plan.release_steps]
+    hosts = find_host_problems(ports, ahead)
+    plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
     record_observed(ports, state)
     freeze(ports, plan, RunOf.DOWNGRADE)
     return plan

@@ -20,6 +20,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
+from kafka_rollout.domain.planning.host_problems import STOP_DEADLINE_S
 from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, find_closing_records
 from kafka_rollout.domain.run.events import ApprovalOf, RollbackClosed
 from kafka_rollout.domain.run.projections.nodes import (
@@ -136,7 +137,6 @@ def _refuse_unloadable(
     )
 
 
-STOP_DEADLINE_S = 180.0
 # A stop requested within this time may still be in progress, so the node can look degraded.
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 

@@ -156,3 +156,13 @@ def test_a_command_that_fails_before_the_stop_stops_nothing() -> None:
     with pytest.raises(FatalError, match="`drain fail`: no such backend"):
         runtime_on(host).stop(node, deadline_s=180)
     assert host.pid == 50
+
+
+def test_the_host_of_a_node_is_described_before_anything_is_stopped() -> None:
+    host = FakeHost(releases={"4.2.1"}, refused={"ln", "tee"})
+    files = dict(host.files)
+    seen = runtime_on(host).host(NODE, [R431])
+    assert (seen.releases, seen.symlink_can_switch, seen.stop_timeout_s) == (frozenset(), True, 300.0)
+    assert [line.split()[2].rsplit("/", 1)[-1] for line in seen.denied] == ["ln", "tee"]
+    assert seen.free_bytes == 900_000
+    assert (host.files, host.pid) == (files, 50)

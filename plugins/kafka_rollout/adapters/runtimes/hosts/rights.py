@@ -40,6 +40,11 @@ class Right:
             words = [word.replace(f"{{{name}}}", str(value)) for word in words]
         return ["sudo", "-n", "-u", self.as_user, f"{_BIN}/{self.program}", *words]
 
+    def allowed_command(self, **values: object) -> list[str]:
+        """Return the words of a command that succeeds if sudo permits this one; it changes nothing."""
+        words = self.command(**values)
+        return [*words[:2], "-l", *words[2:]]
+
     def sudoers(self) -> str:
         """Return the command as sudoers(5) writes it, after `NOPASSWD:`."""
         text = " ".join(self.arguments)

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
-from kafka_rollout.adapters.runtimes.hosts.rights import Right, Rights
-from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done, Shell, refused_by_sudo
+from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.adapters.runtimes.hosts.rights import Rights
+from kafka_rollout.adapters.runtimes.hosts.shells import Shell
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
 from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_directory
 from kafka_rollout.adapters.system import server_properties
@@ -28,7 +29,7 @@ from kafka_rollout.adapters.system.files import writing_whole
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import CheckpointFile, ProcessState, StartRecord
+from kafka_rollout.domain.model.state import CheckpointFile, HostState, ProcessState, StartRecord
 from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 
 _POLL_S = 0.3
@@ -39,7 +40,7 @@ _JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 @dataclass(slots=True)
-class SshServiceRuntime:
+class SshServiceRuntime(HostCommands):
     """NodeRuntime of systemd units on hosts."""
 
     cluster: ClusterSpec
@@ -61,14 +62,33 @@ class SshServiceRuntime:
             restarts=unit.restarts,
         )
 
+    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState:
+        """Changes nothing. Commands that sudo refuses are listed as `sudo --list` reports them."""
+        service, rights = service_of(node), rights_of(node)
+        unit = self.unit(node)
+        folders = {release: service.folder(release) for release in releases}
+        found = self.run(node, _look_line(service, folders.values())).out.splitlines()
+        free = next((line.removeprefix("free ") for line in found if line.startswith("free ")), "")
+        return HostState(
+            name=service.host,
+            unit=service.unit,
+            symlink=service.symlink,
+            folders=folders,
+            releases=frozenset(release for release, folder in folders.items() if f"libs {folder}" in found),
+            symlink_can_switch="link" in found,
+            stop_timeout_s=unit.stop_s,
+            denied=self._denied(node, rights, releases),
+            free_bytes=int(free) if free.isdigit() else None,
+        )
+
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """`systemctl stop`, which is Kafka's controlled shutdown; with `force`, SIGKILL after `deadline_s`."""
         unit = self.unit(node)
         if unit.is_down:
             return
         if unit.pid is not None:
-            self._run_commands(node, _service(node).before_stop, "before the stop")
-        self._act(node, _rights(node).stop)
+            self._run_commands(node, service_of(node).before_stop, "before the stop")
+        self.act(node, rights_of(node).stop)
         if self._wait(node, lambda now: now.is_down, deadline_s):
             return
         if not force:
@@ -78,17 +98,17 @@ class SshServiceRuntime:
                 "use retry, which kills it.",
             )
         # The process can end just before the signal: then systemd has nothing to kill.
-        kill = _rights(node).kill
-        self._refuse_missing_right(node, kill, self._sudo(node, kill))
+        kill = rights_of(node).kill
+        self.refuse_missing_right(node, kill, self.sudo(node, kill))
         if not self._wait(node, lambda now: now.is_down, _KILL_S):
             raise FatalError(
-                f"Unit {_service(node).unit} on host {_service(node).host} does not end after SIGKILL.",
+                f"Unit {service_of(node).unit} on host {service_of(node).host} does not end after SIGKILL.",
                 remedy="Check the host: a process in uninterruptible sleep usually waits for its disk.",
             )
 
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
         """Change the planned lines of the configuration, then switch the symlink."""
-        service = _service(node)
+        service = service_of(node)
         unit, installed = self._look(node)
         if unit.waits_for_restart:
             self.stop(node, deadline_s=_KILL_S, force=True)
@@ -110,31 +130,31 @@ class SshServiceRuntime:
                 )
             self._write_configuration(node, installed or release, after)
         if installed != release:
-            rights = _rights(node)
-            self._act(node, rights.draft_link, release=release)
-            self._act(node, rights.switch_link)
+            rights = rights_of(node)
+            self.act(node, rights.draft_link, release=release)
+            self.act(node, rights.switch_link)
 
     def start(self, node: NodeSpec) -> None:
         """Start the unit unless it runs; returns when systemd has started a process, and records it."""
         unit, installed = self._look(node)
         if installed is None:
-            service = _service(node)
+            service = service_of(node)
             raise FatalError(
                 f"{service.symlink} on host {service.host} points to no installed release.",
                 remedy=f"Make it a link to {service.folder('<release>')}.",
             )
         if unit.pid is None:
             if unit.active == "failed":
-                self._act(node, _rights(node).forget_failures)
-            self._act(node, _rights(node).start)
+                self.act(node, rights_of(node).forget_failures)
+            self.act(node, rights_of(node).start)
             before = unit.last_pid, unit.started_at
             self._wait(node, lambda now: now.pid is not None or (now.last_pid, now.started_at) != before, _START_S)
             unit = self.unit(node)
         self._record_start(node, unit, installed)
-        self._run_commands(node, _service(node).after_start, "after the start")
+        self._run_commands(node, service_of(node).after_start, "after the start")
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        done = self._run(node, f"cat {_record(node)} 2>/dev/null || true")
+        done = self.run(node, f"cat {_record(node)} 2>/dev/null || true")
         lines = (json.loads(line) for line in done.out.splitlines() if line.strip())
         return tuple(
             StartRecord(release=Release.parse(line["release"]), started_at=line["started_at"], pid=line["pid"])
@@ -143,23 +163,31 @@ class SshServiceRuntime:
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
         """The last lines of the log file; without one, those of the unit in the journal."""
-        right = _rights(node).read_log
+        right = rights_of(node).read_log
         if right is not None:
-            done = self._act(node, right, lines=lines)
+            done = self.act(node, right, lines=lines)
         else:
-            journal = ["journalctl", "--unit", _service(node).unit, "--lines", str(lines), "--output=cat", "--no-pager"]
-            done = self._run(node, journal)
+            journal = [
+                "journalctl",
+                "--unit",
+                service_of(node).unit,
+                "--lines",
+                str(lines),
+                "--output=cat",
+                "--no-pager",
+            ]
+            done = self.run(node, journal)
         return tuple(done.out.splitlines()[-lines:])
 
     def java_version(self, node: NodeSpec) -> int:
         """Of the running process; of `java` in the unit's environment if there is none."""
         pid = self.unit(node).pid
-        java = self._act(node, _rights(node).find_java, pid=pid).out.strip() if pid is not None else "java"
-        done = self._run(node, [java, "-version"])
+        java = self.act(node, rights_of(node).find_java, pid=pid).out.strip() if pid is not None else "java"
+        done = self.run(node, [java, "-version"])
         match = _JAVA.search(done.err + done.out)
         if match is None:
             raise TransientError(
-                f"{java} on host {_service(node).host} does not report its version.", remedy="Install Java there."
+                f"{java} on host {service_of(node).host} does not report its version.", remedy="Install Java there."
             )
         return int(match[2]) if match[1] == "1" else int(match[1])
 
@@ -170,7 +198,7 @@ class SshServiceRuntime:
         """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
         folder = snapshot_folder(self.config(node))
         found: list[CheckpointFile] = []
-        for line in self._act(node, _rights(node).list_snapshots(folder)).out.splitlines():
+        for line in self.act(node, rights_of(node).list_snapshots(folder)).out.splitlines():
             words = line.split()
             match = re.fullmatch(r"(\d{20})-(\d{10})\.checkpoint", words[-1]) if len(words) == 7 else None
             if match is not None and int(match[1]) > 0:
@@ -191,10 +219,12 @@ class SshServiceRuntime:
         node = self.cluster.node(checkpoint.node_id)
         folder, name = checkpoint.path.rsplit("/", 1)
         with writing_whole(to, mode=0o600) as target:
-            done = self._sudo(node, _rights(node).read_snapshot(folder), sink=target.write, values={"checkpoint": name})
+            done = self.sudo(
+                node, rights_of(node).read_snapshot(folder), sink=target.write, values={"checkpoint": name}
+            )
             if "No such file" in done.err:
                 raise FileNotFoundError(checkpoint.path)
-            self._expect(node, _rights(node).read_snapshot(folder), done)
+            self.expect(node, rights_of(node).read_snapshot(folder), done)
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return {}
@@ -203,14 +233,34 @@ class SshServiceRuntime:
         """None: the metadata log is on the host, and the classes that read it are here."""
         return None
 
+    def _denied(self, node: NodeSpec, rights: Rights, releases: Sequence[Release]) -> tuple[str, ...]:
+        """The lines of sudoers that are missing."""
+        reading = rights.read_configuration
+        probe = self.shell.run(service_of(node).host, reading.allowed_command())
+        if probe.code != 0:  # without it, the folder of the snapshots is unknown
+            return (f"({reading.as_user}) NOPASSWD: {reading.sudoers()}",)
+        values = {
+            "pid": 1,
+            "lines": 40,
+            "checkpoint": f"{0:020d}-{0:010d}.checkpoint",
+            "release": [*releases, "0.0.0"][0],
+        }
+        wanted = rights.all(snapshot_folder(self.config(node)))
+        line = "; ".join(
+            f"{shlex.join(right.allowed_command(**values))} >/dev/null 2>&1 || echo {number}"
+            for number, right in enumerate(wanted)
+        )
+        refused = [wanted[int(number)] for number in self.run(node, line).out.split()]
+        return tuple(f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in refused)
+
     def unit(self, node: NodeSpec) -> UnitState:
         """Raises UserError if the host has no such unit."""
         return self._look(node)[0]
 
     def _look(self, node: NodeSpec) -> tuple[UnitState, Release | None]:
         """The unit, and the release to which the symlink points."""
-        service = _service(node)
-        done = self._run(node, f"{show_command(service.unit)}; echo Link=$(readlink {service.symlink})")
+        service = service_of(node)
+        done = self.run(node, f"{show_command(service.unit)}; echo Link=$(readlink {service.symlink})")
         unit = parse_unit(done.out)
         if not unit.exists:
             raise UserError(
@@ -225,9 +275,9 @@ class SshServiceRuntime:
             return None
         key = node.node_id, unit.pid, unit.started_at
         if key not in self._loaded:
-            right = _rights(node).list_open_files
-            done = self._sudo(node, right, values={"pid": unit.pid})
-            self._refuse_missing_right(node, right, done)
+            right = rights_of(node).list_open_files
+            done = self.sudo(node, right, values={"pid": unit.pid})
+            self.refuse_missing_right(node, right, done)
             match = _JAR.search(done.out)
             if match is None:
                 return None
@@ -236,14 +286,10 @@ class SshServiceRuntime:
 
     def _refuse_missing(self, node: NodeSpec, release: Release) -> None:
         """Raise before any change if the release is not on the host, or if the symlink is not a link."""
-        service = _service(node)
+        service = service_of(node)
         folder = service.folder(release)
-        found = self._run(
-            node,
-            f"test -d {folder}/libs && echo release; "
-            f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi",
-        ).out.split()
-        if "release" not in found:
+        found = self.run(node, _look_line(service, [folder])).out.splitlines()
+        if f"libs {folder}" not in found:
             raise RefusedError(
                 f"Kafka {release} is not installed on host {service.host}: there is no {folder}/libs.",
                 remedy=f"Unpack the archive of {release} to {folder}, then repeat the step.",
@@ -255,14 +301,14 @@ class SshServiceRuntime:
             )
 
     def _write_configuration(self, node: NodeSpec, backup_of: Release, text: str) -> None:
-        rights = _rights(node)
-        self._act(node, rights.back_up, release=backup_of)
-        self._act(node, rights.draft_configuration)
-        self._act(node, rights.write_configuration, text=text)
-        self._act(node, rights.switch_configuration)
+        rights = rights_of(node)
+        self.act(node, rights.back_up, release=backup_of)
+        self.act(node, rights.draft_configuration)
+        self.act(node, rights.write_configuration, text=text)
+        self.act(node, rights.switch_configuration)
 
     def _configuration(self, node: NodeSpec) -> str:
-        return self._act(node, _rights(node).read_configuration).out.replace("\r\n", "\n")
+        return self.act(node, rights_of(node).read_configuration).out.replace("\r\n", "\n")
 
     def _record_start(self, node: NodeSpec, unit: UnitState, release: Release) -> None:
         """Record the newest process once, also if an earlier call was killed before its record."""
@@ -272,17 +318,17 @@ class SshServiceRuntime:
             return
         line = json.dumps({"release": str(release), "pid": unit.last_pid, "started_at": unit.started_at})
         folder = _record(node).rsplit("/", 1)[0]
-        done = self._run(node, f"mkdir -p {folder} && cat >> {_record(node)}", text=line + "\n")
+        done = self.run(node, f"mkdir -p {folder} && cat >> {_record(node)}", text=line + "\n")
         if done.code != 0:
             raise FatalError(
-                f"The start of node {node.name} cannot be recorded in {_record(node)} on host {_service(node).host}: "
+                f"The start of node {node.name} cannot be recorded in {_record(node)} on host {service_of(node).host}: "
                 f"{done.problem}.",
                 remedy="Make the home folder of the SSH user writable, then repeat the step.",
             )
 
     def _run_commands(self, node: NodeSpec, commands: Sequence[HostCommand], when: str) -> None:
         for one in commands:
-            done = self._run(node, one.command, within_s=one.timeout_s)
+            done = self.run(node, one.command, within_s=one.timeout_s)
             if done.code != 0:
                 raise FatalError(
                     f"The command {when} of node {node.name} failed: `{one.command}`: {done.problem}.",
@@ -297,62 +343,23 @@ class SshServiceRuntime:
             self.sleep(_POLL_S)
         return True
 
-    def _act(self, node: NodeSpec, right: Right, *, text: str | None = None, **values: object) -> Done:
-        """Run a command with sudo; raises if it fails."""
-        return self._expect(node, right, self._sudo(node, right, text=text, values=values))
-
-    def _sudo(
-        self,
-        node: NodeSpec,
-        right: Right,
-        *,
-        text: str | None = None,
-        sink: Callable[[bytes], object] | None = None,
-        values: Mapping[str, object] = MappingProxyType({}),
-    ) -> Done:
-        return self.shell.run(_service(node).host, right.command(**values), text=text, sink=sink)
-
-    def _run(
-        self, node: NodeSpec, command: str | Sequence[str], *, text: str | None = None, within_s: float = COMMAND_S
-    ) -> Done:
-        return self.shell.run(_service(node).host, command, text=text, within_s=within_s)
-
-    def _expect(self, node: NodeSpec, right: Right, done: Done) -> Done:
-        self._refuse_missing_right(node, right, done)
-        if done.code != 0:
-            raise TransientError(
-                f"The tool cannot {right.purpose}: node {node.name}, host {_service(node).host}: {done.problem}.",
-                remedy="Check the host and the paths of the inventory, then repeat the step.",
-            )
-        return done
-
-    def _refuse_missing_right(self, node: NodeSpec, right: Right, done: Done) -> None:
-        if refused_by_sudo(done):
-            raise RefusedError(
-                f"sudo on host {_service(node).host} refuses {right.program} as user {right.as_user}, so the tool "
-                f"cannot {right.purpose} (node {node.name}).",
-                remedy=f"Add to the sudoers file of the host: ({right.as_user}) NOPASSWD: {right.sudoers()}",
-            )
-
 
 def snapshot_folder(config: Mapping[str, str]) -> str:
     """Return the node's folder of the metadata log."""
     return f"{metadata_directory(config)}/__cluster_metadata-0"
 
 
-def _service(node: NodeSpec) -> ServiceSpec:
-    if node.service is None:
-        raise UserError(f"Node {node.name} has no host in the inventory.", remedy="Add its host.")
-    return node.service
-
-
-def _rights(node: NodeSpec) -> Rights:
-    return Rights(_service(node))
+def _look_line(service: ServiceSpec, folders: Iterable[str]) -> str:
+    """A line of a shell that lists folders with a release, whether the symlink can be switched, and free bytes."""
+    releases = "; ".join(f"test -d {folder}/libs && echo libs {folder}" for folder in folders) or "true"
+    link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
+    configurations = service.configuration_file.rsplit("/", 1)[0]
+    return f"{releases}; {link}; echo free $(df --output=avail --block-size=1 {configurations} | tail -1)"
 
 
 def _record(node: NodeSpec) -> str:
     """In the home folder, in which a command starts."""
-    return f".kafka-rollout/starts-{_service(node).unit}.jsonl"
+    return f".kafka-rollout/starts-{service_of(node).unit}.jsonl"
 
 
 def _release_in(service: ServiceSpec, folder: str) -> Release | None:

@@ -1,0 +1,56 @@
+"""The inventory of a cluster: check that a run can observe and manage every node."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory
+
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+
+
+@app.callback()
+def _every_command() -> None:
+    """Make the app a group, although it has one command."""
+
+
+@app.command("check")
+def inventory_check(
+    cluster: ClusterName,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Release that must be on every host, for example 4.3.1.")
+    ] = None,
+    as_json: AsJson = False,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Check hosts, host keys, rights, units, Java and listeners of every node. Exit code 3 with blockers. Read-only."""
+    with open_ports(cluster, None, connection_file) as (ports, _, _security):
+        nodes, verdict = check_inventory(ports, [] if to is None else [Release.parse(to)])
+    if as_json:
+        show.print_json({"ok": verdict.ok, "nodes": nodes})
+    else:
+        show.print_table(
+            ("Node", "Host", "Unit", "Process", "Running", "Installed", "Java"), [_row(node) for node in nodes]
+        )
+        show.print_findings(verdict.findings)
+    if not verdict.ok:
+        raise typer.Exit(RefusedError.exit_code)
+
+
+def _row(checked: CheckedNode) -> tuple[object, ...]:
+    service, process = checked.node.service, checked.process
+    return (
+        f"{checked.node.name} ({checked.node.node_id})",
+        service.host if service else "this machine",
+        service.unit if service else "–",
+        process.pid if process and process.pid else "–",
+        process.running if process and process.running else "–",
+        process.installed if process and process.installed else "–",
+        checked.java or "–",
+    )

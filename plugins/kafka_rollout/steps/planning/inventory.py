@@ -1,0 +1,55 @@
+"""Check an inventory: whether every node can be observed and managed as a run needs it. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from kafka_rollout.domain.model.errors import RolloutError, TransientError
+from kafka_rollout.domain.model.findings import Finding, Verdict, blocker
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ProcessState
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.planning.hosts import find_host_problems
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedNode:
+    """A node as the runtime reports it. A value that was not reported is None, with a finding."""
+
+    node: NodeSpec
+    process: ProcessState | None = None
+    java: int | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def check_inventory(ports: ClusterPorts, releases: Sequence[Release]) -> tuple[tuple[CheckedNode, ...], Verdict]:
+    """Return every node and all findings. `releases`: those that the nodes must have."""
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="inventory") as pool:
+        nodes = tuple(pool.map(lambda node: _check(ports, node, releases), ports.cluster.nodes))
+    findings = tuple(finding for node in nodes for finding in node.findings)
+    return nodes, Verdict(question=f"Is the inventory of {ports.cluster.name} complete?", findings=findings)
+
+
+def _check(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]) -> CheckedNode:
+    """The first error of the runtime ends the check of a node, because the others would repeat it."""
+    process: ProcessState | None = None
+    java: int | None = None
+    findings: list[Finding] = []
+    try:
+        process = ports.runtime.process(node)
+        findings += find_host_problems(ports, releases, (node,))
+        ports.runtime.config(node)
+        java = ports.runtime.java_version(node)
+    except RolloutError as error:
+        code = "HOST-UNREACHABLE" if isinstance(error, TransientError) else "HOST-REFUSED"
+        findings.append(blocker(code, f"node {node.node_id}", error.sentence, error.remedy))
+    try:
+        ports.admin.features(node)
+    except RolloutError as error:
+        findings.append(blocker("NODE-DOWN", f"node {node.node_id}", error.sentence, error.remedy))
+    return CheckedNode(node=node, process=process, java=java, findings=tuple(findings))

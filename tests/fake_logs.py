@@ -1,0 +1,33 @@
+"""Coordinator logs of a FakeCluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_rollout.domain.coordinator_logs.incremental_scan import merge_scans
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.groups.records import GroupRecords
+from tests.fake_cluster import FakeCluster
+
+
+class FakeLogs:
+    """CoordinatorLogs of a FakeCluster: what its `written_since` says was written after the scan, judged."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+        if complete:
+            before = replace(before, classes=self._cluster.group_records.classes)
+        written = self._cluster.written_since
+        ends = {(log.topic, log.partition): log.end for log in before.logs}
+        tail = replace(
+            before,
+            logs=tuple(replace(log, start=log.end, end=log.end + len(written)) for log in before.logs),
+            classes=tuple(replace(c, first_offset=ends[c.topic, c.partition]) for c in written),
+            sizes=(),
+        )
+        return merge_scans(self._cluster.catalogue, before, tail)
+
+    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+        return self._cluster.group_records
