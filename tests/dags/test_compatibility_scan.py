@@ -103,8 +103,8 @@ def test_a_scan_is_kept_reported_and_told_as_an_asset(scans: Scans) -> None:
 
     scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
     state, states, run_id = scans.run()
-    assert (state, states) == ("success", {"scan_coordinator_logs": "success", "alert": "skipped"})
-    (scanned,) = scan_history(scans.home, "fake").events()
+    assert (state, states) == ("success", {"scan_coordinator_logs": "success", "alert": "success"})
+    scanned, _ = scan_history(scans.home, "fake").events()
     assert isinstance(scanned, Scanned)
     assert (scanned.run_id, scanned.records) == (run_id, 6)
     verdicts = {str(release): verdict for release, verdict in scanned.verdicts.items()}
@@ -118,6 +118,20 @@ def test_a_scan_is_kept_reported_and_told_as_an_asset(scans: Scans) -> None:
         assert event.asset.name == "kafka-rollout/fake/coordinator-log-scan"
         assert event.extra["verdicts"]["3.4.0"] == "fails"
         assert event.extra["records"] == 6
+
+
+def test_a_first_scan_with_a_failing_verdict_alerts(scans: Scans) -> None:
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS, releases=["3.4.0", "4.3.1"])
+    assert scans.run()[1]["alert"] == "success"
+    (alert,) = scans.alerts
+    assert alert["headline"] == "It is not proved that 3.4.0 can load the coordinator logs (first scan)."
+    assert any("not scanned before, now fails at offset 4" in sentence for sentence in alert["sentences"])
+    assert scans.run()[1]["alert"] == "skipped"
+
+
+def test_a_first_scan_without_a_failing_verdict_does_not_alert(scans: Scans) -> None:
+    assert scans.run()[1]["alert"] == "skipped"
+    assert scans.alerts == []
 
 
 def test_a_verdict_that_got_worse_alerts_once_with_the_record_that_did_it(scans: Scans, channel: Path) -> None:

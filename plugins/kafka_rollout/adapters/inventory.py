@@ -120,6 +120,10 @@ class ClusterEntry(_Strict):
         dict[ReleaseText, dict[str, Text]],
         Field(description="configuration that the run sets with a release and removes on a rollback"),
     ] = {}
+    scan_releases: Annotated[
+        list[ReleaseText],
+        Field(description="releases that scheduled scans evaluate in addition to the running one and its neighbours"),
+    ] = []
     apache_releases: Annotated[
         dict[Text, ReleaseText],
         Field(description="version that a node reports: the Apache release that this vendor's build is based on"),
@@ -312,6 +316,7 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
         nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), service=service, **node))
     data["approvers"] = tuple(entry.approvers)
     data["release_overrides"] = {str(Release.parse(key)): value for key, value in entry.release_overrides.items()}
+    data["scan_releases"] = tuple(str(Release.parse(text)) for text in entry.scan_releases)
     data["apache_releases"] = {key: str(Release.parse(value)) for key, value in entry.apache_releases.items()}
     return ClusterSpec(**data, nodes=tuple(nodes))
 

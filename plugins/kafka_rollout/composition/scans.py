@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_rollout.composition.clusters import get_catalogue
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.reported_releases import identify_release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.planning.release_path import relevant_releases
 from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,6 +58,26 @@ def submit_scan(
     from kafka_rollout.adapters.coordinator_logs.spark_submit import submit
 
     return submit(request, settings, master=master, on_progress=on_progress)
+
+
+def releases_to_scan(cluster: ClusterSpec, settings: Settings) -> tuple[Release, ...]:
+    """Return the releases that a scheduled scan evaluates; all of the catalogue if no node reports its release."""
+    from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+
+    catalogue = get_catalogue(settings)
+    reader = NodeMetricsReader(
+        identify=lambda version: identify_release(version, catalogue, cluster.apache_releases).release
+    )
+
+    def read(node: NodeSpec) -> Release | None:
+        try:
+            return reader.read(node).release
+        except TransientError:
+            return None
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        running = {release for release in pool.map(read, cluster.nodes) if release is not None}
+    return relevant_releases(catalogue, running, map(Release.parse, cluster.scan_releases))
 
 
 def scan_cluster(

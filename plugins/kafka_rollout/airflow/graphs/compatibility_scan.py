@@ -26,7 +26,7 @@ DOC = """\
 ### Releases that can load the coordinator logs of the Kafka cluster {name} (KIP-915)
 
 A Spark job reads every record of `__consumer_offsets`, `__transaction_state` and `__share_group_state`. The result for
-each release of the catalogue is *loads*, *loads, ignoring records*, *fails at offset o*, or *not loaded*. The scan only
+each evaluated release is *loads*, *loads, ignoring records*, *fails at offset o*, or *not loaded*. The scan only
 reads.
 
 | | |
@@ -35,7 +35,8 @@ reads.
 | Schedule | {schedule} (UTC; `scan_schedule` of the inventory) |
 | Asset | `kafka-rollout/{name}/coordinator-log-scan` |
 
-The DAG sends an **alert** if a verdict is worse than in the previous scan. The DAG also sends an alert when a scan
+The DAG sends an **alert** if a verdict is worse than in the previous scan, or if the first scan of these releases has a
+failing verdict. The DAG also sends an alert when a scan
 fails, because the compatibility is then unknown. The page *Kafka rollout* shows the newest scan and its age. The button
 **Scan** of the task opens the report. The Airflow Variable `kafka_rollout_alert` sets the channel of the alerts
 (docs/operations.md).
@@ -66,7 +67,10 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
                 items={"type": "string", "enum": releases},
                 examples=releases,
                 title="Releases",
-                description="Releases to evaluate. Empty: all releases of the catalogue.",
+                description=(
+                    "Releases to evaluate. Empty: the running release, the releases on its paths, and scan_releases of "
+                    "the inventory."
+                ),
             ),
             "depth": choice(
                 dict(zip(DEPTHS, _DEPTH_LABELS, strict=True)),

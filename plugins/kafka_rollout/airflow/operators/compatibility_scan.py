@@ -14,13 +14,15 @@ from kafka_rollout.airflow.common.base import errors_for_airflow
 from kafka_rollout.airflow.common.links import ScanLink, scan_page
 from kafka_rollout.airflow.notifiers.scan_alert import Alert, ScanAlertNotifier
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
-from kafka_rollout.composition.clusters import get_catalogue
+from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.pages import render_scan_page
 from kafka_rollout.composition.records import open_scan_history
-from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
+from kafka_rollout.composition.scans import releases_to_scan
+from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.json_forms import to_json
+from kafka_rollout.settings import Settings
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task
@@ -49,11 +51,12 @@ class CompatibilityScanOperator(SparkScanOperator):
             raise
 
     def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
-        params = context["params"]
+        params, settings = context["params"], Settings.from_environment()
+        chosen = tuple(Release.parse(text) for text in params["releases"] or ())
         return replace(
             request,
             parquet=scratch / PARQUET,
-            releases=tuple(Release.parse(text) for text in params["releases"] or ()),
+            releases=chosen or releases_to_scan(get_cluster(self.cluster, settings), settings),
             live=params["depth"] == "live",
             classes_only=params["depth"] == "classes",
         )
@@ -78,9 +81,10 @@ class CompatibilityScanOperator(SparkScanOperator):
 
 
 class AlertOperator(BaseOperator):
-    """Send an alert if a verdict got worse or the scan failed. It runs whatever the result of the scan.
+    """Send an alert if a verdict got worse, if a first scan has a failing verdict, or if the scan failed.
 
-    After a failed scan the compatibility is unknown. So this task sends an alert and fails too.
+    It runs whatever the result of the scan. After a failed scan the compatibility is unknown. So this task sends an
+    alert and fails too.
     """
 
     def __init__(self, *, cluster: str, scan_task: str, **kwargs: Any) -> None:
@@ -100,19 +104,20 @@ class AlertOperator(BaseOperator):
             raise AirflowFailException(f"{alert.headline} {problem}")
 
         with errors_for_airflow():
-            comparison = self._comparison(scanned["scan"])
-        if comparison is None:
-            raise AirflowSkipException("This is the first scan, so there is no comparison.")
-        if not comparison.worse:
-            raise AirflowSkipException("No verdict got worse.")
-        alert = worse_verdict_alert(comparison, report)
+            after = open_scan_history(self.cluster).get(scanned["scan"]).load()
+            comparison = self._comparison(scanned["scan"], after)
+        worse = find_failing(after) if comparison is None else comparison.worse
+        if not worse:
+            raise AirflowSkipException(
+                "No verdict got worse." if comparison else "This is the first scan of these releases; no verdict fails."
+            )
+        alert = bad_verdict_alert(self.cluster, worse, report, first=comparison is None)
         ScanAlertNotifier(alert)(context)
-        return {"headline": alert.headline, "worse": [to_json(change) for change in comparison.worse]}
+        return {"headline": alert.headline, "worse": [to_json(change) for change in worse]}
 
-    def _comparison(self, scan: str) -> ScanComparison | None:
+    def _comparison(self, scan: str, after: ScanResult) -> ScanComparison | None:
         """Compare with the newest earlier scan of the same releases."""
         history = open_scan_history(self.cluster)
-        after = history.get(scan).load()
         for kept in history.scans():
             if kept.name < scan and (before := kept.load()).standing.keys() >= after.standing.keys():
                 return compare(before, after)
@@ -130,13 +135,18 @@ def scan_failed_alert(cluster: str, problem: str, report: str = "") -> Alert:
     )
 
 
-def worse_verdict_alert(comparison: ScanComparison, report: str) -> Alert:
+def bad_verdict_alert(cluster: str, worse: Sequence[VerdictChange], report: str, *, first: bool) -> Alert:
+    """Return the alert of verdicts that got worse, or of the failing verdicts of a `first` scan."""
     by_release: dict[str, list[VerdictChange]] = {}
-    for change in comparison.worse:
+    for change in worse:
         by_release.setdefault(str(change.release), []).append(change)
     return Alert(
-        cluster=comparison.cluster,
-        headline=f"Verdicts of {_listed(by_release)} for the coordinator logs got worse.",
+        cluster=cluster,
+        headline=(
+            f"It is not proved that {_listed(by_release)} can load the coordinator logs (first scan)."
+            if first
+            else f"Verdicts of {_listed(by_release)} for the coordinator logs got worse."
+        ),
         sentences=tuple(_of_release(changes) for changes in by_release.values()),
         report=report,
         remedy=(

@@ -16,7 +16,7 @@ _Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictChange:
-    """A changed verdict of a release for one partition. `before`: None if the partition did not exist."""
+    """A changed verdict of a release for one partition. `before`: None if no earlier scan has the partition."""
 
     release: Release
     topic: str
@@ -26,7 +26,7 @@ class VerdictChange:
     first_failure: Failure | None = None
 
     def __str__(self) -> str:
-        was = "did not exist" if self.before is None else _WORDS[self.before]
+        was = "not scanned before" if self.before is None else _WORDS[self.before]
         text = f"{self.topic}-{self.partition} on {self.release}: {was}, now {_WORDS[self.after]}"
         failure = self.first_failure
         return text if failure is None else f"{text} at offset {failure.offset}: {failure.reason}"
@@ -121,6 +121,22 @@ def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
         gone=_class_changes(earlier.keys() - later.keys(), earlier, later),
         growth=_growth(before, after),
         not_compared=_not_compared(before, after),
+    )
+
+
+def find_failing(scan: ScanResult) -> tuple[VerdictChange, ...]:
+    """Return the failing and unknown verdicts of a scan that has no earlier scan to compare with."""
+    return tuple(
+        VerdictChange(
+            release=verdict.release,
+            topic=verdict.topic,
+            partition=verdict.partition,
+            before=None,
+            after=verdict.verdict,
+            first_failure=verdict.first_failure,
+        )
+        for verdict in scan.verdicts
+        if verdict.verdict in (LoadVerdict.FAILS, LoadVerdict.UNKNOWN)
     )
 
 

@@ -95,6 +95,8 @@ class ClusterSpec:
     the run sets with that release. `apache_releases`: version that a node reports → Apache release by which it is
     evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
+    `scan_releases`: releases that scheduled scans evaluate in addition to those that matter for the running release.
+
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
     a run cannot approve it.
     """
@@ -111,6 +113,7 @@ class ClusterSpec:
     scan_schedule: str = DAILY
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     apache_releases: Mapping[str, str] = field(default_factory=dict)
+    scan_releases: tuple[str, ...] = ()
 
     def node(self, node_id: int) -> NodeSpec:
         for node in self.nodes:

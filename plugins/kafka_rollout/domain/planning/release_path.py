@@ -10,10 +10,12 @@ its last release step is possible.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.plan import NodeStep, ReleaseStep
-from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
+from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, newest_patches
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import nodes
@@ -175,6 +177,25 @@ def order_nodes_down(cluster: ClusterSpec, active_controller_id: int | None) -> 
     """
     order = node_order(cluster, active_controller_id)
     return tuple(node_step for section in (BROKERS, CONTROLLERS) for node_step in order if node_step.section == section)
+
+
+def relevant_releases(
+    catalogue: Catalogue, running: Iterable[Release], listed: Iterable[Release]
+) -> tuple[Release, ...]:
+    """Return the releases that matter for a cluster, oldest first; all of the catalogue if `running` is empty.
+
+    They are the running releases, those on the way up to the newest release of the catalogue, those on the way down to
+    the newest patch release of the previous minor line, and the `listed` ones.
+    """
+    known = sorted(release for release in running if release in catalogue)
+    if not known:
+        return tuple(catalogue)
+    found = {*known, *(release for release in listed if release in catalogue)}
+    found |= {to for _, to, _ in plan_release_steps(catalogue, known[0], max(catalogue))}
+    lines = newest_patches(catalogue)
+    if older := [release for release in lines if (release.major, release.minor) < (known[0].major, known[0].minor)]:
+        found |= {to for _, to, _ in plan_steps_down(catalogue, known[-1], older[-1])}
+    return tuple(sorted(found))
 
 
 def plan_downgrade_steps(

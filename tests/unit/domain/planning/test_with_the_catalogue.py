@@ -10,7 +10,7 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.features.checks import feature_changes
 from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.planning.release_path import plan_release_steps
+from kafka_rollout.domain.planning.release_path import plan_release_steps, relevant_releases
 from tests.paths import INCLUDE
 from tests.unit.domain.builders import R340, R341, R391, R431, SEPARATE, node_state, state
 
@@ -76,3 +76,23 @@ def test_what_4_3_1_needs_of_another_feature_lies_behind_a_level_that_it_does_no
         ("eligible.leader.replicas.version", 1): {METADATA_VERSION: 23}
     }
     assert next(mv for mv in facts.metadata_versions if mv.level == 23).changed
+
+
+@pytest.mark.parametrize(
+    ("running", "listed", "relevant"),
+    [
+        (["4.3.1"], [], ["4.2.2", "4.3.1", "4.4.0"]),
+        (["3.4.0"], [], ["3.3.2", "3.4.0", "3.4.1", "4.4.0"]),
+        (["4.0.1"], ["3.4.0", "9.9.9"], ["3.4.0", "3.9.2", "4.0.1", "4.4.0"]),
+        (["3.9.1", "4.3.1"], [], ["3.8.1", "3.9.1", "4.3.1", "4.4.0"]),
+    ],
+)
+def test_the_releases_that_matter_for_a_cluster(
+    released: Catalogue, running: list[str], listed: list[str], relevant: list[str]
+) -> None:
+    found = relevant_releases(released, map(Release.parse, running), map(Release.parse, listed))
+    assert [str(one) for one in found] == relevant
+
+
+def test_all_releases_matter_for_a_cluster_that_reports_none(released: Catalogue) -> None:
+    assert relevant_releases(released, [], [R340]) == tuple(released)
