@@ -19,6 +19,7 @@ LONGEST_FIRST = (
     "tests/integration/groups/test_dynamic_consumer.py",
     "tests/integration/groups/test_group_commands.py",
     "tests/integration/upgrade/test_cli_roll.py",
+    "tests/integration/rehearsal/test_rehearsal.py",
     "tests/dags/test_upgrade_run.py",
     "tests/integration/downgrade/test_offline_downgrade.py",
     "tests/integration/features/test_features_applied.py",

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
@@ -107,7 +108,9 @@ def test_a_release_that_cannot_load_the_coordinator_logs_fails_at_its_first_node
     cluster = make_cluster("3.4.1", layout="combined", extra_config=coordinator_config(Release(3, 4, 1), logs))
     plant(cluster, logs, deadline_s=20)
     cluster.start()
-    code, printed, progress = command(cluster, "rehearse --to 3.4.0 --timeout 60 --json")
+    with KafkaAdmin(cluster.spec) as admin:
+        wait_until(lambda: all(len(partition.isr) == 3 for partition in admin.partitions()), 120)
+    code, printed, progress = command(cluster, "rehearse --to 3.4.0 --timeout 120 --json")
     assert code == 3, printed + progress
     (finding,) = json.loads(printed)["findings"]
     assert "could not load" in finding["sentence"]
