@@ -55,6 +55,7 @@ def open_cluster_ports(
     catalogue = get_catalogue(settings)
     closing = ExitStack()
     admin, runtime = KafkaAdmin(cluster, security), _runtime(cluster, cache, settings, ssh, closing)
+    clock = SystemClock()
     ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster,
@@ -67,10 +68,10 @@ def open_cluster_ports(
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
         metadata_logs=DirectoryMetadataLogs(cache),
-        rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, settings=settings),
+        rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, clock=clock, settings=settings),
         run=open_run(cluster.name, run_id, settings),
         lock=open_lock(settings),
-        clock=SystemClock(),
+        clock=clock,
     )
     closing.callback(ports.admin.close)
     with closing:

@@ -21,6 +21,7 @@ from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedErr
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT, select_nodes
 from kafka_rollout.json_forms import from_json, to_json
+from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.contents import read_contents
@@ -43,6 +44,7 @@ class LocalRehearsals:
     cluster: ClusterSpec
     admin: ClusterAdmin
     runtime: NodeRuntime
+    clock: Clock
     settings: Settings
     limit: int = DEFAULT_LIMIT
     folder: Path | None = None
@@ -53,7 +55,7 @@ class LocalRehearsals:
         selection = select_nodes(self.cluster, self.admin.partitions(), limit=self.limit)
         refuse_escaping(self.admin.dynamic_configs())
         files = [self._files(self.cluster.node(node_id)) for node_id in selection.nodes]
-        before = read_contents(self.admin)
+        before = read_contents(self.admin, self.clock)
         job = replace(
             job,
             nodes=selection.nodes,
@@ -110,7 +112,7 @@ class LocalRehearsals:
                 isolation=_ISOLATED,
                 real_addresses=_addresses(self.cluster),
                 real_directories=_directories(files),
-                later=None if job.real is None else read_contents(self.admin, job.real),
+                later=None if job.real is None else read_contents(self.admin, self.clock, job.real),
             )
             return run_job(sandbox, job, command, on_progress)
 

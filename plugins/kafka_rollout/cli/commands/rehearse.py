@@ -92,6 +92,7 @@ def rehearse(
             cluster=ports.cluster,
             admin=ports.admin,
             runtime=ports.runtime,
+            clock=ports.clock,
             settings=settings,
             limit=nodes,
             folder=folder,

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.rehearsal.result import Contents
+from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin
 
+_TRIES, _PAUSE_S = 10, 2.0  # a leader that was just elected responds later
 
-def read_contents(admin: ClusterAdmin, before: Contents | None = None) -> Contents:
+
+def read_contents(admin: ClusterAdmin, clock: Clock, before: Contents | None = None) -> Contents:
     """Read the contents of a cluster, without end offsets of partitions that have no leader.
 
-    `before`: its groups with a configuration are queried in any case.
+    `before`: its groups with a configuration are queried in any case. Raises TransientError if a query still fails
+    after some tries.
     """
+    for _ in range(_TRIES - 1):
+        try:
+            return _read(admin, before)
+        except TransientError:
+            clock.sleep(_PAUSE_S)
+    return _read(admin, before)
+
+
+def _read(admin: ClusterAdmin, before: Contents | None) -> Contents:
     configured = () if before is None else tuple(before.inventory.group_configs)
     inventory = admin.inventory(configured_groups=configured, leaderless=True)
     ids = (transaction.transactional_id for transaction in admin.transactions())

@@ -55,7 +55,6 @@ from kafka_rollout.steps.roll.walk import Progress
 from kafka_rollout.steps.runner import Runner
 
 _POLL_S = 0.5
-_READ_TRIES = 10
 _STOPPED = "The rehearsal was stopped. Nothing of it is left."
 
 
@@ -138,7 +137,7 @@ class Rehearsal:
         self._phase(f"start on {job.source}", began, "The copy is in service.")
         began = ports.clock.monotonic()
         self.say("comparing the copy with the cluster")
-        contents = self._read(job.real)
+        contents = read_contents(ports.admin, ports.clock, job.real)
         if job.real is not None and job.later is not None:
             found = difference_findings(
                 compare_copy(job.real, contents, job.later, uncovered=job.uncovered), when=f"on {job.source}"
@@ -273,22 +272,13 @@ class Rehearsal:
 
     def _compare(self, before: Contents, when: str) -> None:
         began = self.ports.clock.monotonic()
-        after = self._read(before)
+        after = read_contents(self.ports.admin, self.ports.clock, before)
         unserved = find_unserved_types(levels_now(self.ports).finalized)
         found = compare_contents(before, after, unserved=unserved)
         self.findings += difference_findings(found, when=when)
         expected = sum(difference.foretold for difference in found)
         sentence = f"{len(found) - expected} differences, and {expected} that the plan expects."
         self._phase(f"comparison {when}", began, sentence)
-
-    def _read(self, before: Contents | None) -> Contents:
-        """Read the contents of the copy; a leader that was just elected can respond later."""
-        for _ in range(_READ_TRIES - 1):
-            try:
-                return read_contents(self.ports.admin, before)
-            except TransientError:
-                self.ports.clock.sleep(2.0)
-        return read_contents(self.ports.admin, before)
 
     def _phase(self, name: str, began: float, sentence: str) -> None:
         seconds = round(self.ports.clock.monotonic() - began, 1)

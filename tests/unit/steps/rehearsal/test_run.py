@@ -101,7 +101,8 @@ def test_a_prediction_does_not_fail_a_rehearsal(tmp_path: Path) -> None:
 
 def test_contents_that_a_copy_lacks_are_a_finding(tmp_path: Path) -> None:
     world = FakeCluster()
-    real = read_contents(fake_bench(world, tmp_path / "real").admin)
+    ports = fake_bench(world, tmp_path / "real")
+    real = read_contents(ports.admin, ports.clock)
     real = replace(real, transactional_ids=("tx-1",))
     result, _ = rehearse(world, tmp_path, real=real)
     (finding,) = result.findings
