@@ -34,10 +34,14 @@ def _mapped(who: str, found: ReportedRelease) -> Iterator[Finding]:
         f"the inventory maps it to {found.apache}" if found.overridden else f"{found.vendor}, based on {found.apache}"
     )
     exact = found.overridden or not found.neighbours
+    differing = ""
+    if not exact and found.differing:
+        differing = f" The patch releases of {found.apache} differ in: {few(found.differing)}."
     yield (info if exact else warning)(
         "RELEASE-MAPPED",
         f"release {found.text}",
-        f"{who}: {basis}. It is evaluated as Apache Kafka {found.release}, and a rollback installs this release.",
+        f"{who}: {basis}. It is evaluated as Apache Kafka {found.release}, and a rollback installs this release."
+        f"{differing}",
         "No action needed." if exact else _override(found),
     )
 
