@@ -71,7 +71,7 @@ def test_show_gives_machines_the_scan_and_the_remedies(
     assert run_main(["scans", "show", "--cluster", "orders", "--scan", "20251122", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["scan"]["cluster"] == "orders"
-    assert [remedy["release"] for remedy in shown["remedies"]][:2] == ["3.3.2", "3.4.0"]
+    assert [remedy["release"] for remedy in shown["remedies"]][:4] == ["3.3.0", "3.3.1", "3.3.2", "3.4.0"]
     assert shown["remedies"][1]["steps"][0]["kind"] == "hurry"
 
 

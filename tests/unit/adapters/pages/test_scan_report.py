@@ -47,7 +47,7 @@ def test_the_page_has_verdicts_remedies_tags_inventory_damage_and_copies(catalog
         "Coordinator logs of orders",
         "unknown key version 3",
         "First convert these groups",
-        "Downgrade through 3.4.1, 3.7.2, 3.9.1, 4.0.1",
+        "Downgrade through 3.4.1, 3.5.2, 3.6.2, 3.7.2, 3.8.1, 3.9.2, 4.0.2",
         "at most 3 min 30 s",
         "topicId",
         "group-0001",

@@ -27,7 +27,7 @@ UPGRADES = [
     (("metadata.version", (1, 21)), SEPARATE, (R341, R391), NOT_POSSIBLE, "No downgrade goes below 15"),
     (("kraft.version", (0, 1)), SEPARATE, (R391, R431), NOT_POSSIBLE, "KIP-853"),
     (("a.new.feature", (0, 1)), SEPARATE, (R391, R431), UndoMethod.UNKNOWN, "does not contain a.new.feature"),
-    (("metadata.version", (29, 30)), SEPARATE, (R431, R431), UndoMethod.LIVE, "kafka_downgrade to 4.2.1 lowers it"),
+    (("metadata.version", (29, 30)), SEPARATE, (R431, R431), UndoMethod.LIVE, "kafka_downgrade to 4.3.0 lowers it"),
 ]
 
 
