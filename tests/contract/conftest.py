@@ -21,6 +21,7 @@ from kafka_rollout.domain.model.state import GroupState, PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from tests.beds import beds
+from tests.committing import commit
 from tests.fake_cluster import FakeCluster
 from tests.fakes import FakeAdmin, FakeRuntime
 from tests.integration.conftest import MakeCluster, class_archives, make_shared_cluster, release_cache
@@ -98,10 +99,10 @@ def _real_world(spec: ClusterSpec, runtime: NodeRuntime) -> Iterator[World]:
     topic = NewTopic(TOPIC, num_partitions=3, replication_factor=3, config={"min.insync.replicas": "2"})
     admin.create_topics([topic])[TOPIC].result(60)
 
-    def commit(name: str) -> None:
+    def use_group(name: str) -> None:
         consumer = Consumer({"bootstrap.servers": spec.bootstrap_servers, "group.id": name})
-        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
+        commit(consumer, TopicPartition(TOPIC, 0, 0))
         consumer.close()
 
     with KafkaAdmin(spec) as ours:
-        yield World(spec=spec, admin=ours, runtime=runtime, patience_s=180, use_group=commit)
+        yield World(spec=spec, admin=ours, runtime=runtime, patience_s=180, use_group=use_group)

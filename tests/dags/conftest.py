@@ -184,7 +184,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     from kafka_rollout.steps.features import levels as features
 
     @contextmanager
-    def open_fake(cluster: str, run_id: str, *_: object) -> Iterator[Any]:
+    def open_fake(cluster: str, run_id: str, *_: object, **_options: object) -> Iterator[Any]:
         yield fake_bench(runs.world, runs.home, run_id=run_id)
 
     finalize = features.finalize

@@ -37,6 +37,7 @@ from kafka_rollout.cli.app import app
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.domain.model.topology import ClusterSpec, Role
 from kafka_rollout.settings import Settings
+from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 
@@ -227,7 +228,7 @@ def test_the_coordinator_logs_are_scanned_over_tls_and_the_password_stays_out_of
     """The last of this module: it leaves groups behind. With a transaction open, the driver reads the log as well."""
     client = {**secured.security().confluent(), "bootstrap.servers": secured.spec.bootstrap_servers}
     consumer = Consumer({**client, "group.id": "scanned", "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
+    commit(consumer, TopicPartition("orders", 0, 7))
     consumer.close()
     producer, deleted = Producer({**client, "transactional.id": "open"}), Consumer({**client, "group.id": "deleted"})
     producer.init_transactions(60)

@@ -13,6 +13,7 @@ from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
+from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
 from tests.integration.harness.cluster_contents import wait_until_all_know
@@ -147,7 +148,7 @@ def test_an_intolerant_release_that_is_forced_onto_newer_coordinator_logs_fails_
     consumer = Consumer({"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": "billing"})
     from confluent_kafka import TopicPartition
 
-    consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+    commit(consumer, TopicPartition("orders", 0, 0))
     consumer.close()
     cluster.stop()
     cluster.runtime.install(node, Release(3, 4, 0))

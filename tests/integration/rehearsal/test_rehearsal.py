@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.local_cluster import LocalCluster
+from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
 
@@ -37,7 +38,7 @@ def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
         producer.produce("orders", str(number))
     producer.commit_transaction(_S)
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "billing", "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
+    commit(consumer, TopicPartition("orders", 0, 7))
     consumer.close()
     return made
 
