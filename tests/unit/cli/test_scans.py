@@ -9,6 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.store.scans import SqlScanHistory
+from kafka_rollout.cli import show
 from kafka_rollout.cli.app import run_main
 from tests.paths import INCLUDE
 from tests.records import scan_history
@@ -21,7 +22,7 @@ AT = 1_763_697_600.0
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlScanHistory:
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(show.out, "_width", 200)  # a console keeps the COLUMNS of its first import
     catalogue = load_catalogue(INCLUDE)
     kept = scan_history(tmp_path, "orders")
     kept.keep(small_scan(catalogue, at=AT, consumer_groups=False), "")
