@@ -133,7 +133,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2_and_changes_nothing(
         ("losses", cut, ("--to-level", 29), "is damaged or not complete"),
         ("losses", tmp_path / "empty", ("--to-level", 29), "holds no metadata log"),
         ("losses", folder.root, ("--to-level", 29, "--cluster-id", "other"), "not of cluster other"),
-        ("scan", folder.root, ("--release", "9.9.9"), "The catalogue does not say which metadata records"),
+        ("scan", folder.root, ("--release", "9.9.9"), "The catalogue does not contain which metadata records"),
         ("scan", cut, ("--release", "4.3.1"), "is damaged or not complete"),
         ("snapshot", folder.root, ("--to-level", 99, "--out", out), "does not support metadata.version 99"),
         ("snapshot", folder.root, ("--to-level", 29, "--out", folder.log), "is in the directory that is read"),
