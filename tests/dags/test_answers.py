@@ -61,6 +61,7 @@ def test_the_run_s_parameter_narrows_the_inventory_s_approvers_and_widens_them_n
     assert (state, states["approve_plan"], runs.world.stops) == ("failed", "failed", [])
 
 
+@pytest.mark.full
 def test_with_four_eyes_the_one_who_triggered_the_run_approves_nothing(runs: FakeRuns) -> None:
     runs.world.spec = replace(runs.world.spec, approvers=("alice", "dag_test"), four_eyes=True)
     runs.who = "dag_test"

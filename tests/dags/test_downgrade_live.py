@@ -46,6 +46,7 @@ def test_one_approval_that_lists_what_is_unavailable_then_the_controllers_then_o
     assert outcome(record) == "finished"
 
 
+@pytest.mark.full
 def test_a_failure_leaves_the_cluster_as_it_was_and_the_report_shows_why(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_real_loss_needs_unsafe_and_is_named_in_the_approval(runs: FakeRuns, w
     assert world.finalized[METADATA_VERSION] == 29
 
 
+@pytest.mark.full
 def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
     assert (state, states["roll.broker-11.replace"], world.stops) == ("failed", "failed", [])
 
 
+@pytest.mark.full
 def test_what_is_gone_afterwards_fails_the_run(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_what_is_gone_afterwards_fails_the_run(
     assert "Topic orders is missing." in str(record.attachment("report.json")["sentence"])
 
 
+@pytest.mark.full
 def test_a_rejected_roll_leaves_the_lowered_levels_and_says_so(runs: FakeRuns, world: FakeCluster) -> None:
     runs.answers["approve_roll"] = ["Reject", "Approve"]
     state, _, record = run(runs, "4.0.1", target_level=23)

@@ -199,6 +199,7 @@ def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_an
     assert outcome(record) == "rolled_back"
 
 
+@pytest.mark.full
 def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: FakeRuns) -> None:
     runs.answers["approve_finalize"] = ["Roll back"]
     state, states, record = runs.run(finalize="after_approval")
@@ -213,6 +214,7 @@ def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: Fa
     assert outcome(record) == "rolled_back"
 
 
+@pytest.mark.full
 def test_a_gate_before_a_stop_has_no_node_to_start_once_more(runs: FakeRuns) -> None:
     gate = "roll.controller-2.gate_before"
     runs.world.nodes[3].behind = 10**6

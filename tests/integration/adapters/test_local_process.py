@@ -66,6 +66,7 @@ def wait_for_release(node: NodeSpec, release: Release, *, within_s: float = 180)
         time.sleep(0.2)
 
 
+@pytest.mark.full
 def test_one_node_of_three_is_replaced_by_the_new_release_and_back(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         "3.9.1", layout="combined", release_overrides={"4.3.1": {"num.recovery.threads.per.data.dir": "2"}}

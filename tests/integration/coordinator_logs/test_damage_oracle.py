@@ -193,6 +193,7 @@ def test_a_broker_loads_past_a_wrong_crc_or_loses_what_is_behind_it_and_reports_
     assert loaded.by_process == still_there
 
 
+@pytest.mark.full
 @RELEASES
 def test_a_broker_does_not_start_on_zeros_in_the_newest_segment_after_a_clean_stop(
     release: str, tmp_path: Path, release_cache: ReleaseCache

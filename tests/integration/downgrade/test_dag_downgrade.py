@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 DOWNGRADE = "kafka_downgrade"
 
 
+@pytest.mark.full
 def test_a_level_that_kafka_lowers_falls_under_live_traffic_and_the_binary_follows(
     house: House, make_cluster: MakeCluster
 ) -> None:

@@ -231,6 +231,7 @@ class Test431:
         ):
             admin.update_features({"group.version": 1}, validate_only=False)
 
+    @pytest.mark.full
     def test_an_update_asked_for_while_the_controller_dies_is_done_by_its_successor(
         self, cluster: LocalCluster, tmp_path: Path
     ) -> None:

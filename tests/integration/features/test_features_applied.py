@@ -157,6 +157,7 @@ feature_update.ensure_levels = never_ends
 """
 
 
+@pytest.mark.full
 def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than_its_lease(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

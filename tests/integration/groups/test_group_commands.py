@@ -165,6 +165,7 @@ def test_a_log_that_is_too_long_for_one_process_is_read_by_spark_with_the_same_a
         }
 
 
+@pytest.mark.full
 def test_a_monitor_of_its_own_process_counts_rebalances_and_partition_seconds_without_owner(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     assert json.loads((folder / "period-2" / "verdict.json").read_text())["acknowledged"] == both.acknowledged
 
 
+@pytest.mark.full
 def test_a_killed_ledger_is_compared_all_the_same_and_a_loss_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
     folder = tmp_path / "lost"
     pid = start(spec, folder)

@@ -185,6 +185,7 @@ def test_a_snapshot_that_the_target_could_not_start_from_is_not_written(  # noqa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_a_dynamic_quorums_voters_and_kraft_version_are_carried(
     make_cluster: MakeCluster, release_cache: ReleaseCache, tmp_path: Path
 ) -> None:
