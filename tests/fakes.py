@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
@@ -126,6 +128,9 @@ class FakeAdmin:
             fenced=frozenset(down) if lists_fenced else None,
             controllers=frozenset(controllers) if registers else None,
         )
+
+    def node_config(self, node: NodeSpec) -> Mapping[str, str]:
+        return dict(self._cluster.nodes[node.node_id].config)
 
     def partitions(self) -> tuple[PartitionState, ...]:
         self._any_broker()
@@ -355,6 +360,15 @@ class FakeRehearsals:
         if self._cluster.rehearsed is None:
             raise RefusedError("The nodes have no files.", remedy="Continue without a rehearsal.")
         return self._cluster.rehearsed
+
+
+def hidden_bench(cluster: FakeCluster, home: Path, *, metrics: bool = False, run_id: str = "run-1") -> ClusterPorts:
+    """The fake cluster as a managed service shows it: brokers alone, no hosts, without `metrics` no agents."""
+    spec = replace(cluster.spec, nodes=cluster.spec.brokers, runtime="none")
+    agents = FakeMetrics(cluster) if metrics else NodeMetricsReader()
+    runtime = NoRuntime(spec, FakeAdmin(cluster), agents)
+    ports = replace(fake_bench(cluster, home, run_id=run_id), cluster=spec, metrics=agents, runtime=runtime)
+    return fence_cluster_ports(ports)
 
 
 def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> ClusterPorts:

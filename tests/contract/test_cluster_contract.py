@@ -66,6 +66,13 @@ def test_every_node_answers_for_its_own_features(world: World) -> None:
         assert features.supported["group.version"].min == 0
 
 
+def test_every_node_reports_its_configuration_file(world: World) -> None:
+    for node in world.spec.nodes:
+        reported, file = world.admin.node_config(node), world.runtime.config(node)
+        assert reported.items() <= file.items()
+        assert reported.keys() >= {"node.id", "process.roles", "controller.quorum.voters"} & file.keys()
+
+
 def test_the_quorum_names_leader_voters_and_observers(world: World) -> None:
     quorum = world.admin.quorum()
     assert {voter.replica_id for voter in quorum.voters} == {node.node_id for node in world.spec.controllers}

@@ -34,7 +34,7 @@ from kafka_rollout.adapters.host_entries import Host, ServiceEntry, dump_service
 from kafka_rollout.adapters.system.files import read_regular
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.domain.model.topology import DAILY, NEVER, NO_RUNTIME, ClusterSpec, NodeSpec, Role, ServiceSpec
 
 _CREDENTIAL_KEY = re.compile(
     r"(^|[._-])(password|passwd|passphrase|secret|token|credentials?|jaas[._-]config"
@@ -85,9 +85,8 @@ class NodeEntry(_Strict):
             (Role.BROKER, "broker_address", self.broker_address),
             (Role.CONTROLLER, "controller_address", self.controller_address),
         ):
-            if (role in self.roles) != (address is not None):
-                has = "needs" if role in self.roles else "is no " + role + " and must not have"
-                raise ValueError(f"node {self.name} {has} a {key}")
+            if role not in self.roles and address is not None:
+                raise ValueError(f"node {self.name} is no {role} and must not have a {key}")
         return self
 
 
@@ -95,7 +94,7 @@ class ClusterEntry(_Strict):
     """One cluster."""
 
     name: Name
-    runtime: Literal["local_process", "ssh_service", "strimzi"] = "local_process"
+    runtime: Literal["local_process", "ssh_service", "none"] = "local_process"
     connection_id: Annotated[str | None, Field(description="Airflow Connection with the credentials")] = None
     controller_connection_id: Annotated[
         str | None, Field(description="the Connection of the controller listener, if its settings differ")
@@ -147,9 +146,12 @@ class ClusterEntry(_Strict):
             for value, number in values.items():
                 if number > 1:
                     raise ValueError(f"two nodes have the {what} {value}")
+        hidden = self.runtime == NO_RUNTIME  # clients cannot reach the controllers of a managed service
         for role in Role:
-            if not any(role in node.roles for node in self.nodes):
+            if not any(role in node.roles for node in self.nodes) and not (hidden and role is Role.CONTROLLER):
                 raise ValueError(f"the cluster has no {role}")
+        for node in self.nodes:
+            _check_addresses(node, hidden)
         if self.runtime == "local_process":
             for node in self.nodes:
                 _check_local(node)
@@ -172,6 +174,14 @@ class ClusterEntry(_Strict):
             other = seen.setdefault((service.host, service.unit), node.name)
             if other != node.name:
                 raise ValueError(f"nodes {other} and {node.name} are both {service.unit} on host {service.host}")
+
+
+def _check_addresses(node: NodeEntry, hidden: bool) -> None:
+    """`hidden`: a broker that is also a controller needs no address as a controller."""
+    if Role.BROKER in node.roles and node.broker_address is None:
+        raise ValueError(f"node {node.name} needs a broker_address")
+    if Role.CONTROLLER in node.roles and node.controller_address is None and not (hidden and node.broker_address):
+        raise ValueError(f"node {node.name} needs a controller_address")
 
 
 def _check_local(node: NodeEntry) -> None:

@@ -33,7 +33,10 @@ INTERRUPTED = 130
 def run_procedure(
     procedure: Procedure, ports: ClusterPorts, request: Request, answers: Answers, services: ShellServices
 ) -> int:
-    """Run or resume a procedure and return the exit code. The report is written after every result."""
+    """Run or resume a procedure that replaces nodes, and return the exit code. The report is written after every
+    result."""
+    if not request.dry_run:
+        ports.cluster.refuse_unmanaged()
     with _runner(procedure, ports, request, answers, services) as runner:
         done = runner.run()
     if request.dry_run:
@@ -45,6 +48,7 @@ def roll_back_run(
     procedure: Procedure, ports: ClusterPorts, request: Request, answers: Answers, services: ShellServices
 ) -> int:
     """Roll the nodes of a run back to their previous release and return the exit code."""
+    ports.cluster.refuse_unmanaged()
     plan = ports.run.load_plan()
     body = (
         f"**Undo the offline downgrade of cluster {plan.cluster}**\n\nRestores the backups, release {plan.source}."

@@ -10,7 +10,6 @@ from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.composition.rehearsal import LocalRehearsals
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import NodeRuntime
@@ -46,6 +45,7 @@ def open_cluster_ports(
     from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.adapters.releases.cache import ReleaseCache
+    from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
     from kafka_rollout.adapters.system.clock import SystemClock
 
     settings = settings or Settings.from_environment()
@@ -54,7 +54,11 @@ def open_cluster_ports(
     cache = ReleaseCache.from_settings(settings)
     catalogue = get_catalogue(settings)
     closing = ExitStack()
-    admin, runtime = KafkaAdmin(cluster, security), _runtime(cluster, cache, settings, ssh, closing)
+    admin = KafkaAdmin(cluster, security)
+    metrics = NodeMetricsReader(
+        identify=lambda version: identify_release(version, catalogue, cluster.apache_releases).release
+    )
+    runtime = _managed(cluster, cache, settings, ssh, closing) or NoRuntime(cluster, admin, metrics)
     clock = SystemClock()
     ports = ClusterPorts(
         run_id=run_id,
@@ -62,9 +66,7 @@ def open_cluster_ports(
         catalogue=catalogue,
         admin=admin,
         runtime=runtime,
-        metrics=NodeMetricsReader(
-            identify=lambda version: identify_release(version, catalogue, cluster.apache_releases).release
-        ),
+        metrics=metrics,
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
         metadata_logs=DirectoryMetadataLogs(cache),
@@ -78,13 +80,14 @@ def open_cluster_ports(
         yield fence_cluster_ports(adjust(ports))
 
 
-def _runtime(
+def _managed(
     cluster: ClusterSpec,
     cache: ReleaseCache,
     settings: Settings,
     ssh: Callable[[str], SSHClient] | None,
     closing: ExitStack,
-) -> NodeRuntime:
+) -> NodeRuntime | None:
+    """Return the runtime that stops and starts the nodes; None if there is none."""
     if cluster.runtime == "local_process":
         from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 
@@ -97,7 +100,4 @@ def _runtime(
         shell = SshShell(ssh or connect_as_user(settings.ssh_config))
         closing.callback(shell.close)
         return SshServiceRuntime(cluster, shell)
-    raise UserError(
-        f"Cluster {cluster.name} has runtime {cluster.runtime}, which this version does not support.",
-        remedy="Use local_process or ssh_service.",
-    )
+    return None

@@ -77,6 +77,11 @@ class ClusterAdmin(Protocol):
         """What is configured in the cluster's metadata for topics, brokers, groups, client metrics and quotas."""
         ...
 
+    def node_config(self, node: NodeSpec) -> Mapping[str, str]:
+        """The configuration file of the node as the node reports it, without secrets and unknown names. Raises
+        NotObservableError if the node does not report it."""
+        ...
+
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         """Elect preferred leaders; a partition that its preferred leader already leads is not an error."""
         ...

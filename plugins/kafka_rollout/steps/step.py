@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from logging import getLogger
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStepPosition
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import ApprovalOf, Event
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -221,6 +222,20 @@ class Procedure:
     def proofs(self) -> tuple[GateKind, ...]:
         """Return the gates that prove changed levels: without them a run is not finished."""
         return tuple(step.gate for _, step in self if step.proves and step.gate is not None)
+
+    @property
+    def replaces_nodes(self) -> bool:
+        """Whether the procedure can stop nodes."""
+        return any("*" in task_id for task_id, _ in self)
+
+    def for_cluster(self, cluster: ClusterSpec) -> Procedure:
+        """Return the steps that can run on a cluster: without a runtime, those of a dry run."""
+        if cluster.manages_nodes or not self.replaces_nodes:
+            return self
+        jumps = [part.jump if isinstance(part, Step) else None for part in self.parts]
+        begin, past = next((index, jump.past) for index, jump in enumerate(jumps) if jump is not None)
+        end = next(index for index, part in enumerate(self.parts) if part.id == past)
+        return replace(self, parts=(*self.parts[:begin], *self.parts[end + 1 :]))
 
     def find(self, task_id: str) -> Step | None:
         """Return the step of a task; None if it belongs to another procedure."""

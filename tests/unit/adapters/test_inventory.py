@@ -81,6 +81,25 @@ def test_four_eyes_need_a_second_approver(tmp_path: Path) -> None:
         load_cluster(write(tmp_path, inventory(approvers=["anna", "ben"], four_eyes="yes")))
 
 
+def test_a_cluster_without_a_runtime_needs_no_address_of_a_controller(tmp_path: Path) -> None:
+    brokers = [node(roles=["broker"], controller_address=None, directory=None)]
+    combined = [node(controller_address=None, directory=None, broker_address="kafka-1.example.com:9092")]
+    for nodes in (brokers, combined):
+        spec = load_cluster(write(tmp_path, inventory(runtime="none", nodes=nodes)))
+        assert not spec.manages_nodes
+        assert load_cluster(write(tmp_path, dump_cluster(spec), "again.yaml")) == spec
+    with pytest.raises(UserError, match="the cluster has no controller"):
+        load_cluster(write(tmp_path, inventory(nodes=brokers)))
+    with pytest.raises(UserError, match="needs a controller_address"):
+        load_cluster(write(tmp_path, inventory(nodes=combined)))
+    alone = [
+        node(id=2, name="c", roles=["controller"], broker_address=None, controller_address=None, directory=None),
+        *brokers,
+    ]
+    with pytest.raises(UserError, match="needs a controller_address"):
+        load_cluster(write(tmp_path, inventory(runtime="none", nodes=alone)))
+
+
 def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:
     data = inventory(
         approvers=["alice", "ben"],

@@ -16,7 +16,7 @@ from kafka.protocol.admin import (
     ElectLeadersRequest,
 )
 
-from kafka_rollout.adapters.kafka.configs import read_dynamic_configs, read_settings
+from kafka_rollout.adapters.kafka.configs import read_dynamic_configs, read_node_config, read_settings
 from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory
 from kafka_rollout.adapters.kafka.coordinators import ask_coordinators, list_groups, list_transactions
@@ -92,13 +92,17 @@ class KafkaAdmin:
 
     def features(self, node: NodeSpec) -> NodeFeatures:
         """ApiVersions of this node: on the broker listener if it has one, else on the controller listener."""
+        target = self._target(node)
+        return node_features(ask_api_versions(lambda request: self._nodes.ask(target, request)))
+
+    def _target(self, node: NodeSpec) -> Target:
         target = broker_target(node) or controller_target(node)
         if target is None:
             raise UserError(
                 f"Node {node.node_id} ({node.name}) has no address in the inventory.",
                 remedy="Give it a broker or a controller address.",
             )
-        return node_features(ask_api_versions(lambda request: self._nodes.ask(target, request)))
+        return target
 
     def quorum(self) -> QuorumState:
         """DescribeQuorum of the leader of the metadata quorum, directly or through a broker."""
@@ -211,6 +215,10 @@ class KafkaAdmin:
 
     def dynamic_configs(self) -> DynamicConfigs:
         return read_dynamic_configs(self._nodes, self._live_brokers())
+
+    def node_config(self, node: NodeSpec) -> Mapping[str, str]:
+        """DescribeConfigs of the node itself. Controllers answer it from 3.7 on (KIP-919)."""
+        return read_node_config(self._nodes, self._target(node))
 
     def _live_brokers(self) -> tuple[Target, ...]:
         """The unfenced brokers at the inventory's address or, if the inventory lacks them, at their own.

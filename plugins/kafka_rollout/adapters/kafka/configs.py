@@ -22,12 +22,14 @@ from kafka_rollout.adapters.kafka.requests import (
 )
 from kafka_rollout.domain.model.cluster_contents import HIDDEN
 from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs, QuotaEntity
+from kafka_rollout.domain.model.errors import FatalError, NotObservableError, RefusedError
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
 # Kafka's ConfigSource of what was set for this resource itself: a broker also shows what is set for all brokers.
 _OWN_SOURCE = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2, ResourceType.CLIENT_METRICS: 7, ResourceType.GROUP: 8}
 _OF_ALL_BROKERS = 3
+_OF_FILE = 4
 _NAMES = {ResourceType.CLIENT_METRICS: "client-metrics subscription"}
 
 
@@ -74,6 +76,31 @@ def read_broker_configs(
         for values in read_configs(nodes, broker, ResourceType.BROKER, [str(broker.node_id)]).values()
     }
     return brokers, of_all
+
+
+def read_node_config(nodes: ClusterConnections, target: Target) -> dict[str, str]:
+    """Return the configuration file of a node, without secrets and names that its release does not know.
+
+    A dynamic value overrides the one of the file, which is then a synonym. Raises NotObservableError without the right.
+    """
+    request = describe_configs([(ResourceType.BROKER, str(target.node_id))], synonyms=True)
+    try:
+        (result,) = nodes.ask(target, request).results
+        raise_for_error(
+            result.error_code,
+            what="its configuration",
+            who=target.who,
+            right="DESCRIBE_CONFIGS on CLUSTER",
+            message=result.error_message,
+        )
+    except (RefusedError, FatalError) as error:
+        raise NotObservableError(error.sentence, remedy=error.remedy) from error
+    return {
+        one.name: value.value
+        for one in result.configs
+        for value in one.synonyms
+        if (value.name, value.source) == (one.name, _OF_FILE) and value.value is not None
+    }
 
 
 def list_configured(

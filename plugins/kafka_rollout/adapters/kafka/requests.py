@@ -37,14 +37,17 @@ def all_topics() -> Any:
     return MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
 
-def describe_configs(resources: Iterable[tuple[int, str]], keys: Sequence[str] | None = None) -> Any:
-    """DescribeConfigs of resources (type, name). `keys`: names of the settings; None: all."""
+def describe_configs(
+    resources: Iterable[tuple[int, str]], keys: Sequence[str] | None = None, *, synonyms: bool = False
+) -> Any:
+    """DescribeConfigs of resources (type, name). `keys`: names of the settings; None: all. `synonyms`: also the values
+    that an effective value overrides."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
     return DescribeConfigsRequest(
         resources=[
             resource(resource_type=int(kind), resource_name=name, configuration_keys=keys) for kind, name in resources
         ],
-        include_synonyms=False,
+        include_synonyms=synonyms,
         include_documentation=False,
     )
 

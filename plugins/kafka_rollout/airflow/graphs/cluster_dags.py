@@ -37,6 +37,16 @@ task. The run continues with this task.
 """
 
 
+_PLANS_ONLY = """
+The hosts of this cluster cannot be reached (runtime `none`), so **every run is a dry run**: it ends with the plan and
+its findings.
+"""
+# Fields of a form that a plan uses.
+_OF_PLANS = frozenset(
+    {"target_release", "finalize", "target_level", "downgrade_type", "where_refused", "accept_unavailable"}
+)
+
+
 class BrokenInventoryOperator(BaseOperator):
     """Fail with the error in the inventory."""
 
@@ -129,6 +139,7 @@ def dags_of_procedure(
 
     def build(cluster: ClusterSpec, releases: list[str]) -> DAG:
         dag_id = f"{prefix}{cluster.name}"
+        whole = procedure.for_cluster(cluster) is procedure
         facts = {
             "name": cluster.name,
             "owner": escape_markdown(cluster.owner),
@@ -139,18 +150,32 @@ def dags_of_procedure(
         with DAG(
             dag_id=dag_id,
             description=description.format(**facts),
-            doc_md=(doc + _FACTS).format(**facts),
+            doc_md=(doc + ("" if whole else _PLANS_ONLY) + _FACTS).format(**facts),
             schedule=None,
             catchup=False,
             max_active_runs=1,
             tags=[*tags, cluster.name],
-            params=params(cluster, releases),
+            params=params(cluster, releases) if whole else fields_of_plans(params(cluster, releases)),
             default_args={**_DEFAULTS, "owner": cluster.owner},
         ) as dag:
             draw(procedure, cluster)
         return dag
 
     return dags_of_clusters(settings, prefix, build, tags=tags)
+
+
+def fields_of_plans(params: Mapping[str, Param]) -> dict[str, Param]:
+    """Return the form of a run that is always a dry run."""
+    return {
+        **{name: param for name, param in params.items() if name in _OF_PLANS},
+        "dry_run": Param(
+            True,
+            type="boolean",
+            const=True,
+            title="Dry run",
+            description="The hosts of this cluster cannot be reached, so each run ends with the plan.",
+        ),
+    }
 
 
 def choice(labels: Mapping[str, str], **more: Any) -> Param:

@@ -8,6 +8,7 @@ from airflow.sdk import TaskGroup
 
 from kafka_rollout.airflow.common.dag_ids import TAG
 from kafka_rollout.airflow.graphs.changes import upgrade_params
+from kafka_rollout.airflow.graphs.cluster_dags import fields_of_plans
 from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.composition.clusters import get_cluster, list_releases
 from kafka_rollout.settings import Settings
@@ -30,6 +31,9 @@ class KafkaUpgradeTaskGroup(TaskGroup):
         self.dag.tags.add(TAG)
         with self:
             draw(UPGRADE, spec)
-        for name, param in upgrade_params(spec, list_releases(settings)).items():
+        params = upgrade_params(spec, list_releases(settings))
+        if UPGRADE.for_cluster(spec) is not UPGRADE:
+            params = fields_of_plans(params)
+        for name, param in params.items():
             if name not in self.dag.params:
                 self.dag.params[name] = param

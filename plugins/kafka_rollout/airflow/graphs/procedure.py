@@ -35,6 +35,7 @@ from kafka_rollout.steps.step import EachNode, Procedure, Reaction, Section, Ser
 
 def draw(procedure: Procedure, cluster: ClusterSpec) -> None:
     """Add the tasks of the procedure to the DAG that is being defined."""
+    procedure = procedure.for_cluster(cluster)
     drawing = _Drawing(cluster=cluster)
     for part in procedure.parts:
         drawing.add(part)

@@ -149,6 +149,7 @@ def _print_state(cluster: ClusterSpec, state: ClusterState) -> None:
     quorum = state.quorum
     leader = "unknown" if quorum is None else str(quorum.leader_id)
     show.say(f"{cluster.name}: cluster id {state.cluster_id}, active controller {leader}")
+    unknown = None if cluster.manages_nodes else "not observable"
     rows = []
     for node in cluster.nodes:
         seen = state.nodes[node.node_id]
@@ -158,10 +159,10 @@ def _print_state(cluster: ClusterSpec, state: ClusterState) -> None:
             (
                 f"{node.name} ({node.node_id})",
                 ", ".join(sorted(node.roles)),
-                seen.release,
-                seen.process.pid,
+                seen.release or unknown,
+                seen.process.pid or unknown,
                 levels and " / ".join("–" if level is None else str(level) for level in levels),
-                metrics and metrics.java_version,
+                (metrics and metrics.java_version) or unknown,
                 quorum and quorum.lag(node.node_id),
                 seen.problem,
             )

@@ -10,6 +10,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -36,18 +37,19 @@ def inventory_check(
         show.print_json({"ok": verdict.ok, "nodes": nodes})
     else:
         show.print_table(
-            ("Node", "Host", "Unit", "Process", "Running", "Installed", "Java"), [_row(node) for node in nodes]
+            ("Node", "Host", "Unit", "Process", "Running", "Installed", "Java"),
+            [_row(ports.cluster, node) for node in nodes],
         )
         show.print_findings(verdict.findings)
     if not verdict.ok:
         raise typer.Exit(RefusedError.exit_code)
 
 
-def _row(checked: CheckedNode) -> tuple[object, ...]:
+def _row(cluster: ClusterSpec, checked: CheckedNode) -> tuple[object, ...]:
     service, process = checked.node.service, checked.process
     return (
         f"{checked.node.name} ({checked.node.node_id})",
-        service.host if service else "this machine",
+        service.host if service else "this machine" if cluster.manages_nodes else "not observable",
         service.unit if service else "–",
         process.pid if process and process.pid else "–",
         process.running if process and process.running else "–",

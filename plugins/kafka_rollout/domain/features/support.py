@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
 from kafka_rollout.domain.model.state import ClusterState, NodeState, find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -92,13 +92,18 @@ def held_back_feature_findings(cluster: ClusterSpec, catalogue: Catalogue, state
 
 
 def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    """Return findings for nodes that are registered but missing in the inventory."""
+    """Return findings for nodes that are registered but missing in the inventory.
+
+    Controllers that clients cannot reach are no blocker for a cluster without a runtime: the active controller checks
+    the levels of the controllers that have registered (KIP-919).
+    """
     for kind, unlisted in (
         ("broker", find_unlisted_brokers(cluster, state)),
         ("controller", find_unlisted_controllers(cluster, state)),
     ):
+        hidden = kind == "controller" and not cluster.manages_nodes
         for node_id in sorted(unlisted):
-            yield blocker(
+            yield (warning if hidden else blocker)(
                 "FEATURE-SUPPORT-UNKNOWN",
                 f"{kind} {node_id}",
                 f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "

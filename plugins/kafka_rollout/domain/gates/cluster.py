@@ -139,9 +139,9 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
     if seen is None or (seen.features is None and seen.metrics is None):
         return Condition(name=name, holds=False, evidence=_no_answer(seen))
     release = seen.release
-    if release is None:
+    if release is None and cluster.manages_nodes:
         return Condition(name=name, holds=False, evidence="the running release is unknown (metric app-info)")
-    if release in catalogue and not catalogue.get(release).has_current_metadata_version_metric:
+    if release is not None and release in catalogue and not catalogue.get(release).has_current_metadata_version_metric:
         if seen.features is not None and _names_no_levels(node, seen.features):
             return _by_log(name, cluster, state, node, {METADATA_VERSION: level})
         return _by_api_versions(name, seen, level, f"release {release} has no CurrentMetadataVersion")

@@ -45,6 +45,10 @@ class RefusedError(RolloutError):
     exit_code = 3
 
 
+class NotObservableError(RefusedError):
+    """A value that cannot be observed with the runtime or the rights of this cluster. A question without it goes on."""
+
+
 class LockHeldError(RefusedError):
     """Another run holds the lock of the cluster. Wait for that run or break its lock by name."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.releases import Catalogue, Release, VendorRule
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release, VendorRule, VersionRange
 
 _OF_ONE_RELEASE = {"release", "gaps"}
 
@@ -47,6 +47,37 @@ def identify_release(text: str, catalogue: Catalogue, overrides: Mapping[str, st
         if match := re.fullmatch(rule.pattern, text):
             return _by_rule(text, match[1], rule, catalogue)
     return ReportedRelease(text=text, release=None)
+
+
+def levels_text(supported: VersionRange) -> str:
+    """Return the key of apache_releases for nodes that report no version."""
+    return f"{METADATA_VERSION} {supported}"
+
+
+def identify_by_levels(
+    supported: Mapping[str, VersionRange], catalogue: Catalogue, overrides: Mapping[str, str]
+) -> ReportedRelease:
+    """Return the release by which a node without a reported version is evaluated, by the levels that it supports.
+
+    `supported`: of ApiVersions. Each minor line supports other levels of metadata.version. The oldest patch release
+    counts: it supports the fewest records. `overrides` has `levels_text` → Apache release.
+    """
+    levels = supported.get(METADATA_VERSION)
+    if levels is None:
+        return ReportedRelease(text="", release=None)
+    text = levels_text(levels)
+    if text in overrides:
+        return identify_release(text, catalogue, overrides)
+    line = tuple(one for one in catalogue if catalogue.get(one).features[METADATA_VERSION].supported == levels)
+    if not line:
+        return ReportedRelease(text=text, release=None)
+    return ReportedRelease(
+        text=text,
+        release=line[0],
+        apache=f"{line[0].major}.{line[0].minor}",
+        neighbours=line,
+        differing=_differing(catalogue, line),
+    )
 
 
 def _by_rule(text: str, base: str, rule: VendorRule, catalogue: Catalogue) -> ReportedRelease:

@@ -26,8 +26,9 @@ class NodeFeatures:
 class ProcessState:
     """The process of a node as the runtime reports it. `pid` None: no process. `started_at`: epoch seconds.
 
-    `running`: the release whose jars the process has loaded; None if the runtime cannot see them. `restarts`: starts by
-    the service manager because the process had exited, since its last start by a run or an operator.
+    `running`: the release whose jars the process has loaded; None if the runtime cannot see them. Without a runtime,
+    the release by the supported levels (identify_by_levels). `restarts`: starts by the service manager because the
+    process had exited, since its last start by a run or an operator.
     """
 
     pid: int | None
@@ -229,7 +230,10 @@ class TransactionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response."""
+    """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response.
+
+    `not_observable`: the queries that a cluster without a runtime refused.
+    """
 
     cluster_id: str
     observed_at: float
@@ -240,6 +244,7 @@ class ClusterState:
     groups: tuple[GroupState, ...] = ()
     transactions: tuple[TransactionState, ...] = ()
     unanswered: tuple[str, ...] = ()
+    not_observable: tuple[str, ...] = ()
 
     @property
     def finalized(self) -> Mapping[str, int]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 
+NO_RUNTIME = "none"
 DAILY = "@daily"
 NEVER = "never"
 
@@ -90,8 +91,8 @@ class ClusterSpec:
 
     `connection_id`: the Airflow Connection with the credentials (None: PLAINTEXT without credentials).
     `controller_connection_id`: the same for the controller listener, if its settings differ. `runtime`:
-    `local_process`, `ssh_service` or `strimzi`. `ssh_connection_id`: the Airflow Connection to the hosts (None: the SSH
-    configuration of the user). `release_overrides`: release as text → configuration key → value, which
+    `local_process`, `ssh_service` or NO_RUNTIME. `ssh_connection_id`: the Airflow Connection to the hosts (None: the
+    SSH configuration of the user). `release_overrides`: release as text → configuration key → value, which
     the run sets with that release. `apache_releases`: version that a node reports → Apache release by which it is
     evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
@@ -123,6 +124,20 @@ class ClusterSpec:
             f"Node {node_id} is not in the inventory of cluster {self.name}.",
             remedy=f"The inventory lists nodes {', '.join(str(n.node_id) for n in self.nodes)}.",
         )
+
+    @property
+    def manages_nodes(self) -> bool:
+        """False for a cluster whose hosts cannot be reached: only what its nodes answer can be observed."""
+        return self.runtime != NO_RUNTIME
+
+    def refuse_unmanaged(self) -> None:
+        """Raise RefusedError if the nodes cannot be stopped, replaced and started."""
+        if not self.manages_nodes:
+            raise RefusedError(
+                f"Cluster {self.name} has runtime {self.runtime}, so its nodes cannot be stopped, replaced or started.",
+                remedy="Use --dry-run for the plan. To replace nodes, set runtime to local_process or ssh_service in "
+                "the inventory.",
+            )
 
     @property
     def brokers(self) -> tuple[NodeSpec, ...]:

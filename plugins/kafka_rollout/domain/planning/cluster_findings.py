@@ -28,6 +28,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.unavailability import find_acceptance
 from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.client_findings import client_findings
+from kafka_rollout.domain.planning.not_observable import not_observable_findings
 from kafka_rollout.domain.planning.reported_release_findings import reported_release_findings
 
 # Controllers of 3.4.0 still count partitions that were deleted while they were not active (GlobalPartitionCount),
@@ -51,7 +52,8 @@ def cluster_findings(
         *_unanswered(state),
         *_hidden(state),
         *_unlisted_nodes(cluster, state),
-        *(f for node in cluster.nodes for f in _node(catalogue, state, node)),
+        *not_observable_findings(cluster, catalogue, state),
+        *(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
         *_without_metrics(cluster, state),
         *reported_release_findings(cluster, catalogue, state),
         *_releases(state),
@@ -97,7 +99,7 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
 
 
 def _unlisted_nodes(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    for node_id in sorted(find_unlisted_controllers(cluster, state)):
+    for node_id in sorted(find_unlisted_controllers(cluster, state)) if cluster.manages_nodes else ():
         yield blocker(
             "GHOST-CONTROLLER",
             f"controller {node_id}",
@@ -114,7 +116,7 @@ def _unlisted_nodes(cluster: ClusterSpec, state: ClusterState) -> Iterable[Findi
         )
 
 
-def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable[Finding]:
+def _node(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable[Finding]:
     seen = state.nodes.get(node.node_id)
     subject = f"node {node.node_id}"
     why = f" ({seen.problem})" if seen and seen.problem else ""
@@ -149,7 +151,8 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
             f"Broker {node.node_id} is fenced: it is registered but serves no requests.",
             f"Read the log of broker {node.node_id} and fix the error that keeps it fenced.",
         )
-    yield from _release(catalogue, seen, node)
+    if cluster.manages_nodes or seen.release is not None:  # else another finding says that it is not observable
+        yield from _release(catalogue, seen, node)
 
 
 def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[Finding]:
@@ -193,7 +196,8 @@ def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Find
             "METRICS-MISSING",
             "metrics agents",
             f"No metrics agent reports the release and the clients of {nodes(without)}. The release is that of the "
-            "jars of the process. Connected client software and old clients (KIP-896) are not observable.",
+            f"{'jars of the process' if cluster.manages_nodes else 'supported levels'}. Connected client software and "
+            "old clients (KIP-896) are not observable.",
             "Continue if the versions of the clients are known. Otherwise configure an agent with the rules of "
             "include/metrics/jmx_exporter.yaml, then plan again.",
         )
@@ -226,6 +230,8 @@ def _releases(state: ClusterState) -> Iterable[Finding]:
 
 def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     quorum = state.quorum
+    if quorum is None and not cluster.manages_nodes:
+        return  # a failed or refused query, which has its own finding
     if quorum is None or quorum.leader_id < 0:
         seen = "cannot be read" if quorum is None else "has no leader"
         yield blocker(

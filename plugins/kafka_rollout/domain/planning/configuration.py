@@ -178,6 +178,8 @@ def java_findings(
         has = java.get(node.node_id)
         if release is None or (has is not None and has >= needed):
             continue
+        if has is None and not cluster.manages_nodes:
+            continue  # not observable, which has its own finding
         found = f"The Java version on {node.name} is unknown." if has is None else f"{node.name} has Java {has}."
         findings.append(
             blocker(

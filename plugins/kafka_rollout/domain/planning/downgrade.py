@@ -31,6 +31,7 @@ from kafka_rollout.domain.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
+from kafka_rollout.domain.planning.not_observable import unobserved_nodes
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
 
 
@@ -155,6 +156,8 @@ def make_downgrade_plan(
         *config_findings(catalogue, source, target, configs, config_problems),
         *quorum_config_findings(state, path[1:], configs, of_nodes),
         *java_findings(cluster, catalogue, path[1:], java),
+        *unobserved_nodes(cluster, configs, "configurations"),
+        *unobserved_nodes(cluster, java, "Java versions"),
         *_of_levels(check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings, choice),
     ]
     return Plan(

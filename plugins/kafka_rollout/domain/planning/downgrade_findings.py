@@ -11,6 +11,7 @@ from kafka_rollout.domain.model.cluster_contents import PARTS, SETTINGS
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import few, nodes
 
 LOG_CODES = frozenset(
@@ -38,16 +39,17 @@ LOSS_CODES = frozenset({"METADATA-LOST", "LOSSES-UNKNOWN", "SETTINGS-NOT-KEPT"})
 _NAMED = 50
 
 
-def unreadable_log_findings(node_ids: Iterable[int], runtime: str) -> tuple[Finding, ...]:
-    """Return a finding for nodes whose metadata log cannot be read."""
+def unreadable_log_findings(node_ids: Iterable[int], cluster: ClusterSpec) -> tuple[Finding, ...]:
+    """Return a finding for nodes whose metadata log cannot be read; without a runtime it is a warning."""
     unreadable = sorted(node_ids)
     if not unreadable:
         return ()
     return (
-        blocker(
+        (blocker if cluster.manages_nodes else warning)(
             "METADATA-LOG-UNSEEN",
             nodes(unreadable),
-            f"The runtime {runtime} cannot read files on {nodes(unreadable)}. Their metadata logs were not checked.",
+            f"The runtime {cluster.runtime} cannot read files on {nodes(unreadable)}. Their metadata logs are not "
+            "observable and were not checked.",
             "Add the directories of these nodes to the inventory. Or run `kafka-rollout metadata` on "
             "their hosts and downgrade these nodes by hand.",
         ),
@@ -187,10 +189,10 @@ def settings_findings(
     )
 
 
-def losses_unknown(why: str) -> tuple[Finding, ...]:
-    """Return a blocker because the loss report could not be created."""
+def losses_unknown(why: str, cluster: ClusterSpec) -> tuple[Finding, ...]:
+    """Return a finding because the loss report could not be created; without a runtime it is a warning."""
     return (
-        blocker(
+        (blocker if cluster.manages_nodes else warning)(
             "LOSSES-UNKNOWN",
             "metadata.version",
             f"The loss report could not be created: {why}",

@@ -18,6 +18,7 @@ from kafka_rollout.domain.planning.configuration import (
     java_findings,
     quorum_config_findings,
 )
+from kafka_rollout.domain.planning.not_observable import unobserved_nodes
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
 from kafka_rollout.domain.planning.rollback_blockers import rollback_end_findings
 
@@ -66,6 +67,8 @@ def make_plan(
     changes = config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms)
     findings += quorum_config_findings(state, path[1:], configs, changes)
     findings += java_findings(cluster, catalogue, path[1:], java)
+    findings += unobserved_nodes(cluster, configs, "configurations")
+    findings += unobserved_nodes(cluster, java, "Java versions")
     return Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.model.reported_releases import identify_by_levels
+from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState, ProcessState, RegisteredNodes
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
@@ -40,6 +41,7 @@ _T = TypeVar("_T")
 
 # Nodes are queried in parallel, because most of the time is waiting for responses.
 _ASKED_AT_ONCE = 8
+_NO_PARTITIONS: tuple[PartitionState, ...] = ()
 _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
 
 
@@ -47,16 +49,19 @@ def observe(ports: ClusterPorts) -> ClusterState:
     """Observe the whole cluster.
 
     A value that was not reported is None or empty and listed in `unanswered`. Raises TransientError only if the brokers
-    do not report the cluster's id, its nodes and its partitions.
+    do not report the cluster's id, its nodes and its partitions. Raises RefusedError for a missing right, except for a
+    cluster without a runtime: `not_observable` lists it.
     """
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     unanswered: list[str] = []
+    refused: list[str] = []
     return replace(
         state,
         cluster_id=ports.admin.cluster_id(),
-        groups=_ask(ports.admin.groups, (), unanswered),
-        transactions=_ask(ports.admin.transactions, (), unanswered),
+        groups=_ask(_unless_refused(ports, ports.admin.groups, (), refused), (), unanswered),
+        transactions=_ask(_unless_refused(ports, ports.admin.transactions, (), refused), (), unanswered),
         unanswered=(*state.unanswered, *unanswered),
+        not_observable=(*state.not_observable, *refused),
     )
 
 
@@ -71,13 +76,15 @@ def observe_some(
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
         seen = tuple(pool.map(lambda node: observe_node(ports, node, metrics=metrics), nodes))
     unanswered = [node.problem for node in seen if node.problem]
+    refused: list[str] = []
     return ClusterState(
         cluster_id="",
         nodes={node.node_id: node for node in seen},
-        quorum=_ask(ports.admin.quorum, None, unanswered) if brokers else None,
+        quorum=_ask(_unless_refused(ports, ports.admin.quorum, None, refused), None, unanswered) if brokers else None,
         registered=ports.admin.registered() if brokers else _NOT_ASKED,
-        partitions=ports.admin.partitions() if brokers else (),
+        partitions=_unless_refused(ports, ports.admin.partitions, _NO_PARTITIONS, refused)() if brokers else (),
         unanswered=tuple(unanswered),
+        not_observable=tuple(refused),
         # The time of the responses, not of the queries: lags and ages are computed from it.
         observed_at=ports.clock.now(),
     )
@@ -86,15 +93,37 @@ def observe_some(
 def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -> NodeState:
     """Observe one node: process, features and metrics. A missing value is None, with the reason in `problem`."""
     problems: list[str] = []
-    process = _ask(lambda: ports.runtime.process(node), ProcessState(pid=None), problems)
     features = read = None
-    if process.pid is None and not problems:
+    process = ProcessState(pid=None)
+    if ports.cluster.manages_nodes:
+        process = _ask(lambda: ports.runtime.process(node), process, problems)
+    if process.pid is None and ports.cluster.manages_nodes and not problems:
         problems.append(f"Node {node.node_id} has no process.")
     else:
         features = _ask(lambda: ports.admin.features(node), None, problems)
         if metrics:
             read = _ask(lambda: ports.metrics.read(node), None, problems)
+    if features is not None and not ports.cluster.manages_nodes:
+        evaluated = identify_by_levels(features.supported, ports.catalogue, ports.cluster.apache_releases)
+        process = replace(process, running=evaluated.release)
     return NodeState(node_id=node.node_id, process=process, features=features, metrics=read, problem=" ".join(problems))
+
+
+def _unless_refused(
+    ports: ClusterPorts, question: Callable[[], _T], otherwise: _T, refused: list[str]
+) -> Callable[[], _T]:
+    """Return the question with `otherwise` as its answer if a cluster without a runtime refuses it."""
+
+    def ask() -> _T:
+        try:
+            return question()
+        except RefusedError as error:
+            if ports.cluster.manages_nodes:
+                raise
+            refused.append(error.sentence)
+            return otherwise
+
+    return ask
 
 
 def _ask(question: Callable[[], _T], otherwise: _T, unanswered: list[str]) -> _T:

@@ -51,7 +51,7 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     """Scan every node's log for every release of the path, and add the findings to the plan."""
     scans, unreadable = _scan_all(ports, plan)
     _record(ports, ScanStage.BEFORE, scans)
-    found = (*unreadable_log_findings(unreadable, ports.cluster.runtime), *metadata_findings(plan, scans))
+    found = (*unreadable_log_findings(unreadable, ports.cluster), *metadata_findings(plan, scans))
     return replace_findings(ports, METADATA_CODES, found)
 
 
@@ -68,7 +68,7 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
     try:
         report = _losses(ports, plan, level)
     except RolloutError as error:
-        return replace_findings(ports, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
+        return replace_findings(ports, LOSS_CODES, (*losses_unknown(str(error), ports.cluster), *settings)), None
     ports.run.attach(LOSSES, report)
     ports.run.record(
         LossesReported(

@@ -16,6 +16,7 @@ from kafka_rollout.domain.planning.dynamic_config_findings import (
     find_removed_settings,
     unread_config_finding,
 )
+from kafka_rollout.domain.planning.not_observable import not_observable
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _CHECKED = "plan/dynamic-configs.json"
@@ -27,6 +28,8 @@ def plan_dynamic_configs(
     """Return the findings for all releases of the plan. `configs`: the current configuration by node."""
     dynamic = _read(ports)
     if isinstance(dynamic, Finding):
+        if not ports.cluster.manages_nodes:
+            return (not_observable(dynamic.subject, "Dynamic configurations"),)
         return (dynamic,)
     releases = [release_step.to_release for release_step in plan.release_steps]
     found = tuple(finding for release in releases for finding in _check(ports, plan, release, configs, dynamic))
@@ -66,6 +69,7 @@ def _check(
     brokers = {
         node.node_id: effective_config(node.node_id, configs[node.node_id], plan.config_changes, release)
         for node in ports.cluster.brokers
+        if node.node_id in configs
     }
     problems = (
         *ports.classes.dynamic_config_problems(release, brokers, dynamic),

@@ -10,9 +10,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
-from kafka_rollout.domain.model.errors import TransientError, UserError
+from kafka_rollout.domain.model.errors import NotObservableError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
@@ -45,8 +46,12 @@ def releases_ahead(
 
 
 def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
-    """Return the current configuration of every node."""
-    return {node.node_id: ports.runtime.config(node) for node in ports.cluster.nodes}
+    """Return the current configuration of every node; without nodes whose configuration is not observable."""
+    configs = {}
+    for node in ports.cluster.nodes:
+        with suppress(NotObservableError):
+            configs[node.node_id] = ports.runtime.config(node)
+    return configs
 
 
 def config_problems(
@@ -73,10 +78,9 @@ def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) 
     """Return Java's feature version by node; default: all nodes."""
     versions = {}
     for node in ports.cluster.nodes if nodes is None else nodes:
-        try:
+        # Missing means unknown, which is a blocker of the plan, or not observable.
+        with suppress(TransientError, UserError, NotObservableError):
             versions[node.node_id] = ports.runtime.java_version(node)
-        except (TransientError, UserError):
-            continue  # missing means unknown, which is a blocker of the plan
     return versions
 
 

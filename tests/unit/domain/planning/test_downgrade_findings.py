@@ -9,6 +9,7 @@ from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness, RemedyFacts, ReplayFailure
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.downgrade_findings import loss_findings, metadata_findings, unreadable_log_findings
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
@@ -122,6 +123,9 @@ def test_every_loss_blocks_safe_and_warns_unsafe_and_many_are_counted() -> None:
 
 
 def test_a_log_that_nobody_sees_is_unknown_and_blocks() -> None:
-    assert unreadable_log_findings((), "ssh_service") == ()
-    (found,) = unreadable_log_findings([2, 1], "ssh_service")
+    hosts = ClusterSpec(name="c", nodes=(), runtime="ssh_service")
+    assert unreadable_log_findings((), hosts) == ()
+    (found,) = unreadable_log_findings([2, 1], hosts)
     assert (found.subject, found.severity) == ("nodes 1, 2", "blocker")
+    (found,) = unreadable_log_findings([2, 1], replace(hosts, runtime="none"))
+    assert (found.severity, "not observable" in found.sentence) == ("warning", True)

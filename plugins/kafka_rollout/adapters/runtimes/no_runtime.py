@@ -1,0 +1,81 @@
+"""Nodes whose hosts cannot be reached: managed services, and clusters without access to the hosts.
+
+Only what the nodes answer is known: a broker reports its configuration, a metrics agent the Java version. Everything
+that needs the host raises: NotObservableError for a value, RefusedError for a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from kafka_rollout.domain.model.errors import NotObservableError, TransientError
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import CheckpointFile, HostState, ProcessState, StartRecord
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.ports.cluster import ClusterAdmin, Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class NoRuntime:
+    """NodeRuntime of a cluster with runtime `none`."""
+
+    cluster: ClusterSpec
+    admin: ClusterAdmin
+    metrics: Metrics
+
+    def process(self, node: NodeSpec) -> ProcessState:
+        self._not_observable(node, "process")
+
+    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
+        return None
+
+    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        self.cluster.refuse_unmanaged()
+
+    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        self.cluster.refuse_unmanaged()
+
+    def start(self, node: NodeSpec) -> None:
+        self.cluster.refuse_unmanaged()
+
+    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
+        return ()
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
+        return ()
+
+    def java_version(self, node: NodeSpec) -> int:
+        """As the metrics agent reports it."""
+        try:
+            java = self.metrics.read(node).java_version
+        except TransientError:
+            java = None
+        if java is None:
+            self._not_observable(node, "Java version")
+        return java
+
+    def config(self, node: NodeSpec) -> Mapping[str, str]:
+        """Without the values of secrets, which brokers do not report."""
+        return self.admin.node_config(node)
+
+    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
+        return ()
+
+    def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
+        self._not_observable(self.cluster.node(checkpoint.node_id), "metadata log")
+
+    def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
+        return {}
+
+    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
+        return None
+
+    def _not_observable(self, node: NodeSpec, what: str) -> NoReturn:
+        raise NotObservableError(
+            f"The {what} of node {node.name} is not observable: the cluster has runtime {self.cluster.runtime}.",
+            remedy="Set runtime to local_process or ssh_service in the inventory if the host can be reached.",
+        )

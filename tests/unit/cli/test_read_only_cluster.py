@@ -1,0 +1,47 @@
+"""Runs on a cluster without a runtime, from a shell: a dry run has a plan and a report, any other run is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli.answers import TerminalAnswers
+from kafka_rollout.cli.run import run_procedure
+from kafka_rollout.cli.services import shell_services
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.settings import Settings
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
+from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.step import Procedure
+from tests.fake_cluster import R391, FakeCluster
+from tests.fakes import hidden_bench
+
+NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
+
+
+@pytest.mark.parametrize(
+    ("procedure", "target"), [pytest.param(UPGRADE, "4.3.1", id="up"), pytest.param(DOWNGRADE, "3.8.1", id="down")]
+)
+def test_only_a_dry_run_begins(
+    procedure: Procedure, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, NOTHING))
+    cluster = FakeCluster(R391)
+    cluster.unseen = {node.node_id for node in cluster.spec.nodes}
+
+    def run(run_id: str, *, dry_run: bool) -> dict[str, object]:
+        ports = hidden_bench(cluster, tmp_path, run_id=run_id)
+        answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+        services = shell_services(ports, Settings.from_environment(), None)
+        run_procedure(procedure, ports, Request(target=Release.parse(target), dry_run=dry_run), answers, services)
+        return dict(ports.run.attachment("report.json") or {})
+
+    assert run("planned", dry_run=True)["outcome"] == "dry_run"
+    with pytest.raises(RefusedError, match="Cluster fake has runtime none, so its nodes cannot be stopped"):
+        run("changed", dry_run=False)
+    assert cluster.stops == []
