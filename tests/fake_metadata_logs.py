@@ -144,7 +144,16 @@ class FakeMetadataLogs:
     def prepare_install(self, directory: Path, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
         self._refuse_unreadable(directory)
 
-    def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
+    def install(
+        self,
+        directory: Path,
+        snapshot: Path,
+        *,
+        level: int,
+        target: Release,
+        cluster_id: str,
+        candidate: bool = False,
+    ) -> str:
         """All nodes have the snapshot's level once every stopped one that has a log has the snapshot."""
         self._refuse_unreadable(directory)
         node_id, world = self._refuse_running(directory), self._cluster

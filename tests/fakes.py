@@ -83,7 +83,7 @@ class FakeAdmin:
             epoch=self._cluster.epoch if reports else None,
         )
 
-    def quorum(self) -> QuorumState:
+    def quorum(self, *, through_brokers: bool = True) -> QuorumState:
         world = self._cluster
         if world.leader is None:
             raise TransientError("No controller answers DescribeQuorum: there is no leader.")

@@ -45,7 +45,11 @@ class ClusterAdmin(Protocol):
         """ApiVersions of this node; a controller is queried on its own listener."""
         ...
 
-    def quorum(self) -> QuorumState: ...
+    def quorum(self, *, through_brokers: bool = True) -> QuorumState:
+        """The state of the metadata quorum. Without a leader, a query `through_brokers` takes up to the time limit,
+        because they wait for one; without it only a cluster whose controllers have no address queries brokers."""
+        ...
+
     def registered(self) -> RegisteredNodes: ...
     def partitions(self) -> tuple[PartitionState, ...]:
         """All partitions, internal topics included."""
@@ -258,9 +262,19 @@ class MetadataLogs(Protocol):
         """Write to `out` what `install` needs in addition to the snapshot, while the node runs."""
         ...
 
-    def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
+    def install(
+        self,
+        directory: Path,
+        snapshot: Path,
+        *,
+        level: int,
+        target: Release,
+        cluster_id: str,
+        candidate: bool = False,
+    ) -> str:
         """Replace a stopped node's whole log by a snapshot and lower its bootstrap.checkpoint, with a backup; a
-        repeated call finishes. Returns a sentence. Raises UnreadableLogError for a directory without a log."""
+        repeated call finishes. Returns a sentence. `candidate`: the node, which is a voter, starts as a candidate; only
+        for one node. Raises UnreadableLogError for a directory without a log."""
         ...
 
     def refuse_used(self, directory: Path, *, cluster_id: str) -> None:

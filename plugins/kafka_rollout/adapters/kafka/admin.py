@@ -104,10 +104,12 @@ class KafkaAdmin:
             )
         return target
 
-    def quorum(self) -> QuorumState:
+    def quorum(self, *, through_brokers: bool = True) -> QuorumState:
         """DescribeQuorum of the leader of the metadata quorum, directly or through a broker."""
         # Brokers last: they forward the request, and their answer can take as long as an election.
-        targets = [*self._controllers_leader_first(), *self._nodes.brokers]
+        targets = self._controllers_leader_first()
+        if through_brokers or not targets:
+            targets += self._nodes.brokers
         quorum: QuorumState = self._nodes.first_answer(targets, _describe_quorum, _read_quorum)
         self._last_leader = quorum.leader_id
         return quorum

@@ -135,10 +135,19 @@ class DirectoryMetadataLogs:
         out.mkdir(parents=True, exist_ok=True, mode=0o700)
         lower_bootstrap(_folder_in(directory, cluster_id), out, level=level, target=target, cache=self.cache)
 
-    def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
+    def install(
+        self,
+        directory: Path,
+        snapshot: Path,
+        *,
+        level: int,
+        target: Release,
+        cluster_id: str,
+        candidate: bool = False,
+    ) -> str:
         folder = _folder_in(directory, cluster_id)
         bootstrap = lower_bootstrap(folder, snapshot.parent, level=level, target=target, cache=self.cache)
-        return install(folder, snapshot, bootstrap=bootstrap)
+        return install(folder, snapshot, bootstrap=bootstrap, candidate=candidate)
 
     def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
         refuse_used(_folder_in(directory, cluster_id))

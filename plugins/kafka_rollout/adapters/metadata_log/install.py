@@ -7,12 +7,17 @@ remove. `quorum-state` stays, so that the node does not vote twice in an epoch. 
 start reads, is replaced by one at a lower level, because an older release fails on a level above its own. Kafka applies
 its levels only to an empty log, so a change of this file does not change the cluster's state.
 
+One controller of a live downgrade can start as a candidate instead of waiting for an election timeout: quorum-state
+then contains its vote for itself in the epoch after the snapshot's (QuorumState.initialize, CandidateState). No node
+has voted in that epoch, because it is higher than every epoch that a node knows.
+
 The backup is in the folder of the log (backup.py). A repeated call finishes an interrupted one.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import tempfile
@@ -25,6 +30,8 @@ from kafka_rollout.adapters.metadata_log.backup import Backup, Files, back_up, c
 from kafka_rollout.adapters.metadata_log.facts import known_releases
 from kafka_rollout.adapters.metadata_log.folder import (
     BOOTSTRAP,
+    CONTROL_VOTERS,
+    META,
     QUORUM_STATE,
     MetadataFolder,
     checkpoint_of,
@@ -34,10 +41,11 @@ from kafka_rollout.adapters.metadata_log.folder import (
     stopped_node,
 )
 from kafka_rollout.adapters.metadata_log.images import image_classes
-from kafka_rollout.adapters.metadata_log.quorum import quorum_state
+from kafka_rollout.adapters.metadata_log.quorum import decode_voters, quorum_state
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.system.files import sha256_of
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import read_regular, sha256_of
 from kafka_rollout.domain.metadata_log.records import RecordType
 from kafka_rollout.domain.metadata_log.trim import LEADER_EPOCHS
 from kafka_rollout.domain.model.errors import RefusedError, UserError
@@ -80,12 +88,18 @@ class _Backup(Backup):
 
 
 def install(
-    folder: MetadataFolder, snapshot: Path, *, bootstrap: Path | None = None, files: Files | None = None
+    folder: MetadataFolder,
+    snapshot: Path,
+    *,
+    bootstrap: Path | None = None,
+    candidate: bool = False,
+    files: Files | None = None,
 ) -> str:
     """Install a snapshot, or finish an installation; return a sentence with the result.
 
-    `bootstrap`: the file that replaces the node's bootstrap.checkpoint, if it has one. Raises UserError for a running
-    node or a damaged snapshot. Raises RefusedError for a snapshot that is too old for the node's log, and if another
+    `bootstrap`: the file that replaces the node's bootstrap.checkpoint, if it has one. `candidate`: the node, which is
+    a voter, starts as a candidate; only for one node of the quorum. Raises UserError for a running node or a damaged
+    snapshot. Raises RefusedError for a snapshot that is too old for the node's log, and if another
     installation is not finished.
     """
     files = files or Files()
@@ -94,8 +108,11 @@ def install(
         raise UserError(
             f"{snapshot} is not named like a snapshot.", remedy="Use a file that `metadata snapshot` wrote."
         )
-    for _ in read_checkpoint(snapshot, outline=True):
-        pass  # raises for an incomplete file and for a damaged batch
+    controls = [
+        record
+        for batch in read_checkpoint(snapshot, outline=True)  # raises for an incomplete file and for a damaged batch
+        for record in batch.records
+    ]
     sha256 = sha256_of(snapshot)
     with stopped_node(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
@@ -115,6 +132,10 @@ def install(
         elif not _is_in_place(folder, backup):
             _refuse_moved_on(folder, backup)
         _carry_out(folder, backup, snapshot, bootstrap, files)
+        if candidate:
+            voters = [record.value for record in controls if record.type == CONTROL_VOTERS]
+            _vote_for_itself(folder, new.epoch + 1, voters, files)
+        backup.record_state(State.INSTALLED, files)
     return f"{new.name} is now the whole metadata log in {folder.log}; the backup is {backup.folder}."
 
 
@@ -187,7 +208,26 @@ def _carry_out(folder: MetadataFolder, backup: _Backup, snapshot: Path, bootstra
         if _is_replaced(name) and path.exists() and sha256_of(path) == sha256:
             files.remove(path)
     files.sync(folder.log)
-    backup.record_state(State.INSTALLED, files)
+
+
+def _vote_for_itself(folder: MetadataFolder, epoch: int, voters: list[bytes], files: Files) -> None:
+    """Store the vote of a voter for itself in an epoch, unless it knows the epoch.
+
+    `voters`: VotersRecords of the snapshot; none for a static quorum. A dynamic quorum has voters with a directory id,
+    and Kafka does not start a candidate with another one.
+    """
+    state, path = quorum_state(folder), folder.log / QUORUM_STATE
+    vote: dict[str, object] = {"leaderId": -1, "leaderEpoch": epoch, "votedId": folder.node_id}
+    if voters:
+        meta = server_properties.parse(read_regular(folder.root / META).decode())
+        known = {voter["voterId"]: voter["voterDirectoryId"] for voter in decode_voters(voters[-1])}
+        vote["votedDirectoryId"] = meta.get("directory.id", "")
+        if known.get(folder.node_id) != vote["votedDirectoryId"]:
+            return
+    if state.get("data_version") != (1 if voters else 0) or int(state.get("leaderEpoch", 0)) >= epoch:
+        return
+    files.write(path, json.dumps({**state, **vote}), like=path)
+    files.sync(folder.log)
 
 
 def _restore_files(folder: MetadataFolder, backup: _Backup, names: Iterable[str], files: Files) -> None:

@@ -18,18 +18,18 @@ class AbsenceEstimate(Estimate):
 
 
 # Seconds: at least the times measured with 3 controllers on two cores, and with 100,000 partitions (12 MiB).
-_SNAPSHOT_S, _WRITE_S_PER_MIB, _COPY_S_PER_MIB = 3.0, 2.0, 0.05
+_STOP_S, _SNAPSHOT_S, _WRITE_S_PER_MIB, _COPY_S_PER_MIB = 1.0, 3.0, 2.0, 0.05
 _INSTALL_NODE_S, _START_S = 0.3, 15.0
 
 
-def absence_estimate(log_bytes: Sequence[int], *, stop_s: float) -> AbsenceEstimate:
-    """Return the estimate. `log_bytes`: size of each controller's metadata log; `stop_s`: longest stop, then a kill.
+def absence_estimate(log_bytes: Sequence[int]) -> AbsenceEstimate:
+    """Return the estimate. `log_bytes`: size of each controller's metadata log.
 
     The log is replayed before the stop. After it, only its end is replayed, but the whole metadata is written.
     """
     largest, total = (size / (1 << 20) for size in (max(log_bytes, default=0), sum(log_bytes)))
     return AbsenceEstimate(
-        stop_s=stop_s,
+        stop_s=_STOP_S,
         snapshot_s=_SNAPSHOT_S + _WRITE_S_PER_MIB * largest,
         install_s=_INSTALL_NODE_S * len(log_bytes) + _COPY_S_PER_MIB * total,
         start_s=_START_S,

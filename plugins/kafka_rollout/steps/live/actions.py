@@ -41,6 +41,7 @@ from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.offline.snapshot import (
     SNAPSHOTS,
     at_once,
+    chosen_node,
     install_on,
     other_levels,
     quorum_lacks,
@@ -48,12 +49,12 @@ from kafka_rollout.steps.offline.snapshot import (
 )
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 
-# The active controller waits in its shutdown for a new leader, which stopped controllers cannot elect. It is killed.
-# Its log is replaced, so no log recovery follows.
-STOP_S = 1.0
+# The controllers are killed: the active one would wait in its shutdown for a new leader, which stopped controllers
+# cannot elect. Kafka checks the whole metadata log at every start (KafkaRaftLog.createLog: no clean shutdown).
+STOP_S = 0.0
 READY_WITHIN_S = 60.0
 READY_EVERY_S = 0.1
-OTHERS_AFTER_S = 6.0
+OTHERS_AFTER_S, EXITED_EVERY_S = 20.0, 2.0
 _LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
 
 
@@ -184,9 +185,10 @@ def _install(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None)
 
 
 def _start_until_ready(ports: ClusterPorts, plan: Plan) -> str:
-    """Start a majority of the controllers, and the others when it serves or does not serve soon.
+    """Start a majority of the controllers. Start the others when it serves, when one exits, or after a time limit.
 
-    Controllers on one host start slower if all start at once. Returns what is missing; empty if they serve.
+    Controllers on one host start slower if all start at once, and one that starts during an election can repeat it.
+    Returns what is missing; empty if they serve.
     """
 
     def wait(seconds: float) -> str:
@@ -195,10 +197,14 @@ def _start_until_ready(ports: ClusterPorts, plan: Plan) -> str:
         )
 
     had_log = {node_id for node_id, event in projections.installed_on(ports.run.events()).items() if event.had_log}
-    first = sorted(ports.cluster.controllers, key=lambda node: node.node_id not in had_log)
-    _start(ports, first[: len(first) // 2 + 1])
-    wait(OTHERS_AFTER_S)
+    candidate = chosen_node(ports)
+    ordered = sorted(ports.cluster.controllers, key=lambda node: (node.node_id not in had_log, node != candidate))
+    first = ordered[: len(ordered) // 2 + 1]
     _start(ports, first)
+    for _ in range(int(OTHERS_AFTER_S / EXITED_EVERY_S)):
+        if not wait(EXITED_EVERY_S) or any(ports.runtime.process(node).pid is None for node in first):
+            break
+    _start(ports, ordered)
     return wait(READY_WITHIN_S)
 
 

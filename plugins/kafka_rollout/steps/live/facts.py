@@ -9,7 +9,6 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.offline.absence import UNAVAILABLE, AbsenceEstimate, absence_estimate
 from kafka_rollout.steps.common.approval import shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.live.actions import STOP_S
 from kafka_rollout.steps.offline.outage import log_sizes
 
 FACTS = "live/facts.json"
@@ -17,7 +16,7 @@ FACTS = "live/facts.json"
 
 def estimate_absence(ports: ClusterPorts, plan: Plan) -> AbsenceEstimate:
     """Estimate the time without an active controller from the controllers' metadata logs."""
-    return absence_estimate(log_sizes(ports, plan, ports.cluster.controllers), stop_s=STOP_S)
+    return absence_estimate(log_sizes(ports, plan, ports.cluster.controllers))
 
 
 def live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
@@ -26,7 +25,8 @@ def live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
     return (
         estimate_absence(ports, plan).sentence,
         *UNAVAILABLE,
-        f"A controller that has not stopped after {STOP_S:.0f} s is killed. Its log is replaced, without a recovery.",
+        "The controllers are killed (SIGKILL): in an ordinary stop, the active one waits for a new leader, which the "
+        "stopped controllers cannot elect. Every committed record is on the disks of a majority.",
         "If this fails before the controllers have a leader at the new level, the run starts them on their old logs.",
         f"After that, kafka_features can raise metadata.version to {change.current} again while every node runs "
         f"{plan.source}. Lost metadata is not restored.",

@@ -142,7 +142,8 @@ def snapshot_path(ports: ClusterPorts, chosen: ChosenLog) -> Path:
 def install_on(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
     """Install the snapshot on a stopped node.
 
-    A node without a log has no records that conflict with the snapshot; it fetches the snapshot."""
+    A node without a log has no records that conflict with the snapshot; it fetches the snapshot. In a live downgrade
+    the voter whose log was chosen starts as a candidate, so that no election timeout has to pass."""
     try:
         sentence = ports.metadata_logs.install(
             metadata_directory(ports, node),
@@ -150,6 +151,7 @@ def install_on(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) 
             level=plan.levels[METADATA_VERSION],
             target=plan.target,
             cluster_id=plan.cluster_id,
+            candidate=plan.live and node == chosen_node(ports),
         )
     except UnreadableLogError as error:
         sentence = f"Left as it is: {error.sentence}"
@@ -157,10 +159,16 @@ def install_on(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) 
     return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=True)
 
 
+def chosen_node(ports: ClusterPorts) -> NodeSpec | None:
+    """Return the node whose log was chosen, a voter; None before the choice."""
+    chosen = projections.chosen_log(ports.run.events())
+    return None if chosen is None else ports.cluster.node(chosen.node_id)
+
+
 def quorum_lacks(ports: ClusterPorts, level: int) -> str:
     """Return why the controllers do not serve at a metadata.version yet; empty if they do."""
     try:
-        leader = ports.admin.quorum().leader_id
+        leader = ports.admin.quorum(through_brokers=False).leader_id
         if leader < 0:
             return "the quorum has no leader."
         # The leader has replayed everything that is finalized; a follower can be slightly behind.

@@ -4,6 +4,7 @@ and every point of death.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -96,6 +97,48 @@ def test_taken_back_every_byte_is_as_before(folder: MetadataFolder, snapshot: Pa
     assert whole(folder) == before
     with pytest.raises(UserError, match="no installation"):
         uninstall(folder)
+
+
+def quorum_state(folder: MetadataFolder) -> dict[str, object]:
+    return dict(json.loads((folder.log / "quorum-state").read_text()))
+
+
+def test_a_candidate_has_voted_for_itself_in_the_epoch_after_the_snapshots(
+    folder: MetadataFolder, snapshot: Path
+) -> None:
+    before = quorum_state(folder)
+    install(folder, snapshot, candidate=True)
+    voted = {"leaderId": -1, "leaderEpoch": EPOCH + 1, "votedId": 1}
+    assert quorum_state(folder) == {**before, **voted}
+    uninstall(folder, keep_epoch=True)
+    assert quorum_state(folder) == {**before, **voted}, "the vote is not forgotten"
+
+
+def test_a_candidate_that_was_killed_at_any_change_votes_once(folder: MetadataFolder, snapshot: Path) -> None:
+    """It was started in between, and leads: a repeated installation must not turn the leader into a candidate."""
+
+    def installs_again() -> None:
+        if quorum_state(folder)["leaderEpoch"] == EPOCH + 1:
+            (folder.log / "quorum-state").write_text(json.dumps({**quorum_state(folder), "leaderId": 1}))
+        install(folder, snapshot, candidate=True)
+
+    seen = set()
+    for state in deaths(
+        folder, lambda files: install(folder, snapshot, candidate=True, files=files), installs_again, half=False
+    ):
+        (content, _) = state["__cluster_metadata-0/quorum-state"]
+        seen.add(json.loads(content)["leaderId"])
+        assert json.loads(content)["leaderEpoch"] == EPOCH + 1
+    assert seen == {-1, 1}
+
+
+@pytest.mark.parametrize("state", [{"data_version": 1, "leaderEpoch": 1}, {}], ids=["of a dynamic quorum", "none"])
+def test_a_state_of_another_quorum_than_the_snapshots_stays(
+    folder: MetadataFolder, snapshot: Path, state: dict[str, int]
+) -> None:
+    (folder.log / "quorum-state").write_text(json.dumps(state))
+    install(folder, snapshot, candidate=True)
+    assert quorum_state(folder) == state
 
 
 def deaths(

@@ -211,6 +211,18 @@ def test_controllers_that_do_not_start_on_the_snapshot_start_on_their_old_logs(
     assert world.replaced == {}
 
 
+def test_the_third_controller_starts_at_once_when_one_of_the_first_two_exits(
+    world: FakeCluster, ports: ClusterPorts
+) -> None:
+    plan = approved(ports)
+    world.cannot_start = {(2, R431)}
+    live.lower_live(ports, plan)
+    assert (world.runs(2), world.runs(3)) == (False, True)
+    lowered = newest(ports.run.events(), LiveLowered)
+    assert lowered is not None
+    assert lowered.without_controller_s < live.OTHERS_AFTER_S
+
+
 def test_once_a_leader_was_elected_on_the_snapshot_the_old_logs_are_not_used_again(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
