@@ -42,6 +42,7 @@ from kafka_rollout.domain.model.state import (
     QuorumState,
     RegisteredNodes,
     ReplicaState,
+    RequestCount,
     StartRecord,
     TransactionState,
 )
@@ -346,6 +347,7 @@ class FakeMetrics:
             current_metadata_version_jolokia=known,
             snapshot_age_ms=1000 if facts.has_snapshot_emitter_metrics else None,
             snapshot_bytes=4096 if facts.has_snapshot_emitter_metrics else None,
+            requests=(RequestCount(api="Metadata", version=12, count=1),),
         )
 
 

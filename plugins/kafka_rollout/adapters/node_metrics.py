@@ -19,7 +19,7 @@ from prometheus_client.samples import Sample
 
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClientSoftware, DeprecatedRequest, NodeMetrics
+from kafka_rollout.domain.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
 from kafka_rollout.domain.model.topology import NodeSpec
 
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
@@ -42,6 +42,7 @@ _READS = {  # the exporter's metric → MBean and attribute
         "kafka.server:type=socket-server-metrics,clientSoftwareName=*,clientSoftwareVersion=*,*",
         "connections",
     ),
+    "requests": ("kafka.network:type=RequestMetrics,name=RequestsPerSec,*", "Count"),
     "deprecated_requests": ("kafka.network:type=RequestMetrics,name=DeprecatedRequestsPerSec,*", "Count"),
 }
 _PREFIX = "kafka_rollout_"
@@ -54,6 +55,8 @@ _COMMON = {
     "kafka_server_snapshotemitter_latestsnapshotgeneratedagems": "latest_snapshot_generated_agems",
     "kafka_server_snapshotemitter_latestsnapshotgeneratedbytes": "latest_snapshot_generated_bytes",
     "kafka_controller_kafkacontroller_globalpartitioncount": "partitions",
+    "kafka_network_requestmetrics_requests_total": "requests",
+    "kafka_network_requestmetrics_count_requestspersec": "requests",
 }
 # Key property of an MBean → label of the exporter.
 _LABELS = {"featureName": "feature", "clientSoftwareName": "software", "clientSoftwareVersion": "software_version"}
@@ -81,6 +84,7 @@ class _Seen:
     snapshot_bytes: int | None = None
     partition_count: int | None = None
     connections: Counter[tuple[str, str]] = field(default_factory=Counter)
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     deprecated: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
 
     def take(self, name: str, labels: Mapping[str, str], value: Any) -> None:
@@ -102,6 +106,8 @@ class _Seen:
                 self.partition_count = int(value)
             case "client_connections":
                 self.connections[labels["software"], labels.get("software_version") or labels["version"]] += int(value)
+            case "requests" if "version" in labels:
+                self.requests[labels["request"], int(labels["version"])] += int(value)
             case "deprecated_requests":
                 client = labels["software"], labels["software_version"]
                 self.deprecated[labels["request"], int(labels["version"]), *client] += int(value)
@@ -155,13 +161,18 @@ class NodeMetricsReader:
                 for (name, version), count in sorted(first.connections.items())
                 if count > 0
             ),
-            deprecated_requests=tuple(
-                DeprecatedRequest(api=api, version=version, client_name=name, client_version=software, count=count)
-                for (api, version, name, software), count in sorted(first.deprecated.items())
-                if count > 0 and api not in _COUNTED_TWICE
-            ),
+            requests=_counts((*request, UNKNOWN_CLIENT, UNKNOWN_CLIENT, n) for request, n in first.requests.items()),
+            deprecated_requests=_counts((*request, n) for request, n in first.deprecated.items()),
             unanswered=tuple(sorted(problems)),
         )
+
+
+def _counts(counted: Iterable[tuple[str, int, str, str, int]]) -> tuple[RequestCount, ...]:
+    return tuple(
+        RequestCount(api=api, version=version, client_name=name, client_version=software, count=count)
+        for api, version, name, software, count in sorted(counted)
+        if count > 0 and api not in _COUNTED_TWICE
+    )
 
 
 def _query_jolokia(client: httpx.Client, url: str) -> _Seen:

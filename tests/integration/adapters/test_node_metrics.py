@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import struct
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +18,10 @@ from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import NodeMetrics
+from kafka_rollout.domain.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
+from tests.integration.harness.feature_harness import Command
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -98,7 +104,9 @@ def test_the_agents_answer_queries_and_change_nothing(newest: LocalCluster) -> N
     assert answer.json()["status"] == 403
 
 
-def test_an_old_release_reports_its_release_but_no_metadata_version(make_cluster: MakeCluster) -> None:
+def test_an_old_release_reports_release_and_old_requests_but_no_metadata_version(
+    make_cluster: MakeCluster, command: Command
+) -> None:
     cluster = make_cluster("3.4.0", layout="combined", size=1)
     metrics = READER.read(cluster.spec.node(1))
     assert metrics.release == Release(3, 4, 0)
@@ -106,6 +114,17 @@ def test_an_old_release_reports_its_release_but_no_metadata_version(make_cluster
     assert metrics.current_metadata_version_jolokia is None
     assert metrics.partition_count == 0
     assert metrics.unanswered == ()
+    assert old_clients(cluster, command) == []
+    send_fetch_0(cluster.spec.node(1))
+    for url in ("prometheus_url", "jolokia_url"):
+        alone = replace(cluster.spec.node(1), **{url: None})
+        wait_until(lambda alone=alone: ("Fetch", 0) in versions(READER.read(alone)), 180)  # type: ignore[misc]
+    (sentence,) = old_clients(cluster, command)
+    assert "Kafka 4.3.1 rejects: Fetch v0 (1 times)." in sentence
+
+
+def versions(metrics: NodeMetrics) -> set[tuple[str, int]]:
+    return {(one.api, one.version) for one in metrics.requests}
 
 
 def test_a_controller_counts_the_partitions_that_a_superuser_can_list(newest: LocalCluster) -> None:
@@ -131,22 +150,32 @@ def test_snapshots_written_by_the_running_process_show_their_size(older: LocalCl
     assert list(Path(str(node.directory)).rglob("__cluster_metadata-0/*.checkpoint"))
 
 
-def test_deprecated_requests_name_the_client(older: LocalCluster) -> None:
-    """3.9.1 counts requests that 4.x no longer serves (KIP-896): here Fetch v0 from a raw socket."""
-    import socket
-    import struct
-
+def test_old_requests_are_counted_and_the_plan_names_client_and_address(older: LocalCluster, command: Command) -> None:
+    """3.9.1 counts requests that 4.x no longer serves (KIP-896), and logs them with the address."""
     node = older.spec.node(1)
-    host, port = str(node.broker_address).rsplit(":", 1)
-    client = b"old-client"
-    request = struct.pack(">hhih", 1, 0, 7, len(client)) + client  # Fetch v0: header, then an empty body
-    request += struct.pack(">iiii", -1, 0, 0, 0)
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        assert connection.recv(4)
+    send_fetch_0(node)
     for url in ("prometheus_url", "jolokia_url"):
         alone = replace(node, **{url: None})
         # The broker counts a request a moment after it answered it.
         wait_until(lambda alone=alone: bool(READER.read(alone).deprecated_requests), 180)  # type: ignore[misc]
         seen = READER.read(alone).deprecated_requests
         assert [(one.api, one.version, one.count) for one in seen] == [("Fetch", 0, 1)]
+    (sentence,) = old_clients(older, command)
+    assert "Kafka 4.3.1 rejects: Fetch v0 (1 times). It connects from 127.0.0.1 (client id old-client)." in sentence
+
+
+def send_fetch_0(node: NodeSpec) -> None:
+    """Send Fetch v0: header, then an empty body."""
+    host, port = str(node.broker_address).rsplit(":", 1)
+    client = b"old-client"
+    request = struct.pack(">hhih", 1, 0, 7, len(client)) + client
+    request += struct.pack(">iiii", -1, 0, 0, 0)
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        assert connection.recv(4)
+
+
+def old_clients(cluster: LocalCluster, command: Command) -> list[str]:
+    _, out, err = command(cluster, "plan --to 4.3.1 --json")
+    assert out, err
+    return [one["sentence"] for one in json.loads(out)["plan"]["findings"] if one["code"].startswith("OLD-CLIENTS")]

@@ -24,12 +24,14 @@ from kafka_rollout.domain.model.state import (
     QuorumState,
     RegisteredNodes,
     ReplicaState,
+    RequestCount,
 )
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 R340, R341, R391, R421, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.2.1", "4.3.1"))
 CHANGED = {8, 11, 13, 14, 15, 17, 23, 30}
 NOW = 1_700_000_000.0
+REQUESTS = (RequestCount(api="Fetch", version=12, count=100),)
 
 
 def feature(name: str, low: int, high: int, latest: int | None = None, **needs: Mapping[str, int]) -> FeatureFacts:
@@ -62,6 +64,7 @@ def facts(
         coordinator_class=coordinator_class,
         java_minimum=java,
         config_names=frozenset(config_names),
+        oldest_requests={"Fetch": 4, "Produce": 3} if release.major >= 4 else {},
         config_resources=frozenset({"TOPIC", "BROKER", *(("CLIENT_METRICS", "GROUP") if release.major >= 4 else ())}),
         has_current_metadata_version_metric=release > Release(3, 5, 0),
         has_snapshot_emitter_metrics=release > Release(3, 5, 0),
@@ -147,7 +150,7 @@ def node_state(
             finalized={"metadata.version": 21} if finalized is None else finalized,
             epoch=epoch,
         ),
-        metrics=NodeMetrics(release=release, **metrics),
+        metrics=NodeMetrics(**{"release": release, "requests": REQUESTS, **metrics}),
     )
 
 

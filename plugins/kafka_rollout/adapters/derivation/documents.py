@@ -22,7 +22,7 @@ from kafka_rollout.domain.model.releases import (
     RuleKind,
 )
 
-TOOL = "kafka-rollout catalogue add, version 5"
+TOOL = "kafka-rollout catalogue add, version 6"
 _DIGITS = 12  # of the SHA-256 in the name of a definition
 
 
@@ -48,6 +48,7 @@ def facts_document(facts: ReleaseFacts, libs: Path) -> dict[str, Any]:
             if facts.new_group_coordinator is None
             else {"new_group_coordinator": _log_document(facts.new_group_coordinator)}
         ),
+        "oldest_requests": dict(facts.oldest_requests),
         "config_resources": sorted(facts.config_resources),
         "config_names": sorted(facts.config_names),
     }

@@ -58,6 +58,7 @@ def derive_facts(
             coordinator_logs=logs,
             new_group_coordinator=new,
             coordinator_class=CoordinatorClass.UNKNOWN if missing else coordinator_class(logs, reference),
+            oldest_requests=gaps.derive("oldest_requests", lambda: features.oldest_requests(jvm), {}),
             java_minimum=gaps.derive("java_minimum", lambda: jars.java_minimum(libs), None),
             config_names=gaps.derive("config_names", lambda: features.config_names(jvm), frozenset()),
             config_resources=gaps.derive("config_resources", lambda: features.config_resources(jvm), frozenset()),

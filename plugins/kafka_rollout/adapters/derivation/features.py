@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import get_field
+
 from kafka_rollout.adapters.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
 from kafka_rollout.adapters.derivation.jars import classes_named
+from kafka_rollout.adapters.derivation.jars import oldest_requests as oldest_in_definitions
 from kafka_rollout.adapters.derivation.writers import config_definition
 from kafka_rollout.adapters.metadata_log.kafka_classes import supported_features
 from kafka_rollout.adapters.releases.jvm import Jvm
@@ -54,6 +57,11 @@ def metadata_versions(jvm: Jvm, supported: VersionRange) -> tuple[MetadataVersio
         for version in versions
         if version.featureLevel() in supported
     )
+
+
+def oldest_requests(jvm: Jvm) -> dict[str, int]:
+    """Return the oldest version that brokers serve of each API, if it is above 0."""
+    return agreed(lambda: _oldest_of_api_keys(jvm), lambda: oldest_in_definitions(jvm.libs))
 
 
 def config_names(jvm: Jvm) -> frozenset[str]:
@@ -123,6 +131,13 @@ def _advertised_by_brokers(jvm: Jvm) -> dict[str, VersionRange]:
     java_class = jvm.packages.java.lang.Class.forName(jvm.locate(*_BROKER_FEATURES))
     supported = _call_static(jvm, java_class, ("createDefault",)).supportedFeatures().features()
     return {name: VersionRange(version.min(), version.max()) for name, version in dict(supported).items()}
+
+
+def _oldest_of_api_keys(jvm: Jvm) -> dict[str, int]:
+    protocol = jvm.packages.org.apache.kafka.common
+    broker = protocol.message.ApiMessageType.ListenerType.BROKER
+    keys = [key for key in protocol.protocol.ApiKeys.values() if key.inScope(broker) and key.oldestVersion() > 0]
+    return {get_field(key, "name"): key.oldestVersion() for key in sorted(keys, key=lambda key: get_field(key, "name"))}
 
 
 def _call_static(jvm: Jvm, java_class: Any, names: tuple[str, ...]) -> Any:

@@ -98,6 +98,19 @@ def without_about(value: Any) -> Any:
     return value
 
 
+def oldest_requests(libs: Path) -> dict[str, int]:
+    """Return the oldest version of each request of clients, by API, as the definitions have it; only if above 0."""
+    oldest = {}
+    for jar in libs.glob("kafka-clients-*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            for entry in archive.namelist():
+                if match := re.fullmatch(r"common/message/(\w+)Request\.json", entry):
+                    definition = parse_definition(archive.read(entry).decode())
+                    if "broker" in definition.get("listeners", ()):
+                        oldest[match[1]] = int(str(definition["validVersions"]).partition("-")[0])
+    return {api: version for api, version in sorted(oldest.items()) if version > 0}
+
+
 def java_minimum(libs: Path) -> int:
     """Return the feature version of the oldest Java that loads every class of Kafka's own jars."""
     newest = 0

@@ -138,6 +138,7 @@ class _Facts(_Strict):
     features: dict[str, _Feature]
     metadata_versions: list[_MetadataVersion]
     coordinator_logs: dict[str, _Log]
+    oldest_requests: dict[str, int]
     config_resources: list[str]
     config_names: list[str]
     lossy_downgrade_level: int | None = None
@@ -224,6 +225,7 @@ def _to_domain(facts: _Facts) -> ReleaseFacts:
 
 _UNCHANGED = {
     "coordinator_class",
+    "oldest_requests",
     "java_minimum",
     "has_current_metadata_version_metric",
     "has_snapshot_emitter_metrics",

@@ -222,13 +222,15 @@ class CoordinatorLogFacts:
 class ReleaseFacts:
     """All facts of the catalogue about one release; adapters/derivation derives them from the jars.
 
-    `config_resources`: resource types that can have settings in the metadata, by Kafka's names (`TOPIC`, `GROUP`).
-    `lossy_downgrade_level`: the metadata.version of KIP-1155, if the release has it. A node that supports this level
-    lowers metadata.version even if metadata is lost. `new_group_coordinator`: how the new group coordinator loads the
-    log, if the configuration of the release enables it (3.8, 3.9: `group.coordinator.rebalance.protocols`,
-    `group.coordinator.new.enable`). Since 4.0 it is the only one. `gaps`: name of a fact that could not be derived →
-    reason, a sentence. A name is that of a field, `coordinator_logs.<topic>`, `feature_dependencies` or `metadata_log`.
-    The field then has no content (None, empty, unknown, False), which must not be read as the release's behaviour.
+    `oldest_requests`: API → the oldest version that brokers serve to clients, only if it is above 0 (KIP-896). An API
+    that the release has removed is not in it. `config_resources`: resource types that can have settings in the
+    metadata, by Kafka's names (`TOPIC`, `GROUP`). `lossy_downgrade_level`: the metadata.version of KIP-1155, if the
+    release has it. A node that supports this level lowers metadata.version even if metadata is lost.
+    `new_group_coordinator`: how the new group coordinator loads the log, if the configuration of the release enables it
+    (3.8, 3.9: `group.coordinator.rebalance.protocols`, `group.coordinator.new.enable`). Since 4.0 it is the only one.
+    `gaps`: name of a fact that could not be derived → reason, a sentence. A name is that of a field,
+    `coordinator_logs.<topic>`, `feature_dependencies` or `metadata_log`. The field then has no content (None, empty,
+    unknown, False), which must not be read as the release's behaviour.
     """
 
     release: Release
@@ -241,6 +243,7 @@ class ReleaseFacts:
     config_resources: frozenset[str]
     has_current_metadata_version_metric: bool
     has_snapshot_emitter_metrics: bool
+    oldest_requests: Mapping[str, int]
     logging: str  # "reload4j", "log4j2" or "unknown"
     lossy_downgrade_level: int | None = None
     new_group_coordinator: CoordinatorLogFacts | None = None

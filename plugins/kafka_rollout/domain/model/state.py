@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.domain.model.topology import ClusterSpec
 
+UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report them (ClientInformation.EMPTY)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFeatures:
@@ -77,17 +79,29 @@ class ClientSoftware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeprecatedRequest:
-    """Requests that a 4.x broker rejects (KIP-896), from DeprecatedRequestsPerSec.
+class RequestCount:
+    """Requests of one API and version since the broker started (RequestMetrics).
 
-    `count`: since the broker started.
+    The client is reported with deprecated versions only (DeprecatedRequestsPerSec, from 3.7 on).
     """
+
+    api: str
+    version: int
+    count: int
+    client_name: str = UNKNOWN_CLIENT
+    client_version: str = UNKNOWN_CLIENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRequest:
+    """A request in the log of a broker. `api`: as the log has it, such as `OFFSET_FETCH`. `address`: without port."""
 
     api: str
     version: int
     client_name: str
     client_version: str
-    count: int
+    client_id: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +111,8 @@ class NodeMetrics:
     `version`: as the node reports it (app-info), for example `7.9.1-ccs`; `release`: the one by which it is evaluated.
     `snapshot_age_ms` and `snapshot_bytes`: LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release
     has no such metrics; 0 bytes until the process has written a snapshot. `partition_count`: GlobalPartitionCount, all
-    partitions of the cluster; None for a node that is not a controller. `unanswered`: agents that did not respond
+    partitions of the cluster; None for a node that is not a controller. `requests`: RequestsPerSec; empty if the agents
+    do not report it, because a running broker has requests of other nodes. `unanswered`: agents that did not respond
     (`prometheus`, `jolokia`); it separates a missing response from a metric that the release does not have.
     """
 
@@ -111,7 +126,8 @@ class NodeMetrics:
     snapshot_bytes: int | None = None
     partition_count: int | None = None
     clients: tuple[ClientSoftware, ...] = ()
-    deprecated_requests: tuple[DeprecatedRequest, ...] = ()
+    requests: tuple[RequestCount, ...] = ()
+    deprecated_requests: tuple[RequestCount, ...] = ()
     unanswered: tuple[str, ...] = ()
 
 
@@ -233,6 +249,7 @@ class ClusterState:
     """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response.
 
     `not_observable`: the queries that a cluster without a runtime refused.
+    `logged_requests`: those in the logs of brokers that counted old request versions.
     """
 
     cluster_id: str
@@ -245,6 +262,7 @@ class ClusterState:
     transactions: tuple[TransactionState, ...] = ()
     unanswered: tuple[str, ...] = ()
     not_observable: tuple[str, ...] = ()
+    logged_requests: tuple[LoggedRequest, ...] = ()
 
     @property
     def finalized(self) -> Mapping[str, int]:

@@ -16,6 +16,7 @@ _OF_EVERY_PLAN = {
     "feature_dependencies": "which feature levels require each other",
     "has_current_metadata_version_metric": "how its nodes report their metadata.version",
     "java_minimum": "which Java it requires",
+    "oldest_requests": "which request versions of clients it rejects",
 }
 _OF_DOWNGRADES = {
     "lossy_downgrade_level": "whether its controller lowers metadata.version although metadata is lost",

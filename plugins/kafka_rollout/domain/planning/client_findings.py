@@ -1,77 +1,137 @@
 """Findings about clients, groups and transactions that are connected during a rolling change.
 
-KIP-896 removed old request versions in 4.0. A broker serves a client with old versions until the broker runs 4.x, then
-it rejects the client. The brokers count such requests since they started, so the client may be gone already. The tool
-cannot decide that; the operator can. Therefore these findings are warnings, never blockers.
+Releases remove old request versions (4.0 many of them, KIP-896). A broker serves a client with old versions until the
+broker runs such a release, then it rejects the client. The brokers count requests since they started, so the client may
+be gone already. The tool cannot decide that; the operator can. Therefore these findings are warnings, never blockers.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kafka_rollout.domain.model.findings import Finding, Severity, info, warning
-from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClusterState, DeprecatedRequest
+from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.state import UNKNOWN_CLIENT, ClusterState, NodeMetrics
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.model.wording import count, few
+from kafka_rollout.domain.model.wording import count, few, nodes
 
-DROPS_OLD_REQUESTS = 4  # major release (KIP-896)
-# DeprecatedRequestsPerSec of RequestMetrics exists in the jars of 3.7.2 and all later releases, not in 3.4.1.
-COUNTS_OLD_REQUESTS_SINCE = Release(3, 7, 0)
+_Requests = tuple[str, int]  # API and version
 
 
-def client_findings(cluster: ClusterSpec, state: ClusterState, *, target: Release | None) -> tuple[Finding, ...]:
+def client_findings(
+    cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, *, target: Release | None
+) -> tuple[Finding, ...]:
+    oldest = _oldest_requests(catalogue, target)
     return (
-        *_old_clients(state, target),
-        *_old_clients_unknown(state, target),
+        *_old_clients(state, target, oldest),
+        *_old_clients_unknown(cluster, catalogue, state, target, oldest),
         *_software(cluster, state),
         *_groups(cluster, state),
         *_transactions(cluster, state),
     )
 
 
-def _old_clients(state: ClusterState, target: Release | None) -> Iterable[Finding]:
-    drops = _drops_old_requests(state, target)
-    by_client: defaultdict[tuple[str, str], list[DeprecatedRequest]] = defaultdict(list)
-    for node in state.nodes.values():
-        for request in node.metrics.deprecated_requests if node.metrics else ():
-            if request.count > 0:
-                by_client[(request.client_name, request.client_version)].append(request)
-    for (name, version), requests in sorted(by_client.items()):
-        apis: Counter[str] = Counter()
-        for request in requests:
-            apis[f"{request.api} v{request.version}"] += request.count
-        sent = few(f"{api} ({times} times)" for api, times in sorted(apis.items()))
+def has_old_requests(catalogue: Catalogue, metrics: NodeMetrics) -> bool:
+    """Return whether the node counted requests that the newest release of the catalogue does not serve."""
+    oldest = _oldest_requests(catalogue, max(catalogue))
+    return bool(metrics.deprecated_requests) or any(_is_rejected((r.api, r.version), oldest) for r in metrics.requests)
+
+
+def _oldest_requests(catalogue: Catalogue, release: Release | None) -> Mapping[str, int]:
+    return catalogue.get(release).oldest_requests if release is not None and release in catalogue else {}
+
+
+def _is_rejected(request: _Requests, oldest: Mapping[str, int]) -> bool:
+    api, version = request
+    return version < oldest.get(api, 0)
+
+
+def _old_clients(state: ClusterState, target: Release | None, oldest: Mapping[str, int]) -> Iterable[Finding]:
+    for client, requests in sorted(_old_requests(state, oldest).items()):
+        rejected = Counter({what: times for what, times in requests.items() if _is_rejected(what, oldest)})
+        shown = rejected or requests
+        sent = few(f"{api} v{version} ({times} times)" for (api, version), times in sorted(shown.items()))
+        addresses = _addresses(state, client, shown)
         yield Finding(
             code="OLD-CLIENTS",
-            severity=Severity.WARNING if drops else Severity.INFO,
-            subject=f"client {name or 'unknown'} {version or 'unknown'}",
-            sentence="Since the brokers started, this client has sent request versions that KIP-896 deprecates: "
-            f"{sent}.{f' Kafka {target} rejects them.' if drops else ''}",
-            remedy="Upgrade these clients first, or make sure that they are stopped.",
+            severity=Severity.WARNING if rejected else Severity.INFO,
+            subject=f"client {' '.join(client)}",
+            sentence="Since the brokers started, this client has sent request versions that "
+            f"{f'Kafka {target} rejects' if rejected else 'KIP-896 deprecates'}: {sent}."
+            + (f" It connects from {few(addresses)}." if addresses else ""),
+            remedy="Upgrade these clients first, or make sure that they are stopped." + ("" if addresses else _LOCATE),
         )
 
 
-def _old_clients_unknown(state: ClusterState, target: Release | None) -> Iterable[Finding]:
-    not_counting = {str(release) for release in state.releases if release < COUNTS_OLD_REQUESTS_SINCE}
-    if not_counting and _drops_old_requests(state, target):
+_LOCATE = (
+    " To find their addresses, set the logger kafka.request.logger of the brokers to INFO, before 3.9 to DEBUG "
+    "(kafka-configs.sh --alter --entity-type broker-loggers), and plan again: the brokers then log these requests."
+)
+
+
+def _old_requests(state: ClusterState, oldest: Mapping[str, int]) -> dict[tuple[str, str], Counter[_Requests]]:
+    """Return the old requests of each client, by its name and version; without a client they are the unknown one's."""
+    by_client: defaultdict[tuple[str, str], Counter[_Requests]] = defaultdict(Counter)
+    for node in state.nodes.values():
+        metrics = node.metrics or NodeMetrics()
+        named = {(one.api, one.version) for one in metrics.deprecated_requests}
+        unnamed = [
+            one
+            for one in metrics.requests
+            if _is_rejected((one.api, one.version), oldest) and (one.api, one.version) not in named
+        ]
+        for one in (*metrics.deprecated_requests, *unnamed):
+            if one.count > 0:
+                by_client[one.client_name, one.client_version][one.api, one.version] += one.count
+    return by_client
+
+
+def _addresses(state: ClusterState, client: tuple[str, str], requests: Iterable[_Requests]) -> list[str]:
+    wanted = {(_as_logged(api), version) for api, version in requests}
+    return sorted(
+        {
+            f"{one.address} (client id {one.client_id or 'empty'})"
+            for one in state.logged_requests
+            if (_as_logged(one.api), one.version) in wanted
+            and client in ((UNKNOWN_CLIENT, UNKNOWN_CLIENT), (one.client_name, one.client_version))
+        }
+    )
+
+
+def _as_logged(api: str) -> str:
+    """`OffsetFetch` of the metrics is `OFFSET_FETCH` in the log."""
+    return api.replace("_", "").upper()
+
+
+def _old_clients_unknown(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    state: ClusterState,
+    target: Release | None,
+    oldest: Mapping[str, int],
+) -> Iterable[Finding]:
+    """Report brokers whose metrics lack RequestsPerSec. A broker without metrics has its own finding."""
+    drops = any(
+        version > _oldest_requests(catalogue, release).get(api, 0)
+        for release in state.releases
+        for api, version in oldest.items()
+    )
+    read = ((broker.node_id, state.nodes.get(broker.node_id)) for broker in cluster.brokers)
+    without = [
+        node_id
+        for node_id, node in read
+        if node and node.metrics and node.metrics.release and not node.metrics.requests
+    ]
+    if drops and without:
         yield warning(
             "OLD-CLIENTS-UNKNOWN",
-            f"release {', '.join(sorted(not_counting))}",
-            f"These brokers do not count the requests that KIP-896 deprecates, and Kafka {target} rejects "
-            "such requests. It is unknown whether a client sends them.",
+            "metrics agents",
+            f"Kafka {target} rejects old request versions (KIP-896). The metrics of {nodes(without)} do not "
+            "contain the requests by version (RequestsPerSec), so it is unknown whether a client sends old ones.",
             "Make sure that every client meets the minimum version of KIP-896 (Java clients: 2.1). Or "
-            "upgrade to a 3.x release that counts such requests first (3.7 and later), then plan again.",
+            "configure an agent with the rules of include/metrics/jmx_exporter.yaml, then plan again.",
         )
-
-
-def _drops_old_requests(state: ClusterState, target: Release | None) -> bool:
-    return (
-        target is not None
-        and target.major >= DROPS_OLD_REQUESTS
-        and any(release.major < DROPS_OLD_REQUESTS for release in state.releases)
-    )
 
 
 def _software(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:

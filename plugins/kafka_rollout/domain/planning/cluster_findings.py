@@ -60,7 +60,7 @@ def cluster_findings(
         *_quorum(cluster, state),
         *_features(state),
         *_partitions(cluster, state.partitions, accept_unavailable),
-        *client_findings(cluster, state, target=target),
+        *client_findings(cluster, catalogue, state, target=target),
     ]
     return Verdict(question=f"Can the nodes of {cluster.name} be restarted one by one?", findings=tuple(findings))
 

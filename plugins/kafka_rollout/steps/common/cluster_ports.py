@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.errors import NotObservableError, RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.reported_releases import identify_by_levels
 from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState, ProcessState, RegisteredNodes
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.planning.client_findings import has_old_requests
+from kafka_rollout.domain.planning.request_log import find_logged_requests
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.rehearsal import Rehearsals
@@ -42,6 +45,7 @@ _T = TypeVar("_T")
 # Nodes are queried in parallel, because most of the time is waiting for responses.
 _ASKED_AT_ONCE = 8
 _NO_PARTITIONS: tuple[PartitionState, ...] = ()
+_LOG_LINES = 2_000
 _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
 
 
@@ -62,7 +66,17 @@ def observe(ports: ClusterPorts) -> ClusterState:
         transactions=_ask(_unless_refused(ports, ports.admin.transactions, (), refused), (), unanswered),
         unanswered=(*state.unanswered, *unanswered),
         not_observable=(*state.not_observable, *refused),
+        logged_requests=find_logged_requests(_logs_with_old_requests(ports, state)),
     )
+
+
+def _logs_with_old_requests(ports: ClusterPorts, state: ClusterState) -> Iterator[str]:
+    """Yield the last lines of the brokers that counted old request versions; none of a log that cannot be read."""
+    for node in ports.cluster.brokers:
+        metrics = state.nodes[node.node_id].metrics
+        if metrics is not None and has_old_requests(ports.catalogue, metrics):
+            with suppress(TransientError, NotObservableError):
+                yield from ports.runtime.log_tail(node, lines=_LOG_LINES)
 
 
 def observe_some(

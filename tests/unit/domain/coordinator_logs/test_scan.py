@@ -59,6 +59,7 @@ def facts(release: Release, *, highest_value: int, ignores: bool, keys: tuple[in
         coordinator_class=CoordinatorClass.TOLERANT if ignores else CoordinatorClass.INTOLERANT,
         java_minimum=11,
         config_names=frozenset(),
+        oldest_requests={},
         config_resources=frozenset(),
         has_current_metadata_version_metric=True,
         has_snapshot_emitter_metrics=True,

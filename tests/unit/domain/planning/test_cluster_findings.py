@@ -9,10 +9,11 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import (
     ClientSoftware,
     ClusterState,
-    DeprecatedRequest,
     GroupState,
+    LoggedRequest,
     PartitionState,
     RegisteredNodes,
+    RequestCount,
     TransactionState,
 )
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -22,6 +23,7 @@ from tests.unit.domain.builders import (
     R340,
     R391,
     R431,
+    REQUESTS,
     SEPARATE,
     catalogue,
     cluster,
@@ -192,27 +194,52 @@ def test_a_question_that_nobody_answered_blocks() -> None:
     assert _blockers(state(unanswered=("the groups of broker 4",))) == {("UNANSWERED", "the groups of broker 4")}
 
 
-def _with_old_client(release: Release, count: int = 12) -> ClusterState:
-    request = DeprecatedRequest(api="Produce", version=2, client_name="sarama", client_version="1.19", count=count)
-    nodes = {n.node_id: node_state(n.node_id, release, deprecated_requests=(request,)) for n in SEPARATE.nodes}
-    return state(nodes=nodes)
+def _with_old_client(release: Release, count: int = 12, *, name: str = "sarama") -> ClusterState:
+    """Each of six nodes counted Produce v2, from 3.7 on with the client."""
+    counted = RequestCount(api="Produce", version=2, count=count)
+    named = replace(counted, client_name=name, client_version="1.19")
+    metrics = {"requests": (*REQUESTS, counted), "deprecated_requests": (named,) if release >= Release(3, 7, 0) else ()}
+    return state(nodes={n.node_id: node_state(n.node_id, release, **metrics) for n in SEPARATE.nodes})
 
 
 def test_old_clients_warn_where_the_target_refuses_them_and_inform_elsewhere() -> None:
     key = ("OLD-CLIENTS", "client sarama 1.19")
     to_four = _findings(_with_old_client(R391), target=R431)[key]
     assert to_four.severity is Severity.WARNING
-    assert "Produce v2 (72 times)" in to_four.sentence
-    assert _findings(_with_old_client(R340), target=R391)[key].severity is Severity.INFO
-    assert _findings(_with_old_client(R431), target=R431)[key].severity is Severity.INFO
+    assert "Kafka 4.3.1 rejects: Produce v2 (72 times)." in to_four.sentence
+    assert _findings(_with_old_client(R391), target=Release(3, 9, 1))[key].severity is Severity.INFO
     assert _findings(_with_old_client(R391, count=0), target=R431) == {}
 
 
-def test_brokers_that_do_not_count_old_requests_leave_it_unknown_and_say_so() -> None:
-    unknown = _findings(state(release=R340), target=R431)["OLD-CLIENTS-UNKNOWN", "release 3.4.0"]
-    assert unknown.severity is Severity.WARNING
-    assert "4.3.1 rejects such requests" in unknown.sentence
-    assert _findings(state(release=R340), target=R391) == {}
+def test_a_release_that_does_not_report_clients_still_counts_versions_that_the_target_rejects() -> None:
+    (found,) = _findings(_with_old_client(R340), target=R431).values()
+    assert (found.code, found.severity, found.subject) == ("OLD-CLIENTS", Severity.WARNING, "client unknown unknown")
+    assert "Produce v2 (72 times)" in found.sentence
+    assert "kafka.request.logger" in found.remedy
+    assert _findings(_with_old_client(R340), target=R391) == {}
+
+
+@pytest.mark.parametrize(("release", "name"), [(R340, "unknown"), (R391, "sarama")])
+def test_the_address_of_an_old_client_is_that_of_its_logged_requests(release: Release, name: str) -> None:
+    logged = LoggedRequest(
+        api="PRODUCE", version=2, client_name=name, client_version="1.19", client_id="orders", address="10.0.0.7"
+    )
+    others = (
+        replace(logged, version=9, address="10.0.0.8"),
+        replace(logged, api="FETCH", address="10.0.0.9"),
+    )
+    seen = replace(_with_old_client(release, name=name), logged_requests=(logged, *others))
+    (found,) = _findings(seen, target=R431).values()
+    assert found.sentence.endswith("It connects from 10.0.0.7 (client id orders).")
+    assert "logger" not in found.remedy
+
+
+def test_agents_that_do_not_report_requests_leave_old_clients_unknown() -> None:
+    quiet = state(nodes={n.node_id: node_state(n.node_id, R391, requests=()) for n in SEPARATE.nodes})
+    (unknown,) = _findings(quiet, target=R431).values()
+    assert (unknown.code, unknown.severity) == ("OLD-CLIENTS-UNKNOWN", Severity.WARNING)
+    assert "The metrics of nodes 4, 5, 6 do not" in unknown.sentence
+    assert _findings(quiet, target=R391) == {}
     assert _findings(state(release=R391), target=R431) == {}
 
 
