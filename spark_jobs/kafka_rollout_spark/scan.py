@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark import SparkContext
 
 from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, has_affected_release
 from kafka_rollout.adapters.releases.definitions import Schemas
-from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, take_inventory
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord, take_inventory
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import (
     evaluate_records,
@@ -138,18 +139,24 @@ class Scanned:
         named = self.contents.table(RowKind.OWNER, columns=["count"], is_valid="name")
         return owners[:OWNERS_LISTED], named.num_rows - OWNERS_LISTED
 
-    def inventory(self) -> GroupInventory | None:
+    def states(self) -> tuple[Sequence[StateRecord], bool]:
+        """The newest records that describe groups and transactional ids, and whether these are all."""
+        if self.contents is None:
+            return (), True
+        rows = self.contents.table(RowKind.STATE, limit=STATES_LISTED).to_pylist()
+        return tuple(parts.state_records(rows, self.spec.records)), len(rows) < STATES_LISTED
+
+    def inventory(self, states: Iterable[StateRecord], *, complete: bool) -> GroupInventory | None:
         if self.contents is None:
             return None
-        rows = self.contents.table(RowKind.STATE, limit=STATES_LISTED).to_pylist()
         commits = self.contents.table(RowKind.COMMITS, columns=["name", "count"])
         commits = commits.group_by("name").aggregate([("count", "sum")])
         taken = take_inventory(
-            parts.state_records(rows, self.spec.records),
+            states,
             dict(zip(commits["name"].to_pylist(), commits["count_sum"].to_pylist(), strict=True)),
             self._committing(self.contents),
         )
-        if len(rows) == STATES_LISTED:
+        if not complete:
             groups, ids = self._count_groups_and_ids(self.contents)
             taken = replace(
                 taken,
@@ -157,6 +164,28 @@ class Scanned:
                 transactional_ids_left_out=ids - len(taken.transactional_ids),
             )
         return taken.shortened()
+
+    def owners_of_tags(self, states: Iterable[StateRecord]) -> parts.OwnersOfTags:
+        """The groups and transactional ids whose current record has a tagged field.
+
+        Of committed offsets, they are the groups with a record of the same version: it exists for the field.
+        """
+        owners: defaultdict[parts.TagPlace, set[str]] = defaultdict(set)
+        for record in states:
+            for key_version, value_version, path, tag in record.tags:
+                owners[record.topic, record.partition, key_version, value_version, path, tag].add(record.owner)
+        listed = {(use.topic, use.key_version) for use in self.spec.records if use.state}
+        tags = list(parts.of_kind(self.few, RowKind.TAG))
+        if self.contents is not None and any((row["topic"], row["key_version"]) not in listed for row in tags):
+            groups: defaultdict[tuple[Any, ...], set[str]] = defaultdict(set)
+            kind = ("topic", "partition", "key_version", "value_version")
+            for row in self.contents.table(RowKind.GROUP, columns=(*kind, "name"), limit=_GROUPS_READ).to_pylist():
+                groups[tuple(row[name] for name in kind)].add(row["name"])
+                listed.add((row["topic"], row["key_version"]))
+            for row in tags:
+                topic, partition, key_version, value_version = place = tuple(row[name] for name in kind)
+                owners[topic, partition, key_version, value_version, row["path"], row["tag"]] |= groups[place]
+        return parts.OwnersOfTags(owners, listed)
 
     @staticmethod
     def _committing(contents: MergedRows) -> dict[str, int]:
@@ -223,6 +252,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
     )
     owners, owners_left_out = scanned.owners_listed()
     damage = parts.damage_of(scanned.few)
+    states, complete = scanned.states()
     return ScanResult(
         cluster=logs.cluster,
         scanned_at=scanned.scanned_at,
@@ -238,14 +268,14 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
         ),
         sizes=parts.log_sizes(scanned.few, logs.logs),
         broken=broken,
-        tagged=parts.tagged_fields(scanned.few, question.catalogue, question.schemas),
+        tagged=parts.tagged_fields(scanned.few, question.catalogue, question.schemas, scanned.owners_of_tags(states)),
         owners=owners,
         owners_left_out=owners_left_out,
         copies=logs.copies,
         damage=damage,
         deleted_while_pending=deleted,
         out_of_order=out_of_order,
-        inventory=scanned.inventory(),
+        inventory=scanned.inventory(states, complete=complete),
         cleaning=logs.cleaning,
         new_group_coordinator=logs.new_group_coordinator,
     )

@@ -62,6 +62,11 @@ def test_what_is_asked_deeply_is_answered(scan: Scan, fixture_logs: FixtureLogs)
     assert {o.owner for o in result.owners} == {"group", "transactional_id", "share_partition"}
     names = {t.name for t in result.tagged if t.key_version == 1 and t.value_version == 4}
     assert names == {"topicId"}
+    committing = {name for t in result.tagged if t.name == "topicId" for name in t.owners or ()}
+    assert committing <= {group.name for group in inventory.groups}
+    assert committing
+    ids = {name for t in result.tagged if t.topic == "__transaction_state" for name in t.owners or ()}
+    assert ids == {one.name for one in inventory.transactional_ids}
     data = json.dumps(to_json(result))
     assert json.dumps(to_json(from_json(ScanResult, json.loads(data)))) == data
 

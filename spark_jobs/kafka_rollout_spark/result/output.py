@@ -55,6 +55,8 @@ _TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
         "tag": pa.int64(),
         "name": pa.string(),
         "known_by": pa.list_(pa.string()),
+        "owners": pa.list_(pa.string()),
+        "owners_left_out": pa.int64(),
     },
     "owners": {**_RECORDS, **_LIVE, "owner": pa.string(), "name": pa.string()},
     "sizes": {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import StateRecord
 from kafka_rollout.domain.coordinator_logs.scan import (
+    OWNERS_OF_TAG,
     BrokenRecords,
     Damage,
     LogRange,
@@ -18,13 +20,31 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 )
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import StructLayout
-from kafka_rollout.wire.messages import MessageFormatError, decode, join
+from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode, join
 from kafka_rollout_spark.kernel.spec import LayoutUse, RecordUse
 from kafka_rollout_spark.rows import RowKind
 
 Row = Mapping[str, Any]
+TagPlace = tuple[str, int, int, int, str, int]  # topic, partition, key version, value version, path and tag
 
 _VERSION_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersOfTags:
+    """The groups and transactional ids whose current record has a tagged field.
+
+    `listed`: topic and key version of the record types of which owners are known.
+    """
+
+    names: Mapping[TagPlace, Collection[str]]
+    listed: Collection[tuple[str, int]]
+
+    def find(self, row: Row) -> list[str] | None:
+        if (row["topic"], row["key_version"]) not in self.listed:
+            return None
+        place = (row["topic"], row["partition"], row["key_version"], row["value_version"], row["path"], row["tag"])
+        return sorted(self.names.get(place, ()))
 
 
 def of_kind(rows: Iterable[Row], kind: RowKind) -> Iterator[Row]:
@@ -62,18 +82,26 @@ def broken_records(rows: Iterable[Row], *, live: bool) -> tuple[BrokenRecords, .
     return tuple(sorted(broken, key=lambda b: (b.topic, b.partition, b.first_offset, b.part)))
 
 
-def tagged_fields(rows: Iterable[Row], catalogue: Catalogue, schemas: Schemas) -> tuple[TaggedFields, ...]:
+def tagged_fields(
+    rows: Iterable[Row],
+    catalogue: Catalogue,
+    schemas: Schemas,
+    owners: OwnersOfTags,
+) -> tuple[TaggedFields, ...]:
     tagged = []
     for row in of_kind(rows, RowKind.TAG):
         names = {release: name for release in catalogue if (name := _tag_name(schemas, release, row)) is not None}
         place = _fields(row, "topic", "partition", "key_version", "value_version", "path", "tag")
         known_by = tuple(sorted(names))
+        listed = owners.find(row)
         tagged.append(
             TaggedFields(
                 **place,
                 **_fields(row, "count", "first_offset"),
                 name=names[known_by[-1]] if known_by else None,
                 known_by=known_by,
+                owners=None if listed is None else tuple(listed[:OWNERS_OF_TAG]),
+                owners_left_out=max(0, len(listed or ()) - OWNERS_OF_TAG),
             )
         )
     return tuple(sorted(tagged, key=lambda t: (t.topic, t.partition, t.key_version, t.value_version, t.path, t.tag)))
@@ -110,20 +138,22 @@ def state_records(rows: Iterable[Row], records: Sequence[RecordUse]) -> Iterator
         value = None if version is None else _decoded(use.values.get(version, ()), data)
         if key is None or (value is None and data is not None):
             continue
+        tags = frozenset() if value is None else {(tag.path, tag.tag) for tag in value.tags}
         yield StateRecord(
             topic=row["topic"],
             partition=row["partition"],
             record=use.name,
-            key=key,
-            value=value,
+            key=key.value,
+            value=None if value is None else value.value,
             offset=row["last_offset"],
+            tags=frozenset((row["key_version"], version or 0, path, tag) for path, tag in tags),
         )
 
 
-def _decoded(uses: Sequence[LayoutUse], data: bytes) -> dict[str, Any] | None:
+def _decoded(uses: Sequence[LayoutUse], data: bytes) -> Decoded | None:
     for use in uses:
         try:
-            return decode(use.layout, data, _VERSION_BYTES).value
+            return decode(use.layout, data, _VERSION_BYTES)
         except MessageFormatError:
             continue
     return None

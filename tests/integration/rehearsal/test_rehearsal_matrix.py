@@ -10,12 +10,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
+from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_coordinators_loaded import logs_for
 from tests.integration.harness.feature_harness import Command
@@ -135,6 +137,9 @@ def test_a_part_of_a_larger_cluster_is_rehearsed_and_the_rest_is_named(
 ) -> None:
     cluster = make_cluster("3.9.1", layout="separate")
     create_topics(cluster, "orders")
+    consumer = Consumer({"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": "billing"})
+    commit(consumer, TopicPartition("orders", 0, 7))
+    consumer.close()
     code, printed, progress = command(cluster, "rehearse --to 4.3.1 --nodes 5 --json")
     assert code == 0, printed + progress
     result = json.loads(printed)

@@ -31,7 +31,10 @@ _STABLE_MEMBER = 0  # MemberState.STABLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRecord:
-    """The newest record of one key. `record`: name of its type in the catalogue. `value` None: a tombstone."""
+    """The newest record of one key. `record`: name of its type in the catalogue. `value` None: a tombstone.
+
+    `tags`: key version, value version, path and number of each tagged field (scan.TaggedFields).
+    """
 
     topic: str
     partition: int
@@ -39,6 +42,13 @@ class StateRecord:
     key: Mapping[str, Any]
     value: Mapping[str, Any] | None
     offset: int
+    tags: frozenset[tuple[int, int, str, int]] = frozenset()
+
+    @property
+    def owner(self) -> str:
+        """The group or the transactional id."""
+        key = camel_fields(self.key)
+        return str(key.get("group", key.get("groupId", key.get("transactionalId", ""))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 
 Counted = TypeVar("Counted", bound=RecordKind | BrokenRecords | TaggedFields | OwnerRecords)
 
-_NOT_IDENTITY = frozenset({"count", "first_offset", "reason", "live"})
+_NOT_IDENTITY = frozenset({"count", "first_offset", "reason", "live", "owners", "owners_left_out"})
 
 
 def find_unscanned_ranges(scanned: Iterable[LogRange], now: Iterable[LogRange]) -> tuple[LogRange, ...] | None:

@@ -16,6 +16,7 @@ from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
 from kafka_rollout.domain.model.releases import Release
 
 OFFSETS_TOPIC = "__consumer_offsets"
+OWNERS_OF_TAG = 50
 
 
 class LoadVerdict(StrEnum):
@@ -110,6 +111,8 @@ class TaggedFields:
 
     `path`: the struct with the field; "" for the record itself, "topics[].partitions[]" for a nested one. `known_by`:
     the releases whose definition has the tag. `name`: its name there; None if no release of the catalogue knows it.
+    `owners`: the groups or transactional ids whose current record has the field, at most OWNERS_OF_TAG. None if records
+    of this kind are not listed.
     """
 
     topic: str
@@ -122,6 +125,8 @@ class TaggedFields:
     first_offset: int
     name: str | None
     known_by: tuple[Release, ...]
+    owners: tuple[str, ...] | None = None
+    owners_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

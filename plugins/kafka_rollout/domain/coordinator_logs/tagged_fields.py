@@ -7,15 +7,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.domain.coordinator_logs.incompatible_records import facts_of_type
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult, TaggedFields
+from kafka_rollout.domain.coordinator_logs.scan import OWNERS_OF_TAG, ScanResult, TaggedFields
+from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.wording import count, few
+
+DROPPED = "TAGGED-FIELD-DROPPED"
+TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredTag:
     """One tagged field over all partitions, and the releases that load its records and ignore it.
 
-    `name`: None if no release of the catalogue knows the tag. `loss`: the effect of ignoring it, with the source.
+    `name`: None if no release of the catalogue knows the tag. `owners`: the groups or transactional ids whose current
+    record has it; None if they are not listed. `loss`: the effect of ignoring it, with the source.
     """
 
     topic: str
@@ -28,6 +34,8 @@ class IgnoredTag:
     partitions: int
     known_by: tuple[Release, ...]
     ignored_by: tuple[Release, ...]
+    owners: tuple[str, ...] | None
+    owners_left_out: int
     loss: str
 
 
@@ -71,6 +79,7 @@ _LOSSES: Mapping[tuple[str, str], str] = {
         "are fenced by the member epoch only."
     ),
 }
+_RECOMPUTED = frozenset({("ConsumerGroupMetadata", "metadataHash")})  # nothing is lost
 _SAME_AS = {
     "ShareUpdate": "ShareSnapshot",
     "ShareGroupTargetAssignmentMetadata": "ConsumerGroupTargetAssignmentMetadata",
@@ -96,6 +105,7 @@ def _ignored(catalogue: Catalogue, asked: Iterable[Release], fields: list[Tagged
     first = fields[0]
     knowing = facts_of_type(catalogue, first.topic, first.key_version)
     record = knowing[-1][1].name if knowing else f"key version {first.key_version}"
+    unlisted = any(found.owners is None for found in fields)
     reading = {release for release, facts in knowing if first.value_version in facts.reads}
     return IgnoredTag(
         topic=first.topic,
@@ -108,8 +118,45 @@ def _ignored(catalogue: Catalogue, asked: Iterable[Release], fields: list[Tagged
         partitions=len(fields),
         known_by=first.known_by,
         ignored_by=tuple(release for release in asked if release in reading and release not in first.known_by),
+        owners=None if unlisted else tuple(sorted({name for found in fields for name in found.owners or ()})),
+        owners_left_out=sum(found.owners_left_out for found in fields),
         loss=_loss(record, first.name),
     )
+
+
+def dropped_tag_findings(
+    scan: ScanResult | None, catalogue: Catalogue, releases: Iterable[Release]
+) -> tuple[Finding, ...]:
+    """Return a warning for each tagged field that a release of the path drops although current records have it."""
+    if scan is None:
+        return ()
+    return tuple(
+        warning(
+            DROPPED,
+            f"{release}, {tag.record} {tag.name or f'tag {tag.tag}'}",
+            f"Kafka {release} loads {tag.record} records and ignores their field {tag.name or f'with tag {tag.tag}'}: "
+            f"{_users(tag)}. {tag.loss}",
+            _remedy(tag),
+        )
+        for release in releases
+        for tag in ignored_tags(scan, catalogue, [release])
+        if (tag.record, tag.name) not in _RECOMPUTED and (tag.owners is None or tag.owners)
+    )
+
+
+def _users(tag: IgnoredTag) -> str:
+    if tag.owners is None:
+        return f"{count(tag.count, 'record')} in {count(tag.partitions, 'partition')} of {tag.topic}"
+    kind = "transactional id" if tag.topic == TRANSACTIONS_TOPIC else "group"
+    return f"{count(len(tag.owners) + tag.owners_left_out, kind)} ({few(tag.owners, limit=OWNERS_OF_TAG)})"
+
+
+def _remedy(tag: IgnoredTag) -> str:
+    known = f"Choose a release that reads the field ({few(tag.known_by)}), or approve" if tag.known_by else "Approve"
+    restart = (
+        " Restart the producers of these transactional ids after the downgrade: initTransactions() writes a new record."
+    )
+    return f"{known} the plan only if this loss is acceptable.{restart if tag.topic == TRANSACTIONS_TOPIC else ''}"
 
 
 def _loss(record: str, name: str | None) -> str:

@@ -23,6 +23,7 @@ LOG_CODES = frozenset(
         "LOGS-IGNORED-IN-PART",
         "LOGS-NOT-READ",
         "ORIGIN-CANNOT-LOAD",
+        "TAGGED-FIELD-DROPPED",
     }
 )
 """Code of a finding in domain/coordinator_logs/findings.py."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from kafka_rollout.domain.coordinator_logs.findings import CLEANED_AT_GATE, path_findings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.tagged_fields import dropped_tag_findings
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.planning.downgrade_findings import LOG_CODES
@@ -27,10 +28,17 @@ def scan_before_roll(ports: ClusterPorts) -> ScanResult | None:
 
 
 def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
-    """Return the findings of a scan for the plan. Only in a downgrade the gate of the groups checks the logs."""
-    gated = ports.catalogue if plan.direction is Direction.DOWNGRADE else None
-    return path_findings(
-        scan, plan.source, [release_step.to_release for release_step in plan.release_steps], gated=gated
+    """Return the findings of a scan for the plan.
+
+    Only in a downgrade the gate of the groups checks the logs, and the releases can be older than those that wrote
+    tagged fields.
+    """
+    path = [release_step.to_release for release_step in plan.release_steps]
+    if plan.direction is not Direction.DOWNGRADE:
+        return path_findings(scan, plan.source, path)
+    return (
+        *path_findings(scan, plan.source, path, gated=ports.catalogue),
+        *dropped_tag_findings(scan, ports.catalogue, path),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,10 @@ from kafka_rollout.domain.coordinator_logs.tagged_fields import (
     _SAME_AS,
     UNKNOWN_LOSS,
     UNSAID_LOSS,
+    dropped_tag_findings,
     ignored_tags,
 )
+from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import StructLayout
 from tests.definitions import distinct_definitions, schema
@@ -34,10 +37,17 @@ def scan(*tagged: TaggedFields) -> ScanResult:
 
 
 def tag(
-    name: str | None, *, number: int = 0, key: int = 1, partition: int = 0, known_by: tuple[Release, ...] = KNOWN
+    name: str | None,
+    *,
+    number: int = 0,
+    key: int = 1,
+    partition: int = 0,
+    known_by: tuple[Release, ...] = KNOWN,
+    owners: tuple[str, ...] | None = None,
+    topic: str = "__consumer_offsets",
 ) -> TaggedFields:
     return TaggedFields(
-        topic="__consumer_offsets",
+        topic=topic,
         partition=partition,
         key_version=key,
         value_version=4 if key == 1 else 0,
@@ -47,6 +57,7 @@ def tag(
         first_offset=1,
         name=name,
         known_by=known_by if name else (),
+        owners=owners,
     )
 
 
@@ -89,3 +100,27 @@ def tags_of(struct: StructLayout) -> Iterator[str]:
 
 def test_a_tag_that_all_know_is_not_listed(catalogue: Catalogue) -> None:
     assert ignored_tags(scan(tag("topicId")), catalogue, [R431]) == ()
+
+
+def test_a_downgrade_names_the_groups_that_lose_a_field_and_what_is_lost(catalogue: Catalogue) -> None:
+    found = scan(tag("topicId", owners=("billing",)), tag("topicId", partition=1, owners=("audit",)))
+    (finding,) = dropped_tag_findings(found, catalogue, [R401, R431])
+    assert (finding.severity, finding.subject) == (Severity.WARNING, "4.0.1, OffsetCommit topicId")
+    assert "ignores their field topicId: 2 groups (audit, billing). The id of the topic (KIP-848)." in finding.sentence
+    assert "4.1.1, 4.2.1, 4.3.1" in finding.remedy
+
+
+def test_transactional_ids_are_named_with_the_remedy_of_their_producers(catalogue: Catalogue) -> None:
+    one = tag("nextProducerId", number=1, key=0, owners=("payments",), topic="__transaction_state")
+    (finding,) = dropped_tag_findings(scan(replace(one, value_version=1)), catalogue, [Release(3, 4, 1)])
+    assert "1 transactional id (payments)" in finding.sentence
+    assert "KAFKA-20310" in finding.sentence
+    assert "initTransactions()" in finding.remedy
+
+
+def test_a_field_in_superseded_records_or_one_that_is_computed_again_is_no_finding(catalogue: Catalogue) -> None:
+    computed = tag("metadataHash", key=3, owners=("billing",))
+    assert dropped_tag_findings(scan(tag("topicId", owners=()), computed), catalogue, [R401]) == ()
+    assert [one.name for one in ignored_tags(scan(computed), catalogue, [R401])] == ["metadataHash"]
+    (unlisted,) = dropped_tag_findings(scan(tag("topicId")), catalogue, [R401])
+    assert "3 records in 1 partition of __consumer_offsets" in unlisted.sentence
