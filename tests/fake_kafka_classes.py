@@ -18,7 +18,9 @@ class FakeClasses:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
+    def config_problems(
+        self, release: Release, properties: Mapping[str, str], *, with_directories: bool = False
+    ) -> tuple[str, ...]:
         return self._cluster.config_problems.get(release, ())
 
     def dynamic_config_problems(

@@ -125,8 +125,12 @@ class CoordinatorLogs(Protocol):
 class KafkaClasses(Protocol):
     """What only Kafka's own classes can say for certain, run on a release's jars in a separate JVM."""
 
-    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
-        """Why the release would refuse to start with these properties (empty: it would not)."""
+    def config_problems(
+        self, release: Release, properties: Mapping[str, str], *, with_directories: bool = False
+    ) -> tuple[str, ...]:
+        """Why the release would refuse to start with these properties (empty: it would not).
+
+        `with_directories`: also with the directories that they name, which this machine can read."""
         ...
 
     def dynamic_config_problems(

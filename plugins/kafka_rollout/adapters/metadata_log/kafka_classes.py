@@ -25,13 +25,17 @@ from kafka_rollout.adapters.metadata_log.images import (
 from kafka_rollout.adapters.metadata_log.replay import write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
-from kafka_rollout.adapters.system.files import reading, sha256_of
+from kafka_rollout.adapters.system.files import read_regular, reading, sha256_of
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.model.state import CheckpointSummary
 
-PLUGINS = ("authorizer.class.name", "metric.reporters")
+PLUGINS = ("authorizer.class.name", "kafka.metrics.reporters", "metric.reporters", "replica.selector.class")
+_DIRECTORIES = ("log.dirs", "log.dir", "metadata.log.dir")
+_DEFAULT_DIRECTORY = "/tmp/kafka-logs"  # noqa: S108 - of log.dir
+_OF_FORMAT = ("meta.properties", "bootstrap.checkpoint")
+_METADATA_LOG = "__cluster_metadata-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +44,27 @@ class JvmKafkaClasses:
 
     cache: ReleaseCache
 
-    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
-        """The first problem that KafkaConfig finds, or the plugin classes that the release does not have.
+    def config_problems(
+        self, release: Release, properties: Mapping[str, str], *, with_directories: bool = False
+    ) -> tuple[str, ...]:
+        """The first problem that KafkaConfig finds, or the plugin classes that the release does not have, and with
+        `with_directories` why it would not start with the format of the directories.
 
         KafkaConfig ignores unknown names. It loads the classes of settings of the type CLASS only; a node that starts
         loads those of PLUGINS as well, and ends if one is missing.
         """
         with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
-            java_properties = jvm.packages.java.util.Properties()
-            for name, value in properties.items():
-                java_properties.setProperty(name, value)
             try:
-                jvm.packages.kafka.server.KafkaConfig.fromProps(java_properties, False)
+                _kafka_config(jvm, properties)
             except Py4JJavaError as error:
                 return (sentence_of(error),)
-            return tuple(
+            missing = tuple(
                 f"Class {name} of {setting} is not on the class path"
                 for setting in PLUGINS
                 for name in map(str.strip, properties.get(setting, "").split(","))
                 if name and jvm.find_class(name) is None
             )
+            return (*missing, *(_format_problems(jvm, properties) if with_directories else ()))
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
@@ -98,6 +103,60 @@ class JvmKafkaClasses:
                 records=len(offsets),
                 sha256=sha256,
             )
+
+
+def _kafka_config(jvm: Jvm, properties: Mapping[str, str]) -> Any:
+    java_properties = jvm.packages.java.util.Properties()
+    for name, value in properties.items():
+        java_properties.setProperty(name, value)
+    return jvm.packages.kafka.server.KafkaConfig.fromProps(java_properties, False)
+
+
+def _format_problems(jvm: Jvm, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return why KafkaRaftServer.initializeLogDirs refuses the directories; empty if it does not.
+
+    It gets copies of the files that it reads: from 3.7 on it writes a directory.id to meta.properties.
+    """
+    if not _paths(properties, "log.dirs") and not _paths(properties, "log.dir"):
+        properties = {**properties, "log.dirs": _DEFAULT_DIRECTORY}
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        try:
+            copies = _copy_formats(properties, Path(name))
+        except OSError as error:
+            return (f"{error.filename} cannot be read: {error.strerror}",)
+        paths = {key: ",".join(str(copies[one]) for one in _paths(properties, key)) for key in _DIRECTORIES}
+        config = _kafka_config(jvm, {**properties, **{key: path for key, path in paths.items() if path}})
+        server = jvm.packages.java.lang.Class.forName("kafka.server.KafkaRaftServer$")
+        initialize = next(method for method in server.getMethods() if method.getName() == "initializeLogDirs")
+        arguments = [config, jvm.packages.org.slf4j.LoggerFactory.getLogger(server.getName()), ""]
+        try:
+            # Before 3.7 the configuration is the only parameter.
+            jvm.call(initialize, server.getField("MODULE$").get(None), *arguments[: initialize.getParameterCount()])
+        except Py4JJavaError as error:
+            sentence = sentence_of(error)
+            for path, copy in copies.items():
+                sentence = sentence.replace(str(copy), path)
+            return (sentence,)
+    return ()
+
+
+def _paths(properties: Mapping[str, str], key: str) -> list[str]:
+    return [path.strip() for path in properties.get(key, "").split(",") if path.strip()]
+
+
+def _copy_formats(properties: Mapping[str, str], folder: Path) -> dict[str, Path]:
+    """Return each directory of the node with a copy of the files about its format."""
+    named = [path for key in _DIRECTORIES for path in _paths(properties, key)]
+    copies = {path: folder / str(number) for number, path in enumerate(named)}
+    for path, copy in copies.items():
+        if Path(path).is_dir():
+            copy.mkdir()
+            for file in (Path(path) / one for one in _OF_FORMAT):
+                if file.exists():
+                    (copy / file.name).write_bytes(read_regular(file))
+            if (Path(path) / _METADATA_LOG).is_dir():
+                (copy / _METADATA_LOG).mkdir()
+    return copies
 
 
 def supported_features(jvm: Jvm) -> dict[str, VersionRange]:

@@ -82,7 +82,9 @@ class UnpredictedConfigs:
 
     classes: KafkaClasses
 
-    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
+    def config_problems(
+        self, release: Release, properties: Mapping[str, str], *, with_directories: bool = False
+    ) -> tuple[str, ...]:
         return ()
 
     def dynamic_config_problems(
