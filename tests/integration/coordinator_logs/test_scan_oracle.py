@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +87,11 @@ class Judged:
 
 @pytest.fixture(scope="module")
 def scanned(tmp_path_factory: pytest.TempPathFactory) -> Scanned:
-    folder = tmp_path_factory.mktemp("logs")
+    return scan_planted(tmp_path_factory.mktemp("logs"), RELEASES)
+
+
+def scan_planted(folder: Path, releases: Iterable[Release]) -> Scanned:
+    """Scan all planted logs for these releases. `folder`: gets the logs."""
     logs: dict[Place, PlantedLog] = {}
     for log in (*written_logs(), *planted_logs(), *planted_orders(), *endless_logs()):
         place = (log.topic, sum(topic == log.topic for topic, _ in logs))
@@ -96,7 +100,7 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Scanned:
         partition.mkdir()
         (partition / _SEGMENT).write_bytes(log.data)
     command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(folder), "--json", "-"]
-    for release in RELEASES:
+    for release in releases:
         command += ["--release", str(release)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     result = from_json(ScanResult, json.loads(done.stdout))

@@ -103,10 +103,20 @@ def started_on(
         shutil.rmtree(folder / "nodes", ignore_errors=True)
 
 
-def plant(cluster: LocalCluster, logs: Mapping[Place, tuple[bytes, bool]], *, deadline_s: float = 180) -> None:
-    """Create the topics, stop the cluster, and write the logs into the directory of every node."""
-    _create_topics(cluster.spec, _counts(logs))
-    folders = [Path(str(node.directory)) / "data" / "logs" for node in cluster.spec.nodes]
+def plant(
+    cluster: LocalCluster,
+    logs: Mapping[Place, tuple[bytes, bool]],
+    *,
+    deadline_s: float = 180,
+    one_replica: bool = False,
+) -> None:
+    """Create the topics, stop the cluster, and write the logs into the directory of every node.
+
+    `one_replica`: only the first broker has the logs.
+    """
+    brokers = cluster.spec.brokers[:1] if one_replica else cluster.spec.brokers
+    _create_topics(cluster.spec, _counts(logs), [node.node_id for node in brokers])
+    folders = [Path(str(node.directory)) / "data" / "logs" for node in brokers]
     for data in folders:
         _wait_for_folders(data, _counts(logs))
     cluster.stop(deadline_s=deadline_s)
@@ -133,10 +143,20 @@ def coordinator_config(release: Release, logs: Iterable[Place]) -> dict[str, str
     return {names[topic]: str(count) for topic, count in counts if topic != SHARE_GROUP_STATE or release.major > 3}
 
 
-def _create_topics(spec: ClusterSpec, counts: Mapping[str, int]) -> None:
+def _create_topics(spec: ClusterSpec, counts: Mapping[str, int], replicas: Sequence[int]) -> None:
     admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
-    replicas = len(spec.brokers)
-    topics = [NewTopic(topic, count, replicas, config=_EMPTY_TOPIC) for topic, count in counts.items()]
+    topics = [
+        NewTopic(
+            topic,
+            count,
+            config=_EMPTY_TOPIC,
+            replica_assignment=[
+                [*replicas[partition % len(replicas) :], *replicas[: partition % len(replicas)]]
+                for partition in range(count)
+            ],
+        )
+        for topic, count in counts.items()
+    ]
     for made in admin.create_topics(topics).values():
         made.result(_DEADLINE_S)
 

@@ -16,12 +16,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.domain.model.releases import Release
 from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_coordinators_loaded import logs_for
+from tests.integration.coordinator_logs.test_scan_oracle import Scanned, scan_planted
 from tests.integration.harness.feature_harness import Command
-from tests.integration.harness.load_oracle import coordinator_config, plant
+from tests.integration.harness.load_oracle import Place, coordinator_config, plant
 from tests.integration.harness.planted_configs import set_configs
 from tests.integration.harness.shell import Shell
 from tests.integration.metadata_log.test_dynamic_configs_on_brokers import CASES, Case
@@ -29,6 +31,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 _S = 60.0
+LOADED = {LoadVerdict.LOADS, LoadVerdict.LOADS_IGNORING}
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +120,47 @@ def test_a_release_that_cannot_load_the_coordinator_logs_fails_at_its_first_node
     (finding,) = json.loads(printed)["findings"]
     assert "could not load" in finding["sentence"]
     assert "Error loading offsets from __consumer_offsets-" in finding["sentence"]
+    check_nothing_left(tmp_path)
+
+
+# Source and target, and the metadata.version at which both run.
+LOADS = (("3.4.1", "3.4.0", "3.4-IV0"), ("3.9.1", "4.3.1", "3.9-IV0"), ("4.3.1", "4.1.1", "4.1-IV1"))
+
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Scanned:
+    releases = {Release.parse(name) for source, target, _ in LOADS for name in (source, target)}
+    return scan_planted(tmp_path_factory.mktemp("scanned"), sorted(releases))
+
+
+@pytest.mark.parametrize("move", LOADS, ids="-".join)
+def test_every_log_that_the_target_cannot_load_fails_the_rehearsal(
+    scanned: Scanned,
+    make_cluster: MakeCluster,
+    command: Command,
+    tmp_path: Path,
+    move: tuple[str, str, str],
+) -> None:
+    """The planted logs of the scan's oracle that the source loads and the target does not (test_scan_oracle)."""
+    source, target, level = move
+    old, new = Release.parse(source), Release.parse(target)
+    faults: dict[Place, tuple[bytes, bool]] = {}
+    for (topic, partition), log in scanned.logs.items():
+        before, after = (scanned.verdicts[release, (topic, partition)].verdict for release in (old, new))
+        if before in LOADED and after is LoadVerdict.FAILS and not {source, target} & set(log.blocks):
+            faults[topic, sum(place[0] == topic for place in faults)] = (log.data, log.recovered)
+    assert len(faults) > 3
+    cluster = make_cluster(
+        source, layout="combined", metadata_version=level, extra_config=coordinator_config(old, faults)
+    )
+    plant(cluster, faults, deadline_s=20, one_replica=True)
+    cluster.start()
+    with KafkaAdmin(cluster.spec) as admin:
+        wait_until(lambda: all(one.leader >= 0 for one in admin.partitions()), 120)
+    code, printed, progress = command(cluster, f"rehearse --to {target} --timeout 120 --json")
+    assert code == 3, printed + progress
+    (finding,) = json.loads(printed)["findings"]
+    assert f"could not load {len(faults)} partitions" in finding["sentence"]
     check_nothing_left(tmp_path)
 
 
