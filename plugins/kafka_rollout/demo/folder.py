@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from kafka_rollout.adapters.system.sessions import session_members
+from kafka_rollout.composition.rehearsal import remove_rehearsals
 from kafka_rollout.demo.local_cluster import stop_nodes
 from kafka_rollout.settings import Settings
 
@@ -95,7 +96,10 @@ def demo_clean(below: Path = DEMOS) -> int:
 
 
 def end_demo(path: Path, *, deadline_s: float = 20.0) -> int:
-    """Stop Airflow and its processes, then the brokers, then the controllers of one demo; return their number."""
+    """Stop Airflow and its processes, then the brokers, then the controllers of one demo; return their number.
+
+    A rehearsal whose processes were killed leaves its copy of the cluster, which is removed.
+    """
     own = _processes(path)
     for process in own:
         with suppress(psutil.Error):
@@ -106,6 +110,7 @@ def end_demo(path: Path, *, deadline_s: float = 20.0) -> int:
         with suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(left, timeout=_KILL_S)
+    remove_rehearsals(DemoFolder(path).settings)
     return len(own) + stop_nodes(path, deadline_s=deadline_s)
 
 

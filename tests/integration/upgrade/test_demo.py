@@ -41,14 +41,18 @@ def start(source: str, target: str, below: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    "number",
-    [pytest.param(signal.SIGINT, id="Ctrl-C"), pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.full)],
+    ("number", "nodes"),
+    [
+        pytest.param(signal.SIGINT, 3, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 9, id="SIGTERM in the rehearsal", marks=pytest.mark.full),
+    ],
 )
-def test_an_interrupted_demo_takes_down_what_it_started(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_demo_takes_down_what_it_started(tmp_path: Path, number: signal.Signals, nodes: int) -> None:
+    """The demo has six nodes, the copy for its rehearsal six more."""
     demo = start("3.9.1", "4.3.1", tmp_path)
     try:
-        deadline = time.monotonic() + 300
-        while len(node_processes(tmp_path)) < 3:
+        deadline = time.monotonic() + 600
+        while len(node_processes(tmp_path)) < nodes:
             assert demo.poll() is None, demo.stdout and demo.stdout.read()
             assert time.monotonic() < deadline
             time.sleep(0.2)
@@ -57,6 +61,7 @@ def test_an_interrupted_demo_takes_down_what_it_started(tmp_path: Path, number: 
         assert demo.returncode == 130, output
         assert "stopping everything" in output
         assert node_processes(tmp_path) == {}
+        assert not list(tmp_path.glob("*/home/rehearsals/*"))
     finally:
         demo.kill()
         demo_clean(tmp_path)

@@ -289,3 +289,13 @@ def test_a_demo_that_goes_down_starts_from_where_kafka_itself_goes_down(target: 
     catalogue = load_catalogue(PROJECT_ROOT / "include")
     found = lowerable_from(catalogue.get(NEW), catalogue.get(Release.parse(target)))
     assert (found.level, found.name in {"4.2-IV1", "4.0-IV0", "3.9-IV1", "3.4-IV0"}) == (level, True)
+
+
+def test_the_end_of_a_demo_removes_the_copy_of_a_killed_rehearsal(tmp_path: Path) -> None:
+    folder = DemoFolder.create(tmp_path)
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    copy = folder.settings.home / "rehearsals" / f"rehearsal-{killed.pid}-1-ab"
+    (copy / "home").mkdir(parents=True)
+    end_demo(folder.path)
+    assert list(copy.parent.iterdir()) == []
