@@ -176,4 +176,6 @@ def _maps(
             if now.get(key) != value:
                 what = f"is {now[key]}" if key in now else "is now missing"
                 sentence = f"{kind} {key} of {of}{subject} was {value} and {what}."
-                yield Difference(kind, f"{of}{subject} {key}", sentence[:1].upper() + sentence[1:])
+                # A release reports a setting that it does not have as a secret.
+                unknown = key in now and HIDDEN in (value, now[key])
+                yield Difference(kind, f"{of}{subject} {key}", sentence[:1].upper() + sentence[1:], foretold=unknown)

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory, compare_inventories, find_unserved_types
+from kafka_rollout.domain.model.cluster_contents import (
+    HIDDEN,
+    ClusterInventory,
+    compare_inventories,
+    find_unserved_types,
+)
 from kafka_rollout.json_forms import from_json, to_json
 
 BEFORE = ClusterInventory(
@@ -100,3 +105,13 @@ def test_it_survives_the_record_also_one_that_was_written_without_all_parts() ->
     assert from_json(ClusterInventory, to_json(BEFORE)) == BEFORE
     written = {key: value for key, value in to_json(BEFORE).items() if key not in {"group_configs", "subscriptions"}}
     assert from_json(ClusterInventory, written) == replace(BEFORE, group_configs={}, subscriptions={})
+
+
+@pytest.mark.parametrize("before_is_hidden", [True, False])
+def test_a_setting_that_one_of_the_releases_does_not_have_is_an_expected_difference(before_is_hidden: bool) -> None:
+    hidden = replace(BEFORE, configs={"topic orders": {"retention.ms": HIDDEN}})
+    inventories = (hidden, BEFORE) if before_is_hidden else (BEFORE, hidden)
+    (difference,) = compare_inventories(*inventories)
+    assert difference.foretold
+    assert HIDDEN in difference.sentence
+    assert compare_inventories(hidden, hidden) == ()
