@@ -173,9 +173,14 @@ def _maps(
     for subject, values in before.items():
         now = after.get(subject, {})
         for key, value in values.items():
-            if now.get(key) != value:
+            if _unrepeated(now.get(key)) != _unrepeated(value):
                 what = f"is {now[key]}" if key in now else "is now missing"
                 sentence = f"{kind} {key} of {of}{subject} was {value} and {what}."
                 # A release reports a setting that it does not have as a secret.
                 unknown = key in now and HIDDEN in (value, now[key])
                 yield Difference(kind, f"{of}{subject} {key}", sentence[:1].upper() + sentence[1:], foretold=unknown)
+
+
+def _unrepeated(value: Any) -> Any:
+    """Return a value without the repeated entries of a list: releases from 4.1 on remove them when they read it."""
+    return list(dict.fromkeys(value.split(","))) if isinstance(value, str) else value

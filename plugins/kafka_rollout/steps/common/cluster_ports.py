@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kafka_rollout.domain.model.errors import NotObservableError, RefusedError, TransientError
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.reported_releases import identify_by_levels
 from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState, ProcessState, RegisteredNodes
@@ -75,7 +75,7 @@ def _logs_with_old_requests(ports: ClusterPorts, state: ClusterState) -> Iterato
     for node in ports.cluster.brokers:
         metrics = state.nodes[node.node_id].metrics
         if metrics is not None and has_old_requests(ports.catalogue, metrics):
-            with suppress(TransientError, NotObservableError):
+            with suppress(TransientError):
                 yield from ports.runtime.log_tail(node, lines=_LOG_LINES)
 
 

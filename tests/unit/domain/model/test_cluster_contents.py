@@ -115,3 +115,11 @@ def test_a_setting_that_one_of_the_releases_does_not_have_is_an_expected_differe
     assert difference.foretold
     assert HIDDEN in difference.sentence
     assert compare_inventories(hidden, hidden) == ()
+
+
+def test_repeated_entries_that_a_release_removes_are_no_difference() -> None:
+    def policy(value: str) -> ClusterInventory:
+        return replace(BEFORE, configs={"topic orders": {"cleanup.policy": value}})
+
+    assert compare_inventories(policy("delete,delete"), policy("delete")) == ()
+    assert len(compare_inventories(policy("compact,delete"), policy("delete"))) == 1
