@@ -21,6 +21,7 @@ __all__ = [
     "credentials_file",
     "no_credentials",
     "read_credentials",
+    "read_credentials_file",
     "use_connections",
 ]
 
@@ -41,14 +42,19 @@ def no_credentials() -> ClientSecurity:
     return ClientSecurity()
 
 
+def read_credentials_file(file: Path | None) -> ClientSecurity | None:
+    """Read a credentials file (mode 0600); None without one."""
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+
+    return None if file is None else ClientSecurity.from_file(file)
+
+
 def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity | None:
     """Read a credentials file (mode 0600); None without one.
 
     Raises UserError if the inventory names a Connection and the file has no settings for it.
     """
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
-
-    security = None if file is None else ClientSecurity.from_file(file)
+    security = read_credentials_file(file)
     needed = [name for name in (cluster.connection_id, cluster.controller_connection_id) if name is not None]
     if needed and security is None:
         raise UserError(

@@ -29,7 +29,7 @@ from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner, Result
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
-from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.system.free_ports import reserved_ports
@@ -184,6 +184,28 @@ def test_the_command_line_observes_it_by_one_file_and_says_when_the_file_lacks_t
     state = json.loads(observed.stdout)["state"]
     assert state["unanswered"] == []
     assert state["registered"]["controllers"] == [spec.nodes[0].node_id]
+
+
+@pytest.mark.parametrize("knows_controllers", [True, False])
+def test_the_inventory_of_a_secured_cluster_is_written_with_the_file(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_controllers: bool
+) -> None:
+    """Without the settings of the controllers' listener, the node is known as a controller without an address."""
+    (tmp_path / "clusters").mkdir()
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
+    file, (node,) = tmp_path / "connection.json", secured.spec.nodes
+    secured.security().write_file(file)
+    more = {"controllers": {"protocol": "SSL", "ca_location": secured.controllers.ca_location}}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **(more if knows_controllers else {})}))
+    words = ["inventory", "init", "--bootstrap-server", secured.spec.bootstrap_servers, "--connection-file", str(file)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    (path,) = (tmp_path / "clusters").iterdir()
+    assert PASSWORD not in path.read_text()
+    (found,) = load_cluster(path).nodes
+    assert (found.roles, found.broker_address) == (node.roles, node.broker_address)
+    assert found.controller_address == (node.controller_address if knows_controllers else None)
+    assert ("Controller 1 is a voter" in path.read_text()) != knows_controllers
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])

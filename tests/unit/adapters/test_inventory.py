@@ -92,12 +92,10 @@ def test_a_cluster_without_a_runtime_needs_no_address_of_a_controller(tmp_path: 
         load_cluster(write(tmp_path, inventory(nodes=brokers)))
     with pytest.raises(UserError, match="needs a controller_address"):
         load_cluster(write(tmp_path, inventory(nodes=combined)))
-    alone = [
-        node(id=2, name="c", roles=["controller"], broker_address=None, controller_address=None, directory=None),
-        *brokers,
-    ]
+    silent = {"directory": None, "prometheus_url": None, "jolokia_url": None}
+    alone = node(id=2, name="c", roles=["controller"], broker_address=None, controller_address=None, **silent)
     with pytest.raises(UserError, match="needs a controller_address"):
-        load_cluster(write(tmp_path, inventory(runtime="none", nodes=alone)))
+        load_cluster(write(tmp_path, inventory(runtime="none", nodes=[*brokers, alone])))
 
 
 def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class KafkaAdmin:
         targets = self._controllers_leader_first()
         if through_brokers or not targets:
             targets += self._nodes.brokers
-        quorum: QuorumState = self._nodes.first_answer(targets, _describe_quorum, _read_quorum)
+        quorum: QuorumState = self._nodes.first_answer(targets, describe_quorum, _read_quorum)
         self._last_leader = quorum.leader_id
         return quorum
 
@@ -333,7 +333,8 @@ def _check(response: Any, what: str, target: Target) -> None:
     )
 
 
-def _describe_quorum() -> Any:
+def describe_quorum() -> Any:
+    """DescribeQuorum of the metadata log."""
     topic = DescribeQuorumRequest.TopicData
     return DescribeQuorumRequest(
         topics=[topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])]

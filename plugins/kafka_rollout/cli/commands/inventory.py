@@ -1,4 +1,4 @@
-"""The inventory of a cluster: check that a run can observe and manage every node."""
+"""The inventory of a cluster: write it from a running cluster, check that a run can observe and manage every node."""
 
 from __future__ import annotations
 
@@ -8,17 +8,37 @@ import typer
 
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
+from kafka_rollout.composition.clusters import discover_inventory
+from kafka_rollout.composition.credentials import read_credentials_file
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.wording import count
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
-@app.callback()
-def _every_command() -> None:
-    """Make the app a group, although it has one command."""
+@app.command("init")
+def inventory_init(
+    bootstrap_server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of any broker.")],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the cluster; default: kafka- and the begin of the cluster id.")
+    ] = None,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Write the inventory of a running cluster: its nodes with their roles, addresses and racks, for runtime none.
+
+    Values that cannot be discovered are comments with a question. An existing file is never changed. Prints the path of
+    the file.
+    """
+    settings, security = Settings.from_environment(), read_credentials_file(connection_file)
+    path, spec = discover_inventory(bootstrap_server, name, security, settings)
+    found = f"{count(len(spec.brokers), 'broker')} and {count(len(spec.controllers), 'controller')}"
+    check = f"kafka-rollout inventory check --cluster {spec.name}"
+    show.say(f"Found {found}. Answer the questions in the file, then run `{check}`.", show.err)
+    show.say(path)
 
 
 @app.command("check")

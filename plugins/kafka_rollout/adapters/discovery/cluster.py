@@ -1,0 +1,157 @@
+"""Nodes of a running cluster, from the answers of its brokers: addresses, roles and racks.
+
+Brokers come from DescribeCluster. Controllers come from DescribeQuorum, which lists their listeners from version 2 on
+(KIP-853, release 3.9), or from controller.quorum.voters in the configuration of a broker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kafka.protocol.admin import DescribeClusterRequest
+
+from kafka_rollout.adapters.kafka.admin import describe_quorum
+from kafka_rollout.adapters.kafka.configs import read_node_config
+from kafka_rollout.adapters.kafka.connection import ask_api_versions
+from kafka_rollout.adapters.kafka.features import node_features
+from kafka_rollout.adapters.kafka.requests import (
+    ClusterConnections,
+    Target,
+    raise_for_error,
+)
+from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.releases import VersionRange
+from kafka_rollout.domain.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
+
+_TIMEOUT_S = 10.0
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+_VOTER = re.compile(r"(\d+)@(.+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveredCluster:
+    """A running cluster.
+
+    `nodes`: all brokers, and the controllers that respond. `silent`: node id → the reason why it did not respond at its
+    address. `hidden`: the same for voters that are not in `nodes`, or there without their address as controllers.
+    `supported`: range by feature, from ApiVersions of a broker.
+    """
+
+    cluster_id: str
+    nodes: tuple[NodeSpec, ...]
+    silent: Mapping[int, str]
+    hidden: Mapping[int, str]
+    supported: Mapping[str, VersionRange]
+
+
+def discover_cluster(bootstrap: str, security: ClientSecurity) -> DiscoveredCluster:
+    """Query the cluster of a broker. `bootstrap`: `host:port` of one or more brokers, with commas. Only reads.
+
+    Raises UserError for text that is no address, TransientError if no broker responds, RefusedError if they refuse the
+    user.
+    """
+    with closing(_connections(_bootstrap(bootstrap), security)) as nodes:
+        found = nodes.first_answer(nodes.brokers, DescribeClusterRequest, _accept)
+    brokers = {one.broker_id: _broker(one) for one in found.brokers}
+    with closing(_connections(brokers.values(), security)) as nodes:
+        silent, supported = _query(nodes, nodes.brokers)
+        voters = _voters(nodes, [target for target in nodes.brokers if target.node_id not in silent])
+    listed = {node_id: _controller(node_id, brokers.get(node_id), address) for node_id, address in voters.items()}
+    with closing(_connections(listed.values(), security)) as nodes:
+        hidden, _ = _query(nodes, nodes.controllers)
+    hidden |= {node_id: "its address is unknown" for node_id, address in voters.items() if address is None}
+    nodes_ = {**brokers, **listed}
+    for node_id in hidden:
+        if node_id in brokers:
+            nodes_[node_id] = replace(nodes_[node_id], controller_address=None)
+        else:
+            del nodes_[node_id]
+    return DiscoveredCluster(
+        cluster_id=str(found.cluster_id),
+        nodes=tuple(nodes_[node_id] for node_id in sorted(nodes_)),
+        silent=silent,
+        hidden=hidden,
+        supported=supported,
+    )
+
+
+def _bootstrap(text: str) -> Iterator[NodeSpec]:
+    for number, address in enumerate(text.split(","), 1):
+        if not _HOST_AND_PORT.fullmatch(address.strip()):
+            raise UserError(f"'{address}' is not host:port of a broker.", remedy="Use, for example, kafka-1:9092.")
+        roles = frozenset({Role.BROKER})
+        yield NodeSpec(node_id=-number, name="bootstrap", roles=roles, broker_address=address.strip())
+
+
+def _connections(nodes: Iterable[NodeSpec], security: ClientSecurity) -> ClusterConnections:
+    spec = ClusterSpec(name="discovery", runtime=NO_RUNTIME, nodes=tuple(nodes))
+    return ClusterConnections(spec, security, timeout_s=_TIMEOUT_S)
+
+
+def _accept(response: Any, target: Target) -> Any:
+    raise_for_error(response.error_code, what="DescribeCluster", who=target.who, right="DESCRIBE on CLUSTER")
+    return response
+
+
+def _broker(found: Any) -> NodeSpec:
+    return NodeSpec(
+        node_id=found.broker_id,
+        name=f"broker-{found.broker_id}",
+        roles=frozenset({Role.BROKER}),
+        broker_address=_address(found.host, found.port),
+        rack=found.rack or None,
+    )
+
+
+def _controller(node_id: int, broker: NodeSpec | None, address: str | None) -> NodeSpec:
+    if broker is None:
+        roles = frozenset({Role.CONTROLLER})
+        return NodeSpec(node_id=node_id, name=f"controller-{node_id}", roles=roles, controller_address=address)
+    return replace(broker, name=f"node-{node_id}", roles=frozenset(Role), controller_address=address)
+
+
+def _query(nodes: ClusterConnections, targets: Iterable[Target]) -> tuple[dict[int, str], dict[str, VersionRange]]:
+    """Return the nodes that do not respond to ApiVersions, with the reason, and the ranges of the first that does."""
+    silent: dict[int, str] = {}
+    supported: dict[str, VersionRange] = {}
+    for target in targets:
+        try:
+            features = node_features(ask_api_versions(lambda request, target=target: nodes.ask(target, request)))
+        except RolloutError as error:
+            silent[target.node_id] = error.sentence
+        else:
+            supported = supported or dict(features.supported)
+    return silent, supported
+
+
+def _voters(nodes: ClusterConnections, brokers: list[Target]) -> dict[int, str | None]:
+    """Return the address of each voter, None if unknown; empty if the cluster does not list its voters."""
+    found: dict[int, str | None] = {}
+    try:
+        quorum = nodes.first_answer(brokers, describe_quorum, lambda response, target: response)
+        (topic,) = quorum.topics
+        found = {voter.replica_id: None for voter in topic.partitions[0].current_voters}
+        for node in quorum.nodes or ():
+            if node.node_id in found and node.listeners:
+                found[node.node_id] = _address(node.listeners[0].host, node.listeners[0].port)
+    except (RefusedError, TransientError, ValueError):
+        pass  # the configuration can have them
+    for broker in brokers if not found or None in found.values() else ():
+        try:
+            config = read_node_config(nodes, broker)
+        except RolloutError:
+            continue
+        for voter in config.get("controller.quorum.voters", "").split(","):
+            if match := _VOTER.fullmatch(voter.strip()):
+                found[int(match[1])] = found.get(int(match[1])) or match[2]
+        break
+    return found
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
