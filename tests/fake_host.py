@@ -33,6 +33,8 @@ class FakeHost:
     cut_after: str | None = None
     history: list[str] = field(default_factory=list)
     journal: str = ""
+    java: str = "/usr/lib/jvm/java-11/bin/java"
+    clock: float = 1_700_000_000.5
 
     def run(
         self,
@@ -72,6 +74,8 @@ class FakeHost:
         match program, words:
             case "cat", [path]:
                 return Done(0, self.files[path], "") if path in self.files else Done(1, "", "cat: No such file")
+            case "readlink", [_]:
+                return Done(0, f"{self.java}\n", "")
             case "ls", ["-l", _]:
                 return Done(0, f"34 -> /opt/kafka_2.13-{self.loaded}/libs/kafka_2.13-{self.loaded}.jar\n", "")
             case "systemctl", ["stop", *_] if not self.hangs:
@@ -102,6 +106,12 @@ class FakeHost:
             folders = re.findall(r"echo libs (/opt/kafka_2\.13-([\d.]+))", line)
             found = [f"libs {folder}" for folder, release in folders if release in self.releases]
             return Done(0, "\n".join([*found, *([] if self.link_is_folder else ["link"]), "free 900000"]), "")
+        if line.endswith("/bin/java -version"):
+            return Done(0, "", 'openjdk version "11.0.2" 2019-01-15')
+        if line.startswith("date "):
+            return Done(0, f"{self.clock}\n", "")
+        if line.startswith("echo free "):
+            return Done(0, "free 900\njar /opt/kafka_2.13-4.3.1/libs/new.jar\narg java\narg -Da=b c\n", "")
         if "cat >> " in line:
             self.files["record"] = self.files.get("record", "") + (text or "")
         if line.startswith("cat "):

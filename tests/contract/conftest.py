@@ -86,7 +86,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         with beds(request.getfixturevalue("tmp_path_factory")) as make_bed:
             bed = make_bed(str(RELEASE))
             shell = SshShell(connect_as_user(bed.ssh_config))
-            yield from _real_world(bed.spec, SshServiceRuntime(bed.spec, shell))
+            yield from _real_world(bed.spec, SshServiceRuntime(bed.spec, shell, Release.parse))
             shell.close()
         return
     make: MakeCluster = request.getfixturevalue("make_shared_cluster")

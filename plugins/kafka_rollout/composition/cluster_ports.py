@@ -10,6 +10,7 @@ from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.composition.rehearsal import LocalRehearsals
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import NodeRuntime
@@ -55,10 +56,14 @@ def open_cluster_ports(
     catalogue = get_catalogue(settings)
     closing = ExitStack()
     admin = KafkaAdmin(cluster, security)
-    metrics = NodeMetricsReader(
-        identify=lambda version: identify_release(version, catalogue, cluster.apache_releases).release
+
+    def identify(version: str) -> Release | None:
+        return identify_release(version, catalogue, cluster.apache_releases).release
+
+    metrics = NodeMetricsReader(identify=identify)
+    runtime = _managed(cluster, cache, settings, ssh, closing=closing, identify=identify) or NoRuntime(
+        cluster, admin, metrics
     )
-    runtime = _managed(cluster, cache, settings, ssh, closing) or NoRuntime(cluster, admin, metrics)
     clock = SystemClock()
     ports = ClusterPorts(
         run_id=run_id,
@@ -85,7 +90,9 @@ def _managed(
     cache: ReleaseCache,
     settings: Settings,
     ssh: Callable[[str], SSHClient] | None,
+    *,
     closing: ExitStack,
+    identify: Callable[[str], Release | None],
 ) -> NodeRuntime | None:
     """Return the runtime that stops and starts the nodes; None if there is none."""
     if cluster.runtime == "local_process":
@@ -99,5 +106,5 @@ def _managed(
 
         shell = SshShell(ssh or connect_as_user(settings.ssh_config))
         closing.callback(shell.close)
-        return SshServiceRuntime(cluster, shell)
+        return SshServiceRuntime(cluster, shell, identify)
     return None

@@ -29,15 +29,33 @@ class ProcessState:
     """The process of a node as the runtime reports it. `pid` None: no process. `started_at`: epoch seconds.
 
     `running`: the release whose jars the process has loaded; None if the runtime cannot see them. Without a runtime,
-    the release by the supported levels (identify_by_levels). `restarts`: starts by the service manager because the
-    process had exited, since its last start by a run or an operator.
+    the release by the supported levels (identify_by_levels). `version`: as the name of the loaded jar has it, for
+    example `7.9.1-ccs`; "" if unknown. `restarts`: starts by the service manager because the process had exited, since
+    its last start by a run or an operator.
     """
 
     pid: int | None
     started_at: float | None = None
     installed: Release | None = None
     running: Release | None = None
+    version: str = ""
     restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What a plan reads of a host in addition to the unit.
+
+    `clock_skew_s`: its clock minus the clock of this machine, without the time of the query. `release_bytes`: free on
+    the file system of the installations, if known. `loaded_jars`: paths that the process has open. `release_jars`:
+    names of the jars in the folder of each release. `arguments`: command line of the process; empty without a process.
+    """
+
+    clock_skew_s: float = 0.0
+    release_bytes: int | None = None
+    loaded_jars: tuple[str, ...] = ()
+    release_jars: Mapping[Release, frozenset[str]] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +76,7 @@ class HostState:
     stop_timeout_s: float | None
     denied: tuple[str, ...] = ()
     free_bytes: int | None = None
+    facts: HostFacts = field(default_factory=HostFacts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +168,12 @@ class NodeState:
         """The running release, from app-info or the jars of the process; never the installed release."""
         reported = self.metrics.release if self.metrics else None
         return reported or self.process.running
+
+    @property
+    def version(self) -> str:
+        """The version as the node reports it, or as its jars have it; "" if unknown."""
+        reported = self.metrics.version if self.metrics else ""
+        return reported or self.process.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

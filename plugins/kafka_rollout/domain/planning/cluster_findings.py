@@ -157,8 +157,8 @@ def _node(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, node:
 
 def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[Finding]:
     subject = f"node {node.node_id}"
-    if seen.release is None and seen.metrics is not None and seen.metrics.version:
-        version = seen.metrics.version
+    if seen.release is None and seen.version:
+        version = seen.version
         yield blocker(
             "RELEASE-UNKNOWN",
             subject,

@@ -17,8 +17,8 @@ def reported_release_findings(cluster: ClusterSpec, catalogue: Catalogue, state:
     """Yield the findings of each version that the nodes report and that is not a release of the catalogue."""
     by_text: defaultdict[str, list[int]] = defaultdict(list)
     for node_id, node in sorted(state.nodes.items()):
-        if node.metrics is not None and node.metrics.version:
-            by_text[node.metrics.version].append(node_id)
+        if node.version:
+            by_text[node.version].append(node_id)
     for text, ids in sorted(by_text.items()):
         found = identify_release(text, catalogue, cluster.apache_releases)
         who = f"{nodes(ids).capitalize()} {'reports' if len(ids) == 1 else 'report'} version {text}"

@@ -95,7 +95,7 @@ def find_host_problems(
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="hosts") as pool:
         seen = pool.map(lambda node: (node.node_id, ports.runtime.host(node, releases)), asked)
         hosts = {node_id: host for node_id, host in seen if host is not None}
-    return host_problems(ports.cluster, hosts, releases)
+    return host_problems(ports.cluster, ports.catalogue, hosts, releases)
 
 
 def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_rollout.domain.model.errors import NotObservableError, RolloutError, TransientError
 from kafka_rollout.domain.model.findings import Finding, Verdict, blocker
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.configuration import java_findings
 from kafka_rollout.domain.planning.not_observable import not_observable
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.hosts import find_host_problems
@@ -46,6 +47,8 @@ def _check(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]) -> 
         findings += find_host_problems(ports, releases, (node,))
         ports.runtime.config(node)
         java = ports.runtime.java_version(node)
+        alone = replace(ports.cluster, nodes=(node,))
+        findings += java_findings(alone, ports.catalogue, releases, {node.node_id: java})
     except NotObservableError as error:
         findings.append(
             not_observable(f"node {node.node_id}", f"Host, process and files of node {node.name}", error.remedy)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from tests.fake_clock import FakeClock
 from tests.fake_host import CONFIGURATION, FakeHost
+from tests.paths import INCLUDE
 
 R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
 CHANGE = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="a test")
@@ -29,16 +32,26 @@ def node_of(**service: object) -> NodeSpec:
 NODE = node_of()
 
 
+def identify(version: str) -> Release | None:
+    return identify_release(version, load_catalogue(INCLUDE), {}).release
+
+
 def runtime_on(host: FakeHost) -> SshServiceRuntime:
     clock = FakeClock()
     cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,))
-    return SshServiceRuntime(cluster, host, sleep=clock.sleep, monotonic=clock.monotonic)
+    return SshServiceRuntime(cluster, host, identify, sleep=clock.sleep, monotonic=clock.monotonic)
 
 
 def test_the_running_release_is_that_of_the_loaded_jars_and_not_of_the_symlink() -> None:
     host = FakeHost(link="/opt/kafka_2.13-4.3.1")
     process = runtime_on(host).process(NODE)
     assert (process.pid, process.running, process.installed) == (50, R421, R431)
+
+
+@pytest.mark.parametrize(("version", "running"), [("7.9.1-ccs", Release(3, 9, 0)), ("2026-mine", None)])
+def test_a_jar_of_a_vendor_has_the_release_that_it_is_based_on(version: str, running: Release | None) -> None:
+    process = runtime_on(FakeHost(loaded=version)).process(NODE)
+    assert (process.version, process.running) == (version, running)
 
 
 def test_a_roll_of_one_node_stops_installs_and_starts_it() -> None:
@@ -156,6 +169,21 @@ def test_a_command_that_fails_before_the_stop_stops_nothing() -> None:
     with pytest.raises(FatalError, match="`drain fail`: no such backend"):
         runtime_on(host).stop(node, deadline_s=180)
     assert host.pid == 50
+
+
+def test_clock_space_jars_and_arguments_of_a_host_are_read() -> None:
+    runtime = runtime_on(FakeHost())
+    runtime.now = iter([1_700_000_060.0, 1_700_000_061.0]).__next__
+    facts = runtime.host(NODE, [R431]).facts
+    assert facts.clock_skew_s == -59.5
+    assert (facts.release_bytes, facts.arguments) == (900, ("java", "-Da=b c"))
+    assert facts.loaded_jars == ("/opt/kafka_2.13-4.2.1/libs/kafka_2.13-4.2.1.jar",)
+    assert facts.release_jars == {R431: frozenset({"new.jar"})}
+
+
+def test_a_java_that_was_replaced_on_the_host_is_the_one_of_the_next_start() -> None:
+    host = FakeHost(java="/usr/lib/jvm/java-17/bin/java (deleted)")
+    assert runtime_on(host).java_version(NODE) == 11
 
 
 def test_the_host_of_a_node_is_described_before_anything_is_stopped() -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
 from kafka_rollout.adapters.runtimes.hosts.rights import Rights
 from kafka_rollout.adapters.runtimes.hosts.shells import Shell
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
@@ -35,30 +36,34 @@ from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSp
 _POLL_S = 0.3
 _KILL_S = 20.0
 _START_S = 10.0
-_JAR = re.compile(r"/kafka_2\.\d+-(\d+\.\d+\.\d+)[^/\s]*\.jar(?:\s|$)")  # the jar of kafka.Kafka
+_JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)\.jar(?:\s|$)")  # the jar of kafka.Kafka
 _JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 @dataclass(slots=True)
 class SshServiceRuntime(HostCommands):
-    """NodeRuntime of systemd units on hosts."""
+    """NodeRuntime of systemd units on hosts. `identify`: version in the name of a jar → its release."""
 
     cluster: ClusterSpec
     shell: Shell
+    identify: Callable[[str], Release | None]
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
-    # (node, pid, start) → the release of the process, which cannot change.
-    _loaded: dict[tuple[int, int, float | None], Release] = field(default_factory=dict)
+    now: Callable[[], float] = time.time
+    # (node, pid, start) → the version of the process, which cannot change.
+    _loaded: dict[tuple[int, int, float | None], str] = field(default_factory=dict)
 
     def process(self, node: NodeSpec) -> ProcessState:
         unit, installed = self._look(node)
         if unit.pid is None:
             return ProcessState(pid=None, installed=installed, restarts=unit.restarts)
+        version = self._loaded_version(node, unit)
         return ProcessState(
             pid=unit.pid,
             started_at=unit.started_at,
             installed=installed,
-            running=self._loaded_release(node, unit),
+            running=self.identify(version) if version else None,
+            version=version,
             restarts=unit.restarts,
         )
 
@@ -79,6 +84,7 @@ class SshServiceRuntime(HostCommands):
             stop_timeout_s=unit.stop_s,
             denied=self._denied(node, rights, releases),
             free_bytes=int(free) if free.isdigit() else None,
+            facts=read_facts(self, node, folders, unit.pid, self.now),
         )
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
@@ -183,6 +189,7 @@ class SshServiceRuntime(HostCommands):
         """Of the running process; of `java` in the unit's environment if there is none."""
         pid = self.unit(node).pid
         java = self.act(node, rights_of(node).find_java, pid=pid).out.strip() if pid is not None else "java"
+        java = java.removesuffix(" (deleted)")  # replaced since: the next start runs the new file
         done = self.run(node, [java, "-version"])
         match = _JAVA.search(done.err + done.out)
         if match is None:
@@ -269,10 +276,10 @@ class SshServiceRuntime(HostCommands):
         link = done.out.rpartition("Link=")[2].strip()
         return unit, _release_in(service, link)
 
-    def _loaded_release(self, node: NodeSpec, unit: UnitState) -> Release | None:
-        """None for a process that is too young to have opened the jars, or that has just ended."""
+    def _loaded_version(self, node: NodeSpec, unit: UnitState) -> str:
+        """Empty for a process that is too young to have opened the jars, or that has just ended."""
         if unit.pid is None:
-            return None
+            return ""
         key = node.node_id, unit.pid, unit.started_at
         if key not in self._loaded:
             right = rights_of(node).list_open_files
@@ -280,8 +287,8 @@ class SshServiceRuntime(HostCommands):
             self.refuse_missing_right(node, right, done)
             match = _JAR.search(done.out)
             if match is None:
-                return None
-            self._loaded[key] = Release.parse(match[1])
+                return ""
+            self._loaded[key] = match[1]
         return self._loaded[key]
 
     def _refuse_missing(self, node: NodeSpec, release: Release) -> None:

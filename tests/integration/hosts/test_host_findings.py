@@ -1,0 +1,68 @@
+"""What a plan finds on a host before anything is stopped: clock, space, jars, logging and Java of a real unit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.beds import MakeBed
+from tests.integration.harness.shell import Shell
+
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(600)]
+
+LIBS = "/opt/kafka_2.13-3.9.1/libs"
+# As an operator leaves a host: a plugin among the jars, the log file of 3.x, and a small disk for releases.
+_PREPARE = f"""set -e
+cp {LIBS}/jopt-simple-*.jar {LIBS}/opa-authorizer-1.5.jar
+cp /opt/kafka/config/log4j.properties /etc/kafka/own.properties
+chown root:kafka /etc/kafka/own.properties
+echo 'KAFKA_LOG4J_OPTS="-Dlog4j.configuration=file:/etc/kafka/own.properties"' >> /etc/kafka/kafka.env
+mkdir /mnt/small
+mount -t tmpfs -o size=10m tmpfs /mnt/small
+systemctl restart kafka.service
+"""
+_WRONG_CLOCK = """cat > /usr/local/bin/date <<'END'
+#!/bin/sh
+echo $(($(/usr/bin/date +%s) + 3600)).0
+END
+chmod 755 /usr/local/bin/date
+"""
+_OLD_JAVA = """set -e
+java=$(readlink -f /usr/bin/java)
+mv $java $java.new
+printf '#!/bin/sh\\necho openjdk version \\\\"11.0.2\\\\" >&2\\n' > $java
+chmod 755 $java
+"""
+
+
+def test_every_obstacle_on_a_host_is_found_while_the_node_runs(make_bed: MakeBed, tmp_path: Path) -> None:
+    bed = make_bed("3.9.1", others=("4.3.1",), size=1)
+    shell, (host,) = Shell(tmp_path, bed), bed.hosts
+
+    def found() -> dict[str, str]:
+        done = shell("inventory", "check", "--cluster", "testbed", "--to", "4.3.1", "--json")
+        (node,) = json.loads(done.stdout)["nodes"]
+        return {finding["code"]: finding["sentence"] for finding in node["findings"]}
+
+    assert found() == {}
+    host.run("sh", "-c", _PREPARE)
+    bed.start_kafka()
+    warnings = found()
+    assert warnings.keys() == {"FOREIGN-JARS", "LOG-CONFIG-UNREADABLE"}
+    assert f"{LIBS}/opa-authorizer-1.5.jar. The folder of 4.3.1 does not have" in warnings["FOREIGN-JARS"]
+    assert "from /etc/kafka/own.properties. Kafka 4.3.1 logs with log4j2" in warnings["LOG-CONFIG-UNREADABLE"]
+
+    host.run("sh", "-c", _WRONG_CLOCK)
+    host.run("sh", "-c", _OLD_JAVA)
+    inventory = bed.inventory_path.read_text()
+    bed.inventory_path.write_text(
+        inventory.replace("nodes:", "service: {installation: '/mnt/small/{release}'}\nnodes:", 1)
+    )
+    blockers = found()
+    assert blockers.keys() >= {"CLOCK-SKEW", "JAVA-TOO-OLD", "HOST-DISK-FULL"}
+    assert "is 3600 s ahead of" in blockers["CLOCK-SKEW"] or "is 3599 s ahead of" in blockers["CLOCK-SKEW"]
+    assert "kafka-1 has Java 11" in blockers["JAVA-TOO-OLD"]
+    assert "The file system of /mnt/small/4.3.1" in blockers["HOST-DISK-FULL"]
+    assert host.run("systemctl", "show", "--property=NRestarts", "--value", "kafka.service").strip() == "0"
