@@ -31,6 +31,7 @@ from pydantic import (
 )
 
 from kafka_rollout.adapters.host_entries import Host, ServiceEntry, dump_services, service_of
+from kafka_rollout.adapters.metric_names import MetricName, OwnMetric
 from kafka_rollout.adapters.system.files import read_regular
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
@@ -127,6 +128,10 @@ class ClusterEntry(_Strict):
     apache_releases: Annotated[
         dict[Text, ReleaseText],
         Field(description="version that a node reports: the Apache release that this vendor's build is based on"),
+    ] = {}
+    metrics: Annotated[
+        dict[MetricName, OwnMetric],
+        Field(description="our name of a metric: name{our label=label} of the operator's Prometheus exporter"),
     ] = {}
     nodes: Annotated[list[NodeEntry], Field(min_length=1)]
 

@@ -2,7 +2,7 @@
 
 Both read the same MBeans, so each can replace the other. Only CurrentMetadataVersion is kept per agent, because the
 verification needs both. The exporter's metric names are in include/metrics/jmx_exporter.yaml. An exporter with an
-operator's own rules has some of the same values under other names (_COMMON).
+operator's own rules has some of the same values under other names (metric_names).
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
+from kafka_rollout.adapters.metric_names import OwnNames, our_labels, our_metric, own_names
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
@@ -45,21 +46,6 @@ _READS = {  # the exporter's metric → MBean and attribute
     "requests": ("kafka.network:type=RequestMetrics,name=RequestsPerSec,*", "Count"),
     "deprecated_requests": ("kafka.network:type=RequestMetrics,name=DeprecatedRequestsPerSec,*", "Count"),
 }
-_PREFIX = "kafka_rollout_"
-# Names by the example rules of the exporter for Kafka (kafka-2_0_0.yml) and without rules, as _common_name makes both
-# equal → ours. The release is not among them: no common rule exports the text of app-info.
-_COMMON = {
-    "jvm_info": "java",
-    "jvm_runtime_info": "java",
-    "kafka_server_metadataloader_currentmetadataversion": "current_metadata_version",
-    "kafka_server_snapshotemitter_latestsnapshotgeneratedagems": "latest_snapshot_generated_agems",
-    "kafka_server_snapshotemitter_latestsnapshotgeneratedbytes": "latest_snapshot_generated_bytes",
-    "kafka_controller_kafkacontroller_globalpartitioncount": "partitions",
-    "kafka_network_requestmetrics_requests_total": "requests",
-    "kafka_network_requestmetrics_count_requestspersec": "requests",
-}
-# Key property of an MBean → label of the exporter.
-_LABELS = {"featureName": "feature", "clientSoftwareName": "software", "clientSoftwareVersion": "software_version"}
 # Kafka counts each Fetch a second time under one of these names.
 _COUNTED_TWICE = frozenset({"FetchConsumer", "FetchFollower"})
 
@@ -115,10 +101,15 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetricsReader:
-    """The metrics port over HTTP. `timeout_s`: for each agent. `identify`: reported version → its release."""
+    """The metrics port over HTTP.
+
+    `timeout_s`: for each agent. `identify`: reported version → its release. `names`: our name of a metric → the name of
+    the operator's exporter, as in ClusterSpec.metrics.
+    """
 
     timeout_s: float = TIMEOUT_S
     identify: Callable[[str], Release | None] = _release
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, node: NodeSpec) -> NodeMetrics:
         if node.jolokia_url is None and node.prometheus_url is None:
@@ -129,7 +120,7 @@ class NodeMetricsReader:
         with httpx.Client(timeout=self.timeout_s, trust_env=False) as client:
             for agent, url, query in (
                 ("jolokia", node.jolokia_url, _query_jolokia),
-                ("prometheus", node.prometheus_url, _query_prometheus),
+                ("prometheus", node.prometheus_url, partial(_query_prometheus, own=own_names(self.names))),
             ):
                 if url is None:
                     problems[agent] = "it is not in the inventory"
@@ -189,31 +180,24 @@ def _query_jolokia(client: httpx.Client, url: str) -> _Seen:
         beans = one["value"] if "*" in mbean else {mbean: {attribute: one["value"]}}
         for bean, attributes in beans.items():
             if attribute in attributes:
-                labels = {_LABELS.get(key, key): value for key, value in _properties(bean).items()}
-                seen.take(name, labels, attributes[attribute])
+                seen.take(name, our_labels(_properties(bean)), attributes[attribute])
     return seen
 
 
-def _query_prometheus(client: httpx.Client, url: str) -> _Seen:
+def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:
     answer = client.get(url)
     answer.raise_for_status()
     seen = _Seen()
     known = False
     for family in text_string_to_metric_families(answer.text):
         for sample in family.samples:
-            name = sample.name.removeprefix(_PREFIX) if sample.name.startswith(_PREFIX) else _common_name(sample)
+            name, labels = our_metric(sample, own)
             if name is not None:
-                seen.take(name, sample.labels, sample.value)
+                seen.take(name, labels, sample.value)
                 known = True
     if not known:
         raise ValueError("it exports no metric of Kafka by a known name, see include/metrics/jmx_exporter.yaml")
     return seen
-
-
-def _common_name(sample: Sample) -> str | None:
-    """Return our name of a metric of an operator's exporter; None for every other metric."""
-    name = sample.name.lower().removesuffix("_value")
-    return _COMMON.get(name) or _COMMON.get(f"{name}_{sample.labels.get('name', '').lower()}")
 
 
 def _properties(mbean: str) -> dict[str, str]:

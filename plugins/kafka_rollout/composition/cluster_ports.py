@@ -60,7 +60,7 @@ def open_cluster_ports(
     def identify(version: str) -> Release | None:
         return identify_release(version, catalogue, cluster.apache_releases).release
 
-    metrics = NodeMetricsReader(identify=identify)
+    metrics = NodeMetricsReader(identify=identify, names=cluster.metrics)
     runtime = _managed(cluster, cache, settings, ssh, closing=closing, identify=identify) or NoRuntime(
         cluster, admin, metrics
     )

@@ -66,7 +66,8 @@ def releases_to_scan(cluster: ClusterSpec, settings: Settings) -> tuple[Release,
 
     catalogue = get_catalogue(settings)
     reader = NodeMetricsReader(
-        identify=lambda version: identify_release(version, catalogue, cluster.apache_releases).release
+        identify=lambda version: identify_release(version, catalogue, cluster.apache_releases).release,
+        names=cluster.metrics,
     )
 
     def read(node: NodeSpec) -> Release | None:

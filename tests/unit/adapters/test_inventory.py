@@ -104,6 +104,7 @@ def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:
         four_eyes=True,
         connection_id="orders",
         release_overrides={"4.3.1": {"num.io.threads": 8}},
+        metrics={"app": "build_info{version=release}"},
     )
     spec = load_cluster(write(tmp_path, data))
     assert spec.release_overrides == {"4.3.1": {"num.io.threads": "8"}}
@@ -137,6 +138,8 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
             "credential at nodes[0].jolokia_url",
             id="credential in a url",
         ),
+        pytest.param(inventory(metrics={"levels": "x"}), "metrics.levels", id="not a metric of ours"),
+        pytest.param(inventory(metrics={"app": "x{"}), "metrics.app: string should match", id="not a name of a metric"),
         pytest.param(inventory(nmae="x"), "nmae is not a key of an inventory", id="unknown key"),
         pytest.param(inventory(scan_schedule="daily"), "'daily' is not a schedule", id="not a schedule"),
         pytest.param(inventory(scan_schedule="99 4 * * *"), "'99 4 * * *' is not a schedule", id="no such minute"),

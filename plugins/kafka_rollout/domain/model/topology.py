@@ -96,6 +96,7 @@ class ClusterSpec:
     the run sets with that release. `apache_releases`: version that a node reports → Apache release by which it is
     evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
+    `metrics`: our name of a metric → name and labels of the operator's exporter, `name{our label=label}`.
     `scan_releases`: releases that scheduled scans evaluate in addition to those that matter for the running release.
 
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
@@ -115,6 +116,7 @@ class ClusterSpec:
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     apache_releases: Mapping[str, str] = field(default_factory=dict)
     scan_releases: tuple[str, ...] = ()
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
     def node(self, node_id: int) -> NodeSpec:
         for node in self.nodes:

@@ -1,0 +1,112 @@
+"""Metrics of exporters with other rules than ours, through the reader and a real HTTP server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClientSoftware
+from kafka_rollout.domain.model.topology import NodeSpec, Role
+
+NODE = NodeSpec(node_id=1, name="broker-1", roles=frozenset({Role.BROKER}), broker_address="127.0.0.1:1")
+LEVEL = "kafka_server_metadataloader_currentmetadataversion 30.0\n"
+# What the rules of each project make of the same MBeans; names and labels as its file has them.
+KRAFT_EXAMPLE = f"""\
+{LEVEL}kafka_server_metadataloader_finalizedlevel{{featureName="groupVersion"}} 1.0
+kafka_server_snapshotemitter_latestsnapshotgeneratedagems 900.0
+kafka_server_snapshotemitter_latestsnapshotgeneratedbytes 4096.0
+kafka_controller_kafkacontroller_globalpartitioncount 120.0
+jvm_runtime_info{{runtime="x",vendor="y",version="17.0.9+9"}} 1.0
+"""
+STRIMZI = (
+    KRAFT_EXAMPLE
+    + """\
+kafka_server_socket_server_metrics_connections_software{clientSoftwareName="apache-kafka-java",\
+clientSoftwareVersion="3.9.1",listener="A",networkProcessor="0"} 2.0
+kafka_server_socket_server_metrics_connections_software{clientSoftwareName="apache-kafka-java",\
+clientSoftwareVersion="3.9.1",listener="A",networkProcessor="1"} 1.0
+"""
+)
+CONFLUENT = (
+    KRAFT_EXAMPLE.replace("featureName", "featurename")
+    + """\
+kafka_server_socketservermetrics_connections{client_software_name="apache-kafka-java",\
+client_software_version="3.9.1",listener="A",network_processor="0"} 3.0
+kafka_server_socketservermetrics_connection_count{listener="A",network_processor="0"} 9.0
+"""
+)
+WITHOUT_RULES = """\
+kafka_server_MetadataLoader_Value{name="CurrentMetadataVersion"} 30.0
+kafka_server_MetadataLoader_Value{name="FinalizedLevel",featureName="groupVersion"} 1.0
+kafka_server_SnapshotEmitter_Value{name="LatestSnapshotGeneratedAgeMs"} 900.0
+kafka_server_SnapshotEmitter_Value{name="LatestSnapshotGeneratedBytes"} 4096.0
+kafka_controller_KafkaController_Value{name="GlobalPartitionCount"} 120.0
+jvm_runtime_info{runtime="x",vendor="y",version="17.0.9+9"} 1.0
+kafka_server_socket_server_metrics_connections{clientSoftwareName="apache-kafka-java",\
+clientSoftwareVersion="3.9.1",listener="A",networkProcessor="0"} 3.0
+kafka_network_RequestMetrics_Count{name="DeprecatedRequestsPerSec",request="Produce",version="2",\
+clientSoftwareName="old",clientSoftwareVersion="0.9"} 7.0
+"""
+
+Serve = Callable[[str], NodeSpec]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start an exporter with this text; returns a node with its URL."""
+    texts: list[str] = []
+
+    class Exporter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(texts[-1].encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is printed."""
+
+    server = HTTPServer(("127.0.0.1", 0), Exporter)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+
+    def start(text: str) -> NodeSpec:
+        texts.append(text)
+        return replace(NODE, prometheus_url=f"http://127.0.0.1:{server.server_port}/metrics")
+
+    yield start
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("text", [KRAFT_EXAMPLE, STRIMZI, CONFLUENT, WITHOUT_RULES])
+def test_common_rules_are_known(serve: Serve, text: str) -> None:
+    seen = NodeMetricsReader().read(serve(text))
+    assert seen.current_metadata_version_prometheus == 30
+    assert seen.finalized_levels == {"group.version": 1}
+    assert (seen.snapshot_age_ms, seen.snapshot_bytes, seen.partition_count) == (900, 4096, 120)
+    assert (seen.java_version, seen.release) == (17, None)
+    software = (ClientSoftware(name="apache-kafka-java", version="3.9.1", connections=3),)
+    assert seen.clients == (() if text is KRAFT_EXAMPLE else software)
+    assert [found.count for found in seen.deprecated_requests] == ([7] if text is WITHOUT_RULES else [])
+
+
+def test_metrics_without_the_labels_that_give_them_a_meaning_are_left_out(serve: Serve) -> None:
+    text = LEVEL + "kafka_server_metadataloader_finalizedlevel 1.0\nkafka_server_socketservermetrics_connections 5.0\n"
+    seen = NodeMetricsReader().read(serve(text))
+    assert (seen.finalized_levels, seen.clients, seen.unanswered) == ({}, (), ("jolokia",))
+
+
+def test_names_of_the_operator_are_those_of_the_inventory(serve: Serve) -> None:
+    node = serve('orders_level 29.0\nbuild_info{release="3.9.1",team="x"} 1.0\n')
+    names = {"current_metadata_version": "orders_level", "app": "build_info{version=release}"}
+    seen = NodeMetricsReader(names=names).read(node)
+    assert (seen.current_metadata_version_prometheus, seen.release) == (29, Release(3, 9, 1))
+    with pytest.raises(TransientError, match="no metric of Kafka by a known name"):
+        NodeMetricsReader().read(node)
