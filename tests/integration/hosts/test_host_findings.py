@@ -31,9 +31,9 @@ chmod 755 /usr/local/bin/date
 """
 _OLD_JAVA = """set -e
 java=$(readlink -f /usr/bin/java)
-mv $java $java.new
-printf '#!/bin/sh\\necho openjdk version \\\\"11.0.2\\\\" >&2\\n' > $java
-chmod 755 $java
+printf '#!/bin/sh\\necho openjdk version \\\\"11.0.2\\\\" >&2\\n' > $java.old
+chmod 755 $java.old
+mv $java.old $java
 """
 
 
