@@ -12,6 +12,7 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.rights import MissingRight
 from kafka_rollout.domain.model.state import (
     CheckpointFile,
     GroupState,
@@ -118,6 +119,7 @@ class FakeCluster:
         self.config_problems: dict[Release, tuple[str, ...]] = {}
         self.dynamic_configs = DynamicConfigs()
         self.dynamic_config_problems: dict[Release, tuple[ConfigProblem, ...]] = {}
+        self.missing_rights: list[MissingRight] = []
         self.validated: list[tuple[Release, DynamicConfigs]] = []  # by Kafka's own classes
         self.java = 17
         self.losses: list[Loss] = []  # of the metadata at a lower level

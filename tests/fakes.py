@@ -30,6 +30,7 @@ from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange, Undo
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
+from kafka_rollout.domain.model.rights import MissingRight
 from kafka_rollout.domain.model.state import (
     CheckpointFile,
     GroupState,
@@ -71,6 +72,10 @@ class FakeAdmin:
     def cluster_id(self) -> str:
         self._any_broker()
         return "FAKEFAKEFAKEFAKEFAKEFA"
+
+    def missing_rights(self) -> tuple[MissingRight, ...]:
+        self._any_broker()
+        return tuple(self._cluster.missing_rights)
 
     def features(self, node: NodeSpec) -> NodeFeatures:
         release = self._cluster.release_of(node.node_id)

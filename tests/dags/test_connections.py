@@ -25,34 +25,37 @@ def connection(extra: Mapping[str, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("brokers", "controllers", "expected"),
+    ("connections", "expected"),
     [
-        (None, None, ("PLAINTEXT", "PLAINTEXT")),
-        (SASL, None, ("SASL_SSL", "SASL_SSL")),
-        (SASL, PLAINTEXT, ("SASL_SSL", "PLAINTEXT")),
-        (None, SASL, ("PLAINTEXT", "SASL_SSL")),
+        ((None, None, None), ("PLAINTEXT", "PLAINTEXT", "PLAINTEXT")),
+        ((SASL, None, None), ("SASL_SSL", "SASL_SSL", "SASL_SSL")),
+        ((SASL, PLAINTEXT, None), ("SASL_SSL", "PLAINTEXT", "SASL_SSL")),
+        ((None, SASL, None), ("PLAINTEXT", "SASL_SSL", "PLAINTEXT")),
+        ((None, None, SASL), ("PLAINTEXT", "PLAINTEXT", "SASL_SSL")),
     ],
 )
 def test_each_listener_gets_the_settings_of_its_connection(
     inventory: Path,
     monkeypatch: pytest.MonkeyPatch,
-    brokers: Mapping[str, str] | None,
-    controllers: Mapping[str, str] | None,
-    expected: tuple[str, str],
+    connections: tuple[Mapping[str, str] | None, ...],
+    expected: tuple[str, str, str],
 ) -> None:
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 
+    brokers, controllers, traffic = connections
     monkeypatch.setenv("AIRFLOW_CONN_OF_BROKERS", connection(brokers or {}))
     monkeypatch.setenv("AIRFLOW_CONN_OF_CONTROLLERS", connection(controllers or {}))
+    monkeypatch.setenv("AIRFLOW_CONN_OF_TRAFFIC", connection(traffic or {}))
     spec = replace(
         spec_with_homes(),
+        traffic_connection_id="of_traffic" if traffic else None,
         connection_id="of_brokers" if brokers else None,
         controller_connection_id="of_controllers" if controllers else None,
     )
     (inventory / "fake.yaml").write_text(dump_cluster(spec))
     hook = KafkaClusterHook("fake")
     for security in (hook.security(), asyncio.run(hook.asecurity())):
-        assert (security.protocol, security.of_controllers.protocol) == expected
+        assert (security.protocol, security.of_controllers.protocol, security.of_traffic.protocol) == expected
 
 
 @pytest.mark.parametrize("extra", [{"no_host_key_check": "true"}, {"allow_host_key_change": "true"}])

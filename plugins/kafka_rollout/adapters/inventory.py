@@ -101,6 +101,9 @@ class ClusterEntry(_Strict):
     controller_connection_id: Annotated[
         str | None, Field(description="the Connection of the controller listener, if its settings differ")
     ] = None
+    traffic_connection_id: Annotated[
+        str | None, Field(description="the Connection of the test traffic, if it has a user of its own")
+    ] = None
     ssh_connection_id: Annotated[
         str | None, Field(description="Airflow Connection to the hosts; on the command line: the SSH configuration")
     ] = None

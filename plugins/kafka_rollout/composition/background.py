@@ -33,16 +33,20 @@ def start_traffic(
     `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes.
     """
     from kafka_rollout.adapters.background import traffic_process
+    from kafka_rollout.adapters.kafka.rights import refuse_without_traffic_rights
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
 
     settings = settings or Settings.from_environment()
+    of_traffic = (security or ClientSecurity()).of_traffic
     return traffic_process.start_traffic(
         _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings),
         bootstrap_servers=cluster.bootstrap_servers,
         folder=folder or run_folder(cluster.name, run_id, settings) / "ledger",
         group=group or f"kafka-rollout-{run_id}",
         replication_factor=min(3, len(cluster.brokers)),
-        security=security,
+        security=of_traffic,
         leased=leased,
+        check=lambda: refuse_without_traffic_rights(cluster, of_traffic),
     )
 
 
@@ -61,7 +65,7 @@ def stop_traffic(
     from kafka_rollout.adapters.background import traffic_process
 
     control = _control(cluster, run_id, BackgroundKind.TRAFFIC, settings, on_progress)
-    return traffic_process.stop_traffic(control, security=security)
+    return traffic_process.stop_traffic(control, security=security and security.of_traffic)
 
 
 def start_group_monitor(

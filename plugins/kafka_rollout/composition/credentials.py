@@ -55,19 +55,25 @@ def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity 
     Raises UserError if the inventory names a Connection and the file has no settings for it.
     """
     security = read_credentials_file(file)
-    needed = [name for name in (cluster.connection_id, cluster.controller_connection_id) if name is not None]
+    needed = [name for name in cluster.connection_ids if name is not None]
     if needed and security is None:
         raise UserError(
             f"Cluster {cluster.name} requires the settings of Connection {' and '.join(needed)}, which the command "
             "line cannot read.",
             remedy="Add a file with these settings: --connection-file FILE (mode 0600).",
         )
-    if cluster.controller_connection_id is not None and security is not None and security.controllers is None:
-        raise UserError(
-            f"The controllers of cluster {cluster.name} require their own settings (Connection "
-            f"{cluster.controller_connection_id}), which {file} does not contain.",
-            remedy='Add them to the file as an object "controllers".',
-        )
+    if security is not None:
+        _, of_controllers, of_traffic = cluster.connection_ids
+        for what, key, name, found in (
+            ("controllers", "controllers", of_controllers, security.controllers),
+            ("test traffic", "traffic", of_traffic, security.traffic),
+        ):
+            if name is not None and found is None:
+                raise UserError(
+                    f"The {what} of cluster {cluster.name} needs its own settings (Connection {name}), which {file} "
+                    "does not contain.",
+                    remedy=f'Add them to the file as an object "{key}".',
+                )
     return security
 
 
@@ -81,10 +87,12 @@ def credentials_file(security: ClientSecurity | None, settings: Settings) -> Abs
     return credential_files.credentials_file(settings.home, security)
 
 
-def use_connections(brokers: ConnectionSettings | None, controllers: ConnectionSettings | None) -> ClientSecurity:
+def use_connections(
+    brokers: ConnectionSettings | None, controllers: ConnectionSettings | None, traffic: ConnectionSettings | None
+) -> ClientSecurity:
     """Return the credentials from Airflow Connections; PLAINTEXT for brokers without a Connection.
 
-    `controllers`: separate settings of the controllers, if there are any.
+    `controllers` and `traffic`: separate settings of the controllers and the test traffic, if there are any.
     """
     from kafka_rollout.adapters.kafka.security import ClientSecurity
 
@@ -92,4 +100,5 @@ def use_connections(brokers: ConnectionSettings | None, controllers: ConnectionS
         return ClientSecurity.from_airflow_connection_extra(found.extra, found.login, found.password)
 
     security = read(brokers) if brokers else ClientSecurity()
-    return security.model_copy(update={"controllers": read(controllers)}) if controllers else security
+    others = {"controllers": controllers, "traffic": traffic}
+    return security.model_copy(update={name: read(found) for name, found in others.items() if found})

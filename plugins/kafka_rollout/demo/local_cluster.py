@@ -48,13 +48,14 @@ _FIRST_DYNAMIC_QUORUM = Release(3, 9, 0)  # KIP-853
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCluster:
-    """A cluster that was created in `folder`; `inventory_path` describes it."""
+    """A cluster that was created in `folder`; `inventory_path` describes it. `security`: of its listeners."""
 
     spec: ClusterSpec
     folder: Path
     inventory_path: Path
     cluster_id: str
     runtime: LocalProcessRuntime
+    security: ClientSecurity | None = None
 
     @classmethod
     def create(
@@ -71,12 +72,15 @@ class LocalCluster:
         quorum: Quorum = "static",
         heap: str = "320m",
         release_overrides: Mapping[str, Mapping[str, str]] | None = None,
+        security: ClientSecurity | None = None,
+        format_options: Sequence[str] = (),
         start: bool = True,
     ) -> LocalCluster:
         """Format and start a cluster and write its inventory; returns when every broker is in service.
 
         `separate`: `size` brokers (ids 1, 2, …) and the same number of controllers (101, 102, …); `combined`: `size`
-        nodes with both roles. `metadata_version`: such as `3.4-IV0`; default: the release's own.
+        nodes with both roles. `metadata_version`: such as `3.4-IV0`; default: the release's own. `security`: of the
+        listeners that `extra_config` secures. `format_options`: further options of StorageTool.
         """
         if quorum == "dynamic" and release < _FIRST_DYNAMIC_QUORUM:
             raise UserError(f"Kafka {release} has no dynamic quorum.", remedy=f"Use {_FIRST_DYNAMIC_QUORUM} or later.")
@@ -97,6 +101,7 @@ class LocalCluster:
             extra_config=dict(extra_config or {}),
             heap=heap,
             release_overrides=release_overrides or {},
+            format_options=format_options,
         )
         for attempt in range(1, _ATTEMPTS + 1):
             with reserved_ports(draft.ports_needed) as ports:
@@ -110,6 +115,7 @@ class LocalCluster:
                 inventory_path=inventory,
                 cluster_id=draft.cluster_id,
                 runtime=LocalProcessRuntime(spec, cache),
+                security=security,
             )
             try:
                 for node in spec.nodes:
@@ -143,7 +149,7 @@ class LocalCluster:
                     f"Node {dead[0].name} of cluster {self.spec.name} exited while it started: {error}",
                     remedy=f"Read {dead[0].directory}/logs.",
                 )
-            if is_in_service(self.spec):
+            if is_in_service(self.spec, self.security):
                 return
             if time.monotonic() >= deadline:
                 raise TransientError(
@@ -192,20 +198,20 @@ def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
     return len(found)
 
 
-def is_in_service(spec: ClusterSpec) -> bool:
+def is_in_service(spec: ClusterSpec, security: ClientSecurity | None = None) -> bool:
     """Return whether every node has started, every broker reports all brokers, and every controller follows the leader.
 
     Every broker is queried, because one broker can learn later than another that a third one stopped or returned.
     """
     wanted = {node.node_id for node in spec.brokers}
-    nodes = ClusterConnections(spec, ClientSecurity(), timeout_s=_ANSWER_S)
+    nodes = ClusterConnections(spec, security or ClientSecurity(), timeout_s=_ANSWER_S)
     try:
         if not all(map(_has_started, spec.nodes)):
             return False
         answers = (nodes.ask(target, DescribeClusterRequest()) for target in nodes.brokers)
         if any({broker.broker_id for broker in answer.brokers} != wanted for answer in answers):
             return False
-        with KafkaAdmin(spec, timeout_s=_ANSWER_S) as admin:
+        with KafkaAdmin(spec, security, timeout_s=_ANSWER_S) as admin:
             quorum = admin.quorum()
     except (TransientError, RefusedError):
         return False

@@ -45,6 +45,7 @@ class ClusterDraft:
     extra_config: Mapping[str, str]
     heap: str
     release_overrides: Mapping[str, Mapping[str, str]]
+    format_options: Sequence[str] = ()
     cluster_id: str = field(default_factory=kafka_uuid)
     directory_ids: dict[int, str] = field(default_factory=dict)
 
@@ -105,6 +106,7 @@ class ClusterDraft:
         command = [str(java_binary()), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += ["-cp", str(self.libs / "*"), "kafka.tools.StorageTool", "format"]
         command += ["-t", self.cluster_id, "-c", str(home / "server.properties")]
+        command += self.format_options
         if self.metadata_version is not None:
             command += ["--release-version", self.metadata_version]
         if self.quorum == "dynamic" and node.is_controller:

@@ -18,6 +18,7 @@ from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.rights import MissingRight
 from kafka_rollout.domain.model.state import (
     CheckpointFile,
     CheckpointSummary,
@@ -41,6 +42,10 @@ class ClusterAdmin(Protocol):
     """Administration of one cluster through its own listeners."""
 
     def cluster_id(self) -> str: ...
+    def missing_rights(self) -> tuple[MissingRight, ...]:
+        """The rights of a run (model/rights.py) that the users of this tool do not have."""
+        ...
+
     def features(self, node: NodeSpec) -> NodeFeatures:
         """ApiVersions of this node; a controller is queried on its own listener."""
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -60,16 +60,19 @@ def start_traffic(
     replication_factor: int,
     security: ClientSecurity | None = None,
     leased: bool = False,
+    check: Callable[[], None] = lambda: None,
 ) -> BackgroundProcess:
     """Start test traffic unless it runs; returns when records are acknowledged and consumed.
 
     `group`: prefix of the consumer groups. `folder`: the journals of each period get a folder in it. `leased`: stop
-    when the run has not held the cluster's lock for 15 minutes. If traffic was stopped before, a new traffic period
+    when the run has not held the cluster's lock for 15 minutes. `check`: is called before a process starts, and raises
+    RefusedError if the cluster would not accept the traffic. If traffic was stopped before, a new traffic period
     starts, and the result covers all periods. A period that was killed on this host continues.
     """
     found, life = control.find()
     if found is not None and life is Life.ALIVE and not found.stop_requested:
         return found
+    check()
     if found is not None and life is Life.ALIVE:
         found = control.wait_for_end(_END_S)
     settings: dict[str, Any] = {

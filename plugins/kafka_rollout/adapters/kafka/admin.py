@@ -33,6 +33,7 @@ from kafka_rollout.adapters.kafka.requests import (
     error_name,
     raise_for_error,
 )
+from kafka_rollout.adapters.kafka.rights import controllers_deny_listing, find_missing
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
@@ -41,6 +42,7 @@ from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight
 from kafka_rollout.domain.model.state import (
     GroupState,
     Movements,
@@ -51,7 +53,7 @@ from kafka_rollout.domain.model.state import (
     ReplicaState,
     TransactionState,
 )
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -75,7 +77,8 @@ class KafkaAdmin:
     ) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
-        self._nodes = ClusterConnections(cluster, security or ClientSecurity(), timeout_s=timeout_s)
+        self._security = security or ClientSecurity()
+        self._nodes = ClusterConnections(cluster, self._security, timeout_s=timeout_s)
         self._last_leader: int | None = None
 
     def __enter__(self) -> KafkaAdmin:
@@ -89,6 +92,17 @@ class KafkaAdmin:
 
     def cluster_id(self) -> str:
         return str(self._describe_cluster(self._nodes.brokers).cluster_id)
+
+    def missing_rights(self) -> tuple[MissingRight, ...]:
+        principal = self._security.principal
+        missing = [
+            MissingRight(right=right, principal=principal)
+            for right in find_missing(self._nodes, (*READING, ALTER_CLUSTER))
+        ]
+        if controllers_deny_listing(self._nodes):
+            of_controllers = self._security.of_controllers.principal
+            missing.append(MissingRight(right=LIST_CONTROLLERS, principal=of_controllers, listener=Role.CONTROLLER))
+        return tuple(missing)
 
     def features(self, node: NodeSpec) -> NodeFeatures:
         """ApiVersions of this node: on the broker listener if it has one, else on the controller listener."""

@@ -25,8 +25,8 @@ class KafkaClusterHook(BaseHook):
     """A cluster of the inventory. `connection_id`: the Connection with its SASL and TLS settings.
 
     Login and password are for SASL, other settings are in the extra field (adapters/kafka/security.py). Without a
-    Connection the listeners use plain text. `controller_connection_id`: the Connection of the controller listener, if
-    its settings differ.
+    Connection the listeners use plain text. `controller_connection_id` and `traffic_connection_id`: the Connections of
+    the controller listener and of the test traffic, if their settings differ.
     """
 
     conn_name_attr = "kafka_cluster_conn_id"
@@ -39,12 +39,13 @@ class KafkaClusterHook(BaseHook):
 
     def security(self) -> ClientSecurity:
         """Return the credentials for every client of the cluster."""
-        connections = [self.get_connection(name) if name else None for name in self._connection_ids()]
+        connections = [self.get_connection(name) if name else None for name in get_cluster(self.cluster).connection_ids]
         return _security(*connections)
 
     async def asecurity(self) -> ClientSecurity:
         """The same for a trigger: the triggerer must not be called synchronously."""
-        connections = [await self.aget_connection(name) if name else None for name in self._connection_ids()]
+        names = get_cluster(self.cluster).connection_ids
+        connections = [await self.aget_connection(name) if name else None for name in names]
         return _security(*connections)
 
     def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
@@ -79,13 +80,11 @@ class KafkaClusterHook(BaseHook):
 
         return connect
 
-    def _connection_ids(self) -> tuple[str | None, str | None]:
-        spec = get_cluster(self.cluster)
-        return spec.connection_id, spec.controller_connection_id
 
-
-def _security(brokers: Connection | None, controllers: Connection | None) -> ClientSecurity:
-    def read(found: Connection) -> ConnectionSettings:
+def _security(*connections: Connection | None) -> ClientSecurity:
+    def read(found: Connection | None) -> ConnectionSettings | None:
+        if found is None:
+            return None
         return ConnectionSettings(login=found.login, password=found.password, extra=found.extra_dejson)
 
-    return use_connections(read(brokers) if brokers else None, read(controllers) if controllers else None)
+    return use_connections(*map(read, connections))

@@ -44,7 +44,7 @@ def clusters(as_json: AsJson = False) -> None:
         return
     rows = []
     for spec in found.values():
-        connections = [name for name in (spec.connection_id, spec.controller_connection_id) if name]
+        connections = [name for name in spec.connection_ids if name]
         nodes = (", ".join(str(node.node_id) for node in some) for some in (spec.controllers, spec.brokers))
         rows.append((spec.name, spec.owner, spec.runtime, *nodes, ", ".join(connections) or "none (PLAINTEXT)"))
     show.print_table(("Cluster", "Owner", "Runtime", "Controllers", "Brokers", "Connection"), rows)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_rollout.domain.model.releases import Release, VersionRange
+from kafka_rollout.domain.model.rights import MissingRight
 from kafka_rollout.domain.model.topology import ClusterSpec
 
 UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report them (ClientInformation.EMPTY)
@@ -273,8 +274,9 @@ class TransactionState:
 class ClusterState:
     """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response.
 
-    `not_observable`: the queries that a cluster without a runtime refused.
-    `logged_requests`: those in the logs of brokers that counted old request versions.
+    `not_observable`: the queries that a cluster without a runtime refused. `missing_rights`: rights to change that
+    the users of this tool do not have. `logged_requests`: those in the logs of brokers that counted old request
+    versions.
     """
 
     cluster_id: str
@@ -288,6 +290,7 @@ class ClusterState:
     unanswered: tuple[str, ...] = ()
     not_observable: tuple[str, ...] = ()
     logged_requests: tuple[LoggedRequest, ...] = ()
+    missing_rights: tuple[MissingRight, ...] = ()
 
     @property
     def finalized(self) -> Mapping[str, int]:

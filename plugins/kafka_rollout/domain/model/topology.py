@@ -90,9 +90,10 @@ class ClusterSpec:
     """One cluster of the inventory.
 
     `connection_id`: the Airflow Connection with the credentials (None: PLAINTEXT without credentials).
-    `controller_connection_id`: the same for the controller listener, if its settings differ. `runtime`:
-    `local_process`, `ssh_service` or NO_RUNTIME. `ssh_connection_id`: the Airflow Connection to the hosts (None: the
-    SSH configuration of the user). `release_overrides`: release as text → configuration key → value, which
+    `controller_connection_id`: the same for the controller listener, if its settings differ; `traffic_connection_id`:
+    for the test traffic. `runtime`: `local_process`, `ssh_service` or NO_RUNTIME. `ssh_connection_id`: the Airflow
+    Connection to the hosts (None: the SSH configuration of the user). `release_overrides`: release as text →
+    configuration key → value, which
     the run sets with that release. `apache_releases`: version that a node reports → Apache release by which it is
     evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
@@ -108,6 +109,7 @@ class ClusterSpec:
     runtime: str = "local_process"
     connection_id: str | None = None
     controller_connection_id: str | None = None
+    traffic_connection_id: str | None = None
     ssh_connection_id: str | None = None
     owner: str = "kafka-platform"
     approvers: tuple[str, ...] = ()
@@ -158,6 +160,11 @@ class ClusterSpec:
     def controllers_first(self) -> tuple[NodeSpec, ...]:
         """All nodes in the order in which a stopped cluster is started."""
         return (*self.controllers, *self.brokers_alone)
+
+    @property
+    def connection_ids(self) -> tuple[str | None, str | None, str | None]:
+        """Return the Connections of the brokers, the controllers and the test traffic."""
+        return self.connection_id, self.controller_connection_id, self.traffic_connection_id
 
     @property
     def bootstrap_servers(self) -> str:

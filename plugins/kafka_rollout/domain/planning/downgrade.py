@@ -33,6 +33,7 @@ from kafka_rollout.domain.planning.lowering import (
 )
 from kafka_rollout.domain.planning.not_observable import unobserved_nodes
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
+from kafka_rollout.domain.planning.right_findings import right_findings
 
 
 def target_level(catalogue: Catalogue, state: ClusterState, target: Release, asked: int | None) -> int:
@@ -146,6 +147,7 @@ def make_downgrade_plan(
     of_nodes = config_changes(cluster, path, configs)
     findings = [
         *of_cluster,
+        *right_findings(cluster, state),
         *([found] if (found := find_nodes_ahead(state, path[min(1, len(path) - 1)], down=True)) else []),
         *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
         *(f for release in path[1:] for f in group_findings(catalogue, state, release)),

@@ -20,6 +20,7 @@ from kafka_rollout.domain.planning.configuration import (
 )
 from kafka_rollout.domain.planning.not_observable import unobserved_nodes
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
+from kafka_rollout.domain.planning.right_findings import right_findings
 from kafka_rollout.domain.planning.rollback_blockers import rollback_end_findings
 
 
@@ -55,6 +56,7 @@ def make_plan(
     findings = [
         *cluster_findings(cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable).findings
     ]
+    findings += right_findings(cluster, state)
     if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
         findings.append(ahead)
     for release in path[1:]:

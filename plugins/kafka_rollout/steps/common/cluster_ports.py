@@ -11,10 +11,12 @@ from typing import TypeVar
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.reported_releases import identify_by_levels
+from kafka_rollout.domain.model.rights import READING
 from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState, ProcessState, RegisteredNodes
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.planning.client_findings import has_old_requests
 from kafka_rollout.domain.planning.request_log import find_logged_requests
+from kafka_rollout.domain.planning.right_findings import refuse_without_reading
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.rehearsal import Rehearsals
@@ -53,12 +55,15 @@ def observe(ports: ClusterPorts) -> ClusterState:
     """Observe the whole cluster.
 
     A value that was not reported is None or empty and listed in `unanswered`. Raises TransientError only if the brokers
-    do not report the cluster's id, its nodes and its partitions. Raises RefusedError for a missing right, except for a
-    cluster without a runtime: `not_observable` lists it.
+    do not report the cluster's id, its nodes and its partitions. Raises RefusedError with all missing rights if one of
+    them is needed to observe the cluster, except for a cluster without a runtime: `not_observable` lists it.
     """
+    missing = ports.admin.missing_rights()
+    if ports.cluster.manages_nodes:
+        refuse_without_reading(ports.cluster, missing)
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     unanswered: list[str] = []
-    refused: list[str] = []
+    refused = [one.sentence for one in missing if one.right in READING]
     return replace(
         state,
         cluster_id=ports.admin.cluster_id(),
@@ -67,6 +72,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
         unanswered=(*state.unanswered, *unanswered),
         not_observable=(*state.not_observable, *refused),
         logged_requests=find_logged_requests(_logs_with_old_requests(ports, state)),
+        missing_rights=tuple(one for one in missing if one.right not in READING),
     )
 
 

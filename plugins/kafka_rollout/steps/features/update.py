@@ -21,6 +21,7 @@ from kafka_rollout.domain.model.findings import Finding, Verdict, info
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.planning.right_findings import right_findings
 from kafka_rollout.domain.run.events import ApprovalOf, RunOf
 from kafka_rollout.domain.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock
@@ -77,6 +78,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
     held_back = order.action is FeatureAction.UPGRADE_ALL
     findings = (
         *verdict.findings,
+        *right_findings(ports.cluster, state),
         *(held_back_feature_findings(ports.cluster, ports.catalogue, state) if held_back else ()),
         *_second_opinion(ports, state, verdict, changes, unsafe=unsafe),
     )

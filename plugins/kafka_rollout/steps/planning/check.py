@@ -15,6 +15,7 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.configuration import quorum_config_findings
 from kafka_rollout.domain.planning.lowering import OF_ROLLS
+from kafka_rollout.domain.planning.right_findings import right_findings
 from kafka_rollout.domain.run.events import Voided
 from kafka_rollout.domain.run.projections.runs import find_planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
@@ -93,7 +94,7 @@ def recheck(
             *quorum_config_findings(state, (release,), config, plan.config_changes),
             *recheck_dynamic_configs(ports, plan, release),
         )
-    found = (*now.findings, *ranges.findings, *unserved, *host)
+    found = (*now.findings, *right_findings(ports.cluster, state), *ranges.findings, *unserved, *host)
     verdict = Verdict(
         question=now.question, findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS))
     )

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security import ClientSecurity, SaslMechanism
 from kafka_rollout.domain.model.errors import UserError
+from tests.integration.harness.secured import certificate
 
 SECRET = "hunter2-very-secret"
 
@@ -25,6 +26,18 @@ SASL_SSL = {
     "ssl.certificate.location": "/certs/client.pem",
     "ssl.key.location": "/certs/client.key",
     "ssl.key.password": f"{SECRET}-key",
+}
+
+OAUTH = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "rollout",
+    "sasl.oauthbearer.client.secret": SECRET,
+    "sasl.oauthbearer.token.endpoint.url": "https://idp.example.com/token",
+    "sasl.oauthbearer.scope": "kafka",
+    "https.ca.location": "/certs/idp.pem",
+    "ssl.ca.location": "/certs/ca.pem",
 }
 
 
@@ -68,6 +81,49 @@ def test_both_clients_take_the_settings() -> None:
     assert set(_secured().kafka_python()) <= set(KafkaAdminClient.DEFAULT_CONFIG)
 
 
+def test_tokens_are_requested_by_both_clients() -> None:
+    security = ClientSecurity.from_airflow_connection_extra(OAUTH)
+    assert security.confluent() == {**OAUTH, "ssl.endpoint.identification.algorithm": "https"}
+    settings = security.kafka_python()
+    assert {key for key in settings if key.startswith("sasl")} == {"sasl_mechanism", "sasl_oauth_token_provider"}
+    assert settings["sasl_oauth_token_provider"] is security.kafka_python()["sasl_oauth_token_provider"]
+    assert security.principal is None
+
+
+@pytest.mark.parametrize("mechanism", [*SaslMechanism, "GSSAPI", "AWS_MSK_IAM"])
+def test_the_mechanisms_are_those_of_both_client_libraries(mechanism: str) -> None:
+    from confluent_kafka import KafkaException, Producer
+    from kafka.net.sasl import get_sasl_mechanism
+
+    assert get_sasl_mechanism(mechanism)
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "log_level": 0}
+    user = {"bootstrap.servers": "127.0.0.1:1", "sasl.username": "rollout", "sasl.password": SECRET}
+    try:
+        Producer({**user, **settings})
+        supported = True
+    except KafkaException:
+        supported = False
+    assert supported is (mechanism in set(SaslMechanism))
+
+
+def test_the_principal_is_the_user_or_the_subject_of_the_certificate(tmp_path: Path) -> None:
+    certificate(tmp_path, "rollout")
+    files = {"certificate_location": str(tmp_path / "rollout.pem"), "key_location": str(tmp_path / "rollout.key")}
+    mutual = ClientSecurity.model_validate({"protocol": "SSL", **files})
+    (tmp_path / "broken.pem").write_text("no certificate")
+    broken = mutual.model_copy(update={"certificate_location": str(tmp_path / "broken.pem")})
+    seen = [each.principal for each in (_secured(), mutual, broken, ClientSecurity())]
+    assert seen == ["User:rollout", "User:CN=rollout", None, "User:ANONYMOUS"]
+
+
+def test_the_test_traffic_may_have_a_user_of_its_own() -> None:
+    traffic = ClientSecurity.model_validate(
+        {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "a", "password": "b"}
+    )
+    assert _secured().model_copy(update={"traffic": traffic}).of_traffic is traffic
+    assert _secured().of_traffic == _secured()
+
+
 def test_login_and_password_stand_in_for_the_extra() -> None:
     extra = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "plain"}
     settings = ClientSecurity.from_airflow_connection_extra(extra, login="rollout", password=SECRET).confluent()
@@ -90,7 +146,12 @@ def test_no_text_form_shows_a_secret(form: object) -> None:
     [
         ({"security.protocol": "SASL_SSL", "sasl.password": SECRET}, "sasl.mechanism"),
         ({"security.protocol": "SSL_SASL", "sasl.password": SECRET}, "protocol"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI", "sasl.password": SECRET}, "mechanism"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI", "sasl.password": SECRET}, "support GSSAPI; use"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}, "support AWS_MSK_IAM; use PLAIN"),
+        ({**OAUTH, "sasl.oauthbearer.token.endpoint.url": ""}, "sasl.oauthbearer.token.endpoint.url"),
+        ({**OAUTH, "sasl.oauthbearer.token.endpoint.url": "ftp://idp"}, "token_url"),
+        ({**OAUTH, "sasl.oauthbearer.method": "default"}, "must be oidc"),
+        ({**SASL_SSL, "sasl.oauthbearer.token.endpoint.url": "http://idp"}, "OAUTHBEARER, and no other mechanism"),
         ({"security.protocol": "SSL", "ssl.certificate.location": "/c.pem"}, "ssl.key.location"),
         ({"security.protocol": "SSL", "ssl.keystore.location": "/c.jks"}, "ssl.keystore.location"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.password": {"a": SECRET}}, "password"),
