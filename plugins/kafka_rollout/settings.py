@@ -68,6 +68,12 @@ class Settings:
         """A folder or a URL: the home folder by default."""
         return self.artifacts or str(self.home)
 
+    @property
+    def shared_folder(self) -> Path:
+        """The folder of the artifacts, which all workers share; the home folder if they are in an object store."""
+        folder = self.artifacts.removeprefix("file://")
+        return self.home if not folder or "://" in folder else Path(folder).expanduser()
+
     @classmethod
     def from_environment(cls) -> Settings:
         def path(variable: str, default: Path) -> Path:

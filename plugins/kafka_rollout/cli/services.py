@@ -16,7 +16,7 @@ from kafka_rollout.composition.background import (
     stop_traffic,
 )
 from kafka_rollout.composition.pages import write_run_report
-from kafka_rollout.composition.records import run_folder
+from kafka_rollout.composition.records import ledger_folder
 from kafka_rollout.composition.scans import scan_cluster
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError
@@ -76,7 +76,7 @@ class ShellServices:
                 lost = "; ".join(found.sentence for found in verdict.discrepancies)
                 raise FatalError(
                     f"The traffic check failed: {lost or 'one kind of test traffic produced or consumed nothing'}",
-                    remedy=f"Read its journals in {run_folder(cluster, run_id, self.settings) / 'ledger'}.",
+                    remedy=f"Read its journals in {ledger_folder(cluster, run_id, self.settings)}.",
                 )
 
     def report(self, *, dry_run: bool) -> None:

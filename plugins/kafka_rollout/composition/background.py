@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_rollout.composition.records import open_run, run_folder
+from kafka_rollout.composition.records import ledger_folder, open_run, run_folder
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 from kafka_rollout.domain.traffic_check import LedgerVerdict
@@ -29,7 +29,7 @@ def start_traffic(
 ) -> BackgroundProcess:
     """Start the test traffic of a run unless it runs. Returns when records are produced and consumed.
 
-    `group`: prefix of its consumer groups. `folder`: folder of its journals, by default in the folder of the run.
+    `group`: prefix of its consumer groups. `folder`: folder of its journals, by default next to the artifacts.
     `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes.
     """
     from kafka_rollout.adapters.background import traffic_process
@@ -41,7 +41,7 @@ def start_traffic(
     return traffic_process.start_traffic(
         _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings),
         bootstrap_servers=cluster.bootstrap_servers,
-        folder=folder or run_folder(cluster.name, run_id, settings) / "ledger",
+        folder=folder or ledger_folder(cluster.name, run_id, settings),
         group=group or f"kafka-rollout-{run_id}",
         replication_factor=min(3, len(cluster.brokers)),
         security=of_traffic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,12 @@ def run_folder(cluster: str, run_id: str, settings: Settings | None = None) -> P
 
     home = (settings or Settings.from_environment()).home
     return home / "runs" / safe_name(cluster) / safe_name(run_id)
+
+
+def ledger_folder(cluster: str, run_id: str, settings: Settings | None = None) -> Path:
+    """Return the folder for the journals of a run's test traffic: a shared one lets each worker compare them."""
+    settings = settings or Settings.from_environment()
+    return run_folder(cluster, run_id, replace(settings, home=settings.shared_folder)) / "ledger"
 
 
 def list_runs(cluster: str, settings: Settings | None = None) -> tuple[str, ...]:

@@ -146,9 +146,9 @@ def host_name() -> str:
 
 
 def is_reachable(process: BackgroundProcess) -> bool:
-    """Whether this worker can read and continue the process's journals."""
+    """Whether this worker can read and continue the process's journals, on its host or in a shared folder."""
     mode = os.R_OK | os.W_OK | os.X_OK
-    return process.host == host_name() and os.access(process.folder, mode, effective_ids=True)
+    return os.access(process.folder, mode, effective_ids=True) and (Path(process.folder) / LOG).exists()
 
 
 def life_of(process: BackgroundProcess) -> Life:

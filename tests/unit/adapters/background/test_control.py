@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import update
 
-from kafka_rollout.adapters.background.control import Control, Life, host_name, life_of
+from kafka_rollout.adapters.background.control import LOG, Control, Life, host_name, life_of
 from kafka_rollout.adapters.background.heartbeat import ALONE_S, Heartbeat
 from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.adapters.store.background import SqlBackground
@@ -148,10 +148,17 @@ def test_traffic_after_an_unknown_period_never_passes(
     assert [each.kind for each in before.discrepancies] == ["unknown"]
 
 
-def test_traffic_that_was_killed_on_this_host_continues_with_its_journals(
-    control: Control, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
+@pytest.mark.parametrize("host", [host_name(), "elsewhere"])
+def test_traffic_that_was_killed_continues_where_its_journals_can_be_read(
+    control: Control,
+    record: SqlBackground,
+    spawned: list[BackgroundProcess],
+    tmp_path: Path,
+    host: str,
 ) -> None:
-    registered(record, host_name(), pid=ended_pid(), folder=str(tmp_path), age_s=10)
+    """On its host, or on another host that shares the folder."""
+    (tmp_path / LOG).touch()
+    registered(record, host, pid=ended_pid(), folder=str(tmp_path), age_s=3600)
     again = start(control, tmp_path / "other")
     assert (again.folder, again.settings) == (str(tmp_path), SETTINGS)
     assert len(spawned) == 1

@@ -13,8 +13,9 @@ from kafka_rollout.domain.model.topology import Role
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
+from kafka_rollout.steps.verify import verify
 from tests.fake_cluster import FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes import fake_bench, hidden_bench
 
 R391, R421, R431 = Release(3, 9, 1), Release(4, 2, 1), Release(4, 3, 1)
 
@@ -66,3 +67,11 @@ def test_an_unknown_principal_is_a_placeholder_of_the_command(tmp_path: Path) ->
     with pytest.raises(RefusedError, match="The user of this tool does not have the right") as refused:
         observe(fake_bench(cluster, tmp_path))
     assert "--allow-principal 'User:NAME'" in refused.value.remedy
+
+
+def test_without_a_runtime_a_missing_right_to_read_is_not_observable(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431)
+    cluster.missing_rights = [_missing(READING[0])]
+    found = verify(hidden_bench(cluster, tmp_path)).verdict
+    assert found.ok
+    assert any("does not have the right DESCRIBE on CLUSTER" in finding.sentence for finding in found.findings)
