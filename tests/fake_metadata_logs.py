@@ -13,6 +13,7 @@ from kafka_rollout.domain.metadata_log.scan import MetadataScan, RemedyFacts, Re
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from tests.fake_cluster import FakeCluster
 
@@ -23,8 +24,8 @@ class FakePrepared:
 
     write_snapshot: Callable[..., WrittenSnapshot]
 
-    def write(self, directory: Path, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
-        written = self.write_snapshot(directory, out, epoch=epoch, cluster_id="")
+    def write(self, node: NodeSpec, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
+        written = self.write_snapshot(node, out, epoch=epoch, cluster_id="")
         path = written.path.rename(out / f"{end_offset:020}-{epoch:010}.checkpoint")
         return replace(written, path=path)
 
@@ -36,7 +37,7 @@ class FakeMetadataLogs:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
+    def losses(self, node: NodeSpec, to_level: int, *, cluster_id: str) -> LossReport:
         level = self._cluster.finalized[METADATA_VERSION]
         return LossReport(
             from_level=level,
@@ -52,15 +53,15 @@ class FakeMetadataLogs:
         )
 
     def scan(
-        self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
+        self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
     ) -> MetadataScan:
         failures: tuple[ReplayFailure, ...] = ()
         way = None
-        if (int(directory.name), release) in self._cluster.unreadable:
+        if (node.node_id, release) in self._cluster.unreadable:
             reason = f"A FeatureLevelRecord sets group.version to 1, and controllers of {release} support none."
             failures = (ReplayFailure(where="log", file="0.log", offset=7, reason=reason, decided_by="the fake"),)
             way = RemedyFacts(
-                directory=str(directory),
+                directory=f"/nowhere/metadata/{node.node_id}",
                 last_failing=7,
                 newest_snapshot=40,
                 end_problem=None,
@@ -69,7 +70,7 @@ class FakeMetadataLogs:
             )
         return MetadataScan(
             release=release,
-            directory=str(directory),
+            directory=f"/nowhere/metadata/{node.node_id}",
             start_offset=0,
             end_offset=50,
             starts_at="offset 0",
@@ -80,23 +81,22 @@ class FakeMetadataLogs:
             remedy_facts=way,
         )
 
-    def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
-        node_id = int(directory.name)
+    def trim(self, node: NodeSpec, *, release: Release, cluster_id: str) -> TrimResult:
+        node_id = node.node_id
         assert not self._cluster.runs(node_id), "a running node's log is not trimmed"
         self._cluster.trims.append(node_id)
         self._cluster.unreadable = {one for one in self._cluster.unreadable if one[0] != node_id}
-        return TrimResult(plan=None, backup=directory / "backup", sentence="The log begins at offset 40 now, not at 0.")
+        return TrimResult(plan=None, backup=Path("/backup"), sentence="The log begins at offset 40 now, not at 0.")
 
-    def replace_bootstrap(self, directory: Path, *, level: int, release: Release, cluster_id: str) -> Path | None:
+    def replace_bootstrap(self, node: NodeSpec, *, level: int, release: Release, cluster_id: str) -> Path | None:
         return None
 
-    def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
-        return TrimResult(plan=None, backup=None, sentence="The log begins at offset 0 again.")
-
-    def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
-        self._refuse_unreadable(directory)
+    def node_log(self, node: NodeSpec, *, cluster_id: str) -> NodeLog:
+        self._refuse_unreadable(node)
         voters = frozenset(node.node_id for node in self._cluster.spec.controllers)
-        return NodeLog(node_id=node_id, epoch=self._epoch(node_id), end_offset=50, known_epoch=4, voters=voters)
+        return NodeLog(
+            node_id=node.node_id, epoch=self._epoch(node.node_id), end_offset=50, known_epoch=4, voters=voters
+        )
 
     def _epoch(self, node_id: int) -> int:
         """3, of the snapshot, or of a leader elected on it."""
@@ -106,12 +106,12 @@ class FakeMetadataLogs:
         started = any(len(world.nodes[one].starts) > before for one, before in world.replaced.items())
         return 105 if started and world.leader is not None else 104
 
-    def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
+    def log_bytes(self, node: NodeSpec) -> int:
         return 1 << 20
 
     def write_snapshot(
         self,
-        directory: Path,
+        node: NodeSpec,
         out: Path,
         *,
         level: int,
@@ -120,7 +120,7 @@ class FakeMetadataLogs:
         target: Release,
         cluster_id: str,
     ) -> WrittenSnapshot:
-        self._refuse_running(directory)
+        self._refuse_running(node)
         out.mkdir(parents=True, exist_ok=True)
         path = out / f"{50:020}-{epoch:010}.checkpoint"
         path.write_text(str(level))
@@ -137,16 +137,16 @@ class FakeMetadataLogs:
 
     @contextmanager
     def prepared_snapshot(
-        self, directory: Path, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
+        self, node: NodeSpec, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
     ) -> Iterator[FakePrepared]:
         yield FakePrepared(partial(self.write_snapshot, level=level, features=features, target=target))
 
-    def prepare_install(self, directory: Path, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
-        self._refuse_unreadable(directory)
+    def prepare_install(self, node: NodeSpec, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
+        self._refuse_unreadable(node)
 
     def install(
         self,
-        directory: Path,
+        node: NodeSpec,
         snapshot: Path,
         *,
         level: int,
@@ -155,8 +155,8 @@ class FakeMetadataLogs:
         candidate: bool = False,
     ) -> str:
         """All nodes have the snapshot's level once every stopped one that has a log has the snapshot."""
-        self._refuse_unreadable(directory)
-        node_id, world = self._refuse_running(directory), self._cluster
+        self._refuse_unreadable(node)
+        node_id, world = self._refuse_running(node), self._cluster
         world.replaced[node_id] = len(world.nodes[node_id].starts)
         if world.level_before is None:
             world.level_before = world.finalized[METADATA_VERSION]
@@ -165,26 +165,26 @@ class FakeMetadataLogs:
             world.finalized[METADATA_VERSION] = level
         return f"{snapshot.name} is the whole metadata log now."
 
-    def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
-        self._refuse_unreadable(directory)
+    def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
+        self._refuse_unreadable(node)
         world = self._cluster
         started = [node_id for node_id, before in world.replaced.items() if len(world.nodes[node_id].starts) > before]
         if any(world.spec.node(node_id).is_broker for node_id in started):
             raise RefusedError("It cannot be taken back any more: a broker registered at offset 60.")
 
-    def undo_install(self, directory: Path, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
-        self._refuse_unreadable(directory)
-        node_id, world = self._refuse_running(directory), self._cluster
+    def undo_install(self, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
+        self._refuse_unreadable(node)
+        node_id, world = self._refuse_running(node), self._cluster
         if world.replaced.pop(node_id, None) is None:
             return None
         world.finalized[METADATA_VERSION] = world.level_before or 0
         return "It is as it was before."
 
-    def _refuse_unreadable(self, directory: Path) -> None:
-        if int(directory.name) in self._cluster.no_log:
-            raise UnreadableLogError(f"{directory} holds no metadata log.")
+    def _refuse_unreadable(self, node: NodeSpec) -> None:
+        if node.node_id in self._cluster.no_log:
+            raise UnreadableLogError(f"Node {node.node_id} holds no metadata log.")
 
-    def _refuse_running(self, directory: Path) -> int:
-        node_id = int(directory.name)
+    def _refuse_running(self, node: NodeSpec) -> int:
+        node_id = node.node_id
         assert not self._cluster.runs(node_id), "a running node's log is not touched"
         return node_id

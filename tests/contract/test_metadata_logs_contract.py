@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
+from kafka_rollout.adapters.metadata_log.places import LocalPlaces
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.ports.cluster import MetadataLogs
 from kafka_rollout.settings import Settings
@@ -38,15 +40,17 @@ def test_each_call_of_the_port_is_there_with_the_same_parameters_and_result(kind
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda logs, folder: logs.node_log(folder, 1, cluster_id="c"),
-        lambda logs, folder: logs.refuse_used(folder, cluster_id="c"),
-        lambda logs, folder: logs.undo_install(folder, cluster_id="c"),
+        lambda logs, node: logs.node_log(node, cluster_id="c"),
+        lambda logs, node: logs.refuse_used(node, cluster_id="c"),
+        lambda logs, node: logs.undo_install(node, cluster_id="c"),
     ],
 )
-def test_a_lost_disk_is_told_from_a_wrong_one(tmp_path: Path, ask: Callable[[MetadataLogs, Path], Any]) -> None:
+def test_a_lost_disk_is_told_from_a_wrong_one(tmp_path: Path, ask: Callable[[MetadataLogs, NodeSpec], Any]) -> None:
     settings, world = Settings.from_environment(), FakeCluster()
     world.no_log = {1}
-    real = DirectoryMetadataLogs(ReleaseCache.from_settings(settings))
+    real = DirectoryMetadataLogs(
+        ReleaseCache.from_settings(settings), LocalPlaces(lambda node: tmp_path / str(node.node_id))
+    )
     for logs in (real, FakeMetadataLogs(world)):
         with pytest.raises(UnreadableLogError):
-            ask(logs, tmp_path / "1")
+            ask(logs, world.spec.node(1))

@@ -186,7 +186,7 @@ def _write_sudoers(upper: Path, node: NodeSpec) -> None:
     folder = upper / "etc" / "sudoers.d"
     folder.mkdir(parents=True)
     file = folder / "kafka-rollout"
-    file.write_text(sudoers_file(LOGIN, Rights(service(node)).all(f"{DATA}/__cluster_metadata-0")))
+    file.write_text(sudoers_file(LOGIN, Rights(service(node)).all(DATA)))
     file.chmod(0o440)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paramiko import SSHClient
 
     from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.metadata_log.places import Places
     from kafka_rollout.adapters.releases.cache import ReleaseCache
 
 
@@ -74,7 +75,7 @@ def open_cluster_ports(
         metrics=metrics,
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
-        metadata_logs=DirectoryMetadataLogs(cache),
+        metadata_logs=DirectoryMetadataLogs(cache, _places(runtime)),
         rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, clock=clock, settings=settings),
         run=open_run(cluster.name, run_id, settings),
         lock=open_lock(settings),
@@ -83,6 +84,14 @@ def open_cluster_ports(
     closing.callback(ports.admin.close)
     with closing:
         yield fence_cluster_ports(adjust(ports))
+
+
+def _places(runtime: NodeRuntime) -> Places:
+    from kafka_rollout.adapters.metadata_log.host_places import HostPlaces
+    from kafka_rollout.adapters.metadata_log.places import LocalPlaces
+    from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+
+    return HostPlaces(runtime) if isinstance(runtime, SshServiceRuntime) else LocalPlaces(runtime.metadata_log_dir)
 
 
 def _managed(

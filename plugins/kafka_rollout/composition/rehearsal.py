@@ -126,7 +126,7 @@ class LocalRehearsals:
     def _files(self, node: NodeSpec) -> NodeFiles:
         from kafka_rollout.adapters.rehearsal.node_files import node_files
 
-        if self.runtime.metadata_log_dir(node) is None:
+        if node.directory is None:  # the files of other runtimes are on other machines
             raise RefusedError(
                 f"The files of {node.name} cannot be read from this machine (runtime {self.cluster.runtime}).",
                 remedy="Rehearse from copies of the files (rehearse --backup), or continue without a rehearsal.",

@@ -191,15 +191,15 @@ class NodeRuntime(Protocol):
         ...
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
-        """The node's metadata.log.dir (by default the first of its log.dirs); None if the runtime cannot read files on
-        the node's host."""
+        """The node's metadata.log.dir (by default the first of its log.dirs), as a path on its host. None if the
+        runtime cannot read files there."""
         ...
 
 
 class PreparedSnapshot(Protocol):
     """A snapshot of a running node's log, and the classes that wrote it, which still run."""
 
-    def write(self, directory: Path, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
+    def write(self, node: NodeSpec, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
         """Write the end of a stopped node's log as a snapshot to `out`, and load it with the target's classes.
 
         `end_offset`: of the snapshot's name, not before the end of the log."""
@@ -209,46 +209,43 @@ class PreparedSnapshot(Protocol):
 class MetadataLogs(Protocol):
     """The metadata logs in nodes' directories (NodeRuntime.metadata_log_dir), read and changed with Kafka's classes.
 
-    Every call raises UserError for the log of another cluster than `cluster_id`, and for a damaged one.
+    Every call raises UserError for the log of another cluster than `cluster_id`, and for a damaged one; RefusedError if
+    the runtime cannot read the directory. Paths in results and sentences are those on the node's host.
     """
 
-    def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
+    def losses(self, node: NodeSpec, to_level: int, *, cluster_id: str) -> LossReport:
         """The losses of the cluster's metadata at a lower metadata.version. Reads a copy; the node can run."""
         ...
 
     def scan(
-        self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
+        self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
     ) -> MetadataScan:
         """Whether a node of the release can start with this log. Reads a copy; the node can run. `settings`: the node's
         configuration, for the times in the remedies."""
         ...
 
-    def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
+    def trim(self, node: NodeSpec, *, release: Release, cluster_id: str) -> TrimResult:
         """Remove a stopped node's log before its newest snapshot, with a backup; a repeated call finishes. Raises
         RefusedError if the release could not read the rest, UserError for a running node."""
         ...
 
-    def replace_bootstrap(self, directory: Path, *, level: int, release: Release, cluster_id: str) -> Path | None:
+    def replace_bootstrap(self, node: NodeSpec, *, level: int, release: Release, cluster_id: str) -> Path | None:
         """Write a stopped node's bootstrap.checkpoint again, with no level above `level` and the release's; the copy of
         the old one, None if no level was lowered. Raises RefusedError if the release cannot read it."""
         ...
 
-    def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
-        """Restore the log before the newest trim. Raises UserError if the node has written to the log since."""
-        ...
-
-    def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
+    def node_log(self, node: NodeSpec, *, cluster_id: str) -> NodeLog:
         """The end of a stopped node's log, and its quorum state. Only reads. Raises UnreadableLogError for a missing or
         damaged log."""
         ...
 
-    def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
+    def log_bytes(self, node: NodeSpec) -> int:
         """Size of the log and its snapshots on disk."""
         ...
 
     def write_snapshot(
         self,
-        directory: Path,
+        node: NodeSpec,
         out: Path,
         *,
         level: int,
@@ -262,18 +259,18 @@ class MetadataLogs(Protocol):
         ...
 
     def prepared_snapshot(
-        self, directory: Path, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
+        self, node: NodeSpec, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
     ) -> AbstractContextManager[PreparedSnapshot]:
         """Write and prove a snapshot of a running node's log, from a copy, to write it again quickly after the stop."""
         ...
 
-    def prepare_install(self, directory: Path, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
+    def prepare_install(self, node: NodeSpec, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
         """Write to `out` what `install` needs in addition to the snapshot, while the node runs."""
         ...
 
     def install(
         self,
-        directory: Path,
+        node: NodeSpec,
         snapshot: Path,
         *,
         level: int,
@@ -286,11 +283,11 @@ class MetadataLogs(Protocol):
         for one node. Raises UnreadableLogError for a directory without a log."""
         ...
 
-    def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
+    def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
         """Raise RefusedError if the newest installation cannot be undone: a broker has registered on it."""
         ...
 
-    def undo_install(self, directory: Path, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
+    def undo_install(self, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         """Restore every file as before the newest installation; None without one. `keep_epoch`: except quorum-state,
         because running nodes can know its epoch. Raises RefusedError as `refuse_used` does."""
         ...

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.metadata_log.directories import temporary_copy
 from kafka_rollout.adapters.metadata_log.folder import open_folder
 from kafka_rollout.adapters.metadata_log.loss_report import image_records, load_log
+from kafka_rollout.adapters.metadata_log.places import temporary_copy
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.demo.local_cluster import LocalCluster

@@ -70,7 +70,12 @@ def test_an_older_release_that_cannot_read_it_starts_once_it_is_rewritten_killed
     lowered = lower_bootstrap(folder, tmp_path, level=LEVEL, target=OLD, cache=release_cache)
     assert lowered is not None
     seen = set()
-    for at in (0, 1, 1):  # its copy, its own place, and the disk's word for both; what is done is not done again
+    for at in (
+        0,
+        1,
+        1,
+        1,
+    ):  # its folder, its copy, its own place, and the disk's word for all; what is done is not done again
         with monkeypatch.context() as patched:
             patched.setattr(metadata_bootstrap, "lower_bootstrap", lambda *_, **__: lowered)
             patched.setattr(metadata_bootstrap, "Files", lambda dies_at=at: DyingFiles(dies_at, half=True))
@@ -79,9 +84,9 @@ def test_an_older_release_that_cannot_read_it_starts_once_it_is_rewritten_killed
         seen.add(folder.bootstrap.read_bytes())
     assert seen == {before, lowered.read_bytes()}, "the old one or the new one, at any moment"
     assert replace_bootstrap(folder, level=LEVEL, target=OLD, cache=release_cache) is None, "nothing is left to do"
-    (backup,) = folder.root.glob("bootstrap.checkpoint.*.before-downgrade")
+    (backup,) = folder.log.glob("kafka-rollout-bootstrap-*/bootstrap.checkpoint")
     assert backup.read_bytes() == before
-    assert os.stat(backup).st_mode == os.stat(folder.bootstrap).st_mode
+    assert os.stat(backup.parent).st_mode & 0o777 == 0o700
 
     assert scan_metadata_log(folder, OLD, cache=release_cache).verdict == "replays"
     start_on(cluster, OLD)

@@ -11,11 +11,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, stopped_node
 from kafka_rollout.adapters.system.files import open_regular, sha256_of, sync_folder
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 
@@ -24,7 +25,17 @@ _DRAFT = ".kafka-rollout"
 
 
 class Files:
-    """Every change of the disk. Tests replace it by one that ends the process at a chosen change."""
+    """Every change of a node's disk, and what a change must know of it.
+
+    Tests replace it by one that ends the process at a chosen change, hosts by one that changes their files too.
+    """
+
+    def stopped(self, folder: MetadataFolder) -> AbstractContextManager[None]:
+        """Keep the node stopped during the block. Raises UserError while it runs."""
+        return stopped_node(folder)
+
+    def free_bytes(self, folder: Path) -> int:
+        return shutil.disk_usage(folder).free
 
     def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
         """Copy a file from a byte on, whole or not at all, with the owner and rights of the source or of `like`."""
@@ -37,8 +48,9 @@ class Files:
             file.write(text.encode())
 
     def make_folder(self, path: Path) -> None:
+        """Make a folder that only the owner of its parent can read: the files in it hold password verifiers."""
         path.mkdir(mode=0o700)
-        _copy_rights(path.parent, path)
+        _give_to_owner(path.parent, path)
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -69,6 +81,10 @@ def _draft(target: Path, like: Path) -> Iterator[BinaryIO]:
 def _copy_rights(source: Path, target: Path) -> None:
     """Give a file the times, rights and owner of another one."""
     shutil.copystat(source, target)
+    _give_to_owner(source, target)
+
+
+def _give_to_owner(source: Path, target: Path) -> None:
     of = source.stat()
     if (target.stat().st_uid, target.stat().st_gid) != (of.st_uid, of.st_gid):
         os.chown(target, of.st_uid, of.st_gid)
@@ -145,7 +161,7 @@ def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, st
     The caller writes the manifest.
     """
     wanted = list(sources)
-    _check_space(backup.parent, wanted)
+    _check_space(files.free_bytes(backup.parent), backup.parent, wanted)
     if backup.exists():
         files.remove_folder(backup)
     files.make_folder(backup)
@@ -158,9 +174,8 @@ def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, st
     return sha256
 
 
-def _check_space(folder: Path, sources: Iterable[Path]) -> None:
+def _check_space(free: int, folder: Path, sources: Iterable[Path]) -> None:
     needed = 2 * sum(path.stat().st_size for path in sources)
-    free = shutil.disk_usage(folder).free
     if needed > free:
         raise RefusedError(
             f"The backup in {folder} needs up to {needed >> 20} MiB, but only {free >> 20} MiB are free.",

@@ -38,7 +38,6 @@ from kafka_rollout.adapters.metadata_log.folder import (
     read_checkpoint,
     read_file,
     read_log,
-    stopped_node,
 )
 from kafka_rollout.adapters.metadata_log.images import image_classes
 from kafka_rollout.adapters.metadata_log.quorum import decode_voters, quorum_state
@@ -53,6 +52,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 
 _BACKUP = "kafka-rollout-install-"
+_BOOTSTRAP_BACKUP = "kafka-rollout-bootstrap-"
 _OF_THE_LOG = re.compile(r"\d{20}(-\d{10})?\.(log|index|timeindex|txnindex|snapshot|checkpoint)(\.\w+)?")
 
 
@@ -114,7 +114,7 @@ def install(
         for record in batch.records
     ]
     sha256 = sha256_of(snapshot)
-    with stopped_node(folder), changing(folder.log):
+    with files.stopped(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
         backup = _Backup.newest(folder.log, _BACKUP)
         ours = backup is not None and (backup.snapshot, backup.snapshot_sha256) == (new.name, sha256)
@@ -159,7 +159,7 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None, keep_epoch:
     change, for a damaged backup.
     """
     files = files or Files()
-    with stopped_node(folder), changing(folder.log):
+    with files.stopped(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
         backup = _Backup.newest(folder.log, _BACKUP)
         if backup is None and cleaned:
@@ -347,23 +347,27 @@ def _records_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def replace_bootstrap(folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache) -> Path | None:
+def replace_bootstrap(
+    folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache, files: Files | None = None
+) -> Path | None:
     """Replace a stopped node's bootstrap.checkpoint by a lowered one, whole or not at all.
 
-    Returns the copy of the old file, in the same folder; None if no level had to be lowered.
+    Returns the copy of the old file, in a folder inside the folder of the log; None if no level had to be lowered.
     """
     if folder.bootstrap is None:
         return None
-    files = Files()
-    with stopped_node(folder), tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+    files = files or Files()
+    with files.stopped(folder), tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         lowered = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
         digest = sha256_of(folder.bootstrap)
         if lowered is None or sha256_of(lowered) == digest:
             return None
         with changing(folder.root):
-            backup = folder.root / f"{BOOTSTRAP}.{digest[:16]}.before-downgrade"
+            backup = folder.log / f"{_BOOTSTRAP_BACKUP}{digest[:16]}" / BOOTSTRAP
+            if not backup.parent.exists():
+                files.make_folder(backup.parent)
             if not backup.exists():
                 files.copy(folder.bootstrap, backup)
-            files.copy(lowered, folder.bootstrap, like=backup)
+            files.copy(lowered, folder.bootstrap, like=folder.bootstrap)
             files.sync(folder.root)
     return backup

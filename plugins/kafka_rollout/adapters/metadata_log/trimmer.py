@@ -23,7 +23,6 @@ from kafka_rollout.adapters.metadata_log.folder import (
     open_folder,
     read_checkpoint,
     read_file,
-    stopped_node,
 )
 from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
 from kafka_rollout.adapters.releases.cache import ReleaseCache
@@ -94,7 +93,7 @@ def trim(
     UserError for a running node.
     """
     files = files or Files()
-    with stopped_node(folder), changing(folder.log):
+    with files.stopped(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
         backup = _Backup.newest(folder.log, _BACKUP)
         if backup is not None and backup.state == State.UNDOING:
@@ -127,7 +126,7 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
     and nothing must be restored. Raises FatalError, and restores nothing, if a file of the backup was changed.
     """
     files = files or Files()
-    with stopped_node(folder), changing(folder.log):
+    with files.stopped(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
         backup = _Backup.newest(folder.log, _BACKUP)
         if backup is None and cleaned:

@@ -7,7 +7,7 @@ including comments and later edits of an operator: `restore_properties(set_prope
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from kafka_rollout.adapters.system.files import read_regular
@@ -23,21 +23,27 @@ def parse(text: str) -> dict[str, str]:
     return {key: value for _, key, value in _entries(text.splitlines()) if key is not None}
 
 
-def directory_ids(config: Mapping[str, str]) -> dict[str, str]:
-    """Return directory.id → path of each log directory of a node, from its meta.properties.
+def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the directories of a node: log.dirs, and metadata.log.dir."""
+    names = [config.get("log.dirs") or config.get("log.dir", ""), config.get("metadata.log.dir", "")]
+    return tuple(dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()))
+
+
+def read_directory_id(directory: str) -> str | None:
+    """Return meta.properties of a directory on this machine; None if it cannot be read."""
+    try:
+        return read_regular(Path(directory) / "meta.properties").decode()
+    except (OSError, UnicodeDecodeError, UserError):
+        return None
+
+
+def directory_ids(config: Mapping[str, str], read: Callable[[str], str | None] = read_directory_id) -> dict[str, str]:
+    """Return directory.id → path of each directory of a node. `read`: meta.properties of a directory, None without one.
 
     Directories that cannot be read, and those of releases before KIP-858, are left out.
     """
-    names = [config.get("log.dirs") or config.get("log.dir", ""), config.get("metadata.log.dir", "")]
-    found: dict[str, str] = {}
-    for path in dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()):
-        try:
-            formatted = parse(read_regular(Path(path) / "meta.properties").decode())
-        except (OSError, UnicodeDecodeError, UserError):
-            continue
-        if "directory.id" in formatted:
-            found[formatted["directory.id"]] = path
-    return found
+    formatted = {path: parse(read(path) or "") for path in log_directories(config)}
+    return {found["directory.id"]: path for path, found in formatted.items() if "directory.id" in found}
 
 
 def to_text(lines: Mapping[str, str]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.metadata_log.losses import LossReport
@@ -39,7 +38,7 @@ from kafka_rollout.domain.run.step_events import (
     Trimmed,
 )
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.directories import metadata_directory, named_directories
+from kafka_rollout.steps.common.directories import named_directories
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.planning.coordinator_logs import replace_findings
 
@@ -154,11 +153,10 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         return
     try:
         scan = _scan(ports, plan, node, release_step.to_release)
-        directory = metadata_directory(ports, node)
         if scan.fails_at_bootstrap:
-            _replace_bootstrap(ports, plan, release_step, node, directory)
+            _replace_bootstrap(ports, plan, release_step, node)
         if scan.readiness is Readiness.TRIM:
-            result = ports.metadata_logs.trim(directory, release=release_step.to_release, cluster_id=plan.cluster_id)
+            result = ports.metadata_logs.trim(node, release=release_step.to_release, cluster_id=plan.cluster_id)
             ports.run.record(
                 Trimmed(
                     node_id=node.node_id,
@@ -179,13 +177,11 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         ) from error
 
 
-def _replace_bootstrap(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, directory: Path
-) -> None:
+def _replace_bootstrap(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     highest = ports.catalogue.get(release_step.to_release).features[METADATA_VERSION].supported.max
     level = min(highest, plan.levels.get(METADATA_VERSION, highest))
     backup = ports.metadata_logs.replace_bootstrap(
-        directory, level=level, release=release_step.to_release, cluster_id=plan.cluster_id
+        node, level=level, release=release_step.to_release, cluster_id=plan.cluster_id
     )
     ports.run.record(
         BootstrapReplaced(
@@ -207,9 +203,8 @@ def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
     leader = ports.admin.quorum().leader_id
     controllers = sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader)
     for node in controllers:
-        directory = ports.runtime.metadata_log_dir(node)
-        if directory is not None:
-            report = ports.metadata_logs.losses(directory, level, cluster_id=plan.cluster_id)
+        if ports.runtime.metadata_log_dir(node) is not None:
+            report = ports.metadata_logs.losses(node, level, cluster_id=plan.cluster_id)
             named = (named_directories(ports, report.losses), named_directories(ports, report.default_only))
             return replace(report, losses=named[0], default_only=named[1])
     raise RefusedError(
@@ -234,9 +229,7 @@ def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, Metadata
 
 
 def _scan(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
-    return ports.metadata_logs.scan(
-        metadata_directory(ports, node), release, cluster_id=plan.cluster_id, settings=ports.runtime.config(node)
-    )
+    return ports.metadata_logs.scan(node, release, cluster_id=plan.cluster_id, settings=ports.runtime.config(node))
 
 
 def _record(ports: ClusterPorts, stage: ScanStage, scans: Iterable[tuple[int, MetadataScan]]) -> None:

@@ -33,7 +33,6 @@ from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.directories import metadata_directory
 from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.features.levels import pending_changes
@@ -104,13 +103,11 @@ def _prepare(ports: ClusterPorts, plan: Plan) -> AbstractContextManager[Prepared
     level, out = plan.levels[METADATA_VERSION], ports.run.private_path(SNAPSHOTS)
     for node in ports.cluster.controllers:
         try:
-            ports.metadata_logs.prepare_install(
-                metadata_directory(ports, node), out, level=level, target=plan.target, cluster_id=plan.cluster_id
-            )
+            ports.metadata_logs.prepare_install(node, out, level=level, target=plan.target, cluster_id=plan.cluster_id)
         except UnreadableLogError:
             continue  # its disk was lost after the stop; the choice of the log reports it
     return ports.metadata_logs.prepared_snapshot(
-        metadata_directory(ports, _readable_controller(ports, plan)),
+        _readable_controller(ports, plan),
         level=level,
         features=other_levels(plan),
         target=plan.target,
@@ -126,7 +123,7 @@ def _readable_controller(ports: ClusterPorts, plan: Plan) -> NodeSpec:
         leader = -1
     for node in sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader):
         try:
-            ports.metadata_logs.node_log(metadata_directory(ports, node), node.node_id, cluster_id=plan.cluster_id)
+            ports.metadata_logs.node_log(node, cluster_id=plan.cluster_id)
         except UnreadableLogError:
             continue
         return node
@@ -233,9 +230,7 @@ def _has_elected(ports: ClusterPorts, plan: Plan) -> bool:
     epoch = chosen.snapshot_epoch
     for node in ports.cluster.nodes:
         try:
-            log = ports.metadata_logs.node_log(
-                metadata_directory(ports, node), node.node_id, cluster_id=plan.cluster_id
-            )
+            log = ports.metadata_logs.node_log(node, cluster_id=plan.cluster_id)
         except RolloutError:
             if node.node_id in projections.installed_on(events) and ports.runtime.process(node).pid is not None:
                 return True
@@ -255,9 +250,7 @@ def _restore_controllers(ports: ClusterPorts, plan: Plan) -> None:
         if ports.runtime.process(node).pid is not None:
             continue
         try:
-            sentence = ports.metadata_logs.undo_install(
-                metadata_directory(ports, node), cluster_id=plan.cluster_id, keep_epoch=True
-            )
+            sentence = ports.metadata_logs.undo_install(node, cluster_id=plan.cluster_id, keep_epoch=True)
             found = sentence or "No snapshot was installed."
             ports.run.record(OfflineRestored(node_id=node.node_id, sentence=f"node {node.node_id}: {found}"))
         except UnreadableLogError:

@@ -16,7 +16,7 @@ FACTS = "live/facts.json"
 
 def estimate_absence(ports: ClusterPorts, plan: Plan) -> AbsenceEstimate:
     """Estimate the time without an active controller from the controllers' metadata logs."""
-    return absence_estimate(log_sizes(ports, plan, ports.cluster.controllers))
+    return absence_estimate(log_sizes(ports, ports.cluster.controllers))
 
 
 def live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:

@@ -33,7 +33,7 @@ def shown_level_undos(ports: ClusterPorts, plan: Plan, changes: Iterable[Feature
 def _with_time(ports: ClusterPorts, plan: Plan, undo: LevelUndo) -> LevelUndo:
     if undo.method not in {UndoMethod.LIVE, UndoMethod.OFFLINE}:
         return undo
-    if not log_sizes(ports, plan, ports.cluster.controllers):
+    if not log_sizes(ports, ports.cluster.controllers):
         why = "The run can read no controller's metadata log, so it cannot write a snapshot at the lower level."
         return replace(undo, method=UndoMethod.UNKNOWN, reason=why)
     live = undo.method is UndoMethod.LIVE

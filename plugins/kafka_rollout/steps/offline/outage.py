@@ -117,22 +117,21 @@ class OfflineFacts:
 def estimate_outage(ports: ClusterPorts, plan: Plan) -> OutageEstimate:
     """Estimate the outage of an offline downgrade from the metadata logs and the replicas of the cluster."""
     replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
-    sizes = log_sizes(ports, plan, ports.cluster.nodes)
+    sizes = log_sizes(ports, ports.cluster.nodes)
     return outage_estimate(len(ports.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S)
 
 
-def log_sizes(ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec]) -> list[int]:
+def log_sizes(ports: ClusterPorts, nodes: Sequence[NodeSpec]) -> list[int]:
     """Return the bytes of each node's metadata log. A node without a readable log is left out.
 
     The choice of the log reports such a node.
     """
     sizes = []
     for node in nodes:
-        directory = ports.runtime.metadata_log_dir(node)
-        if directory is None:
+        if ports.runtime.metadata_log_dir(node) is None:
             continue
         try:
-            sizes.append(ports.metadata_logs.log_bytes(directory, cluster_id=plan.cluster_id))
+            sizes.append(ports.metadata_logs.log_bytes(node))
         except UserError:
             continue
     return sizes

@@ -20,7 +20,7 @@ from kafka_rollout.domain.run.offline_events import OfflineInstalled, OfflineLog
 from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.directories import metadata_directory, named_directories
+from kafka_rollout.steps.common.directories import named_directories
 
 SNAPSHOTS = "offline"  # folder of the run's private path
 _AT_ONCE = 8
@@ -48,9 +48,7 @@ def _choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
     not_read: dict[int, str] = {}
     for node in ports.cluster.nodes:
         try:
-            found_log = ports.metadata_logs.node_log(
-                metadata_directory(ports, node), node.node_id, cluster_id=plan.cluster_id
-            )
+            found_log = ports.metadata_logs.node_log(node, cluster_id=plan.cluster_id)
             logs.append(found_log)
         except UnreadableLogError as error:
             not_read[node.node_id] = f"node {node.node_id}: {error.sentence}"
@@ -89,14 +87,14 @@ def write_once(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | Non
         )
     path.unlink(missing_ok=True)
     planned = other_levels(plan)
-    directory = metadata_directory(ports, ports.cluster.node(chosen.node_id))
+    node = ports.cluster.node(chosen.node_id)
     if prepared is not None:
         written = prepared.write(
-            directory, path.parent, epoch=chosen.snapshot_epoch, end_offset=chosen.snapshot_offset or chosen.end_offset
+            node, path.parent, epoch=chosen.snapshot_epoch, end_offset=chosen.snapshot_offset or chosen.end_offset
         )
     else:
         written = ports.metadata_logs.write_snapshot(
-            directory,
+            node,
             path.parent,
             level=plan.levels[METADATA_VERSION],
             features=planned,
@@ -146,7 +144,7 @@ def install_on(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) 
     the voter whose log was chosen starts as a candidate, so that no election timeout has to pass."""
     try:
         sentence = ports.metadata_logs.install(
-            metadata_directory(ports, node),
+            node,
             snapshot,
             level=plan.levels[METADATA_VERSION],
             target=plan.target,

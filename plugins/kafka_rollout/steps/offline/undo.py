@@ -18,7 +18,6 @@ from kafka_rollout.domain.run.projections.offline import is_undoing, restored_no
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.directories import metadata_directory
 from kafka_rollout.steps.common.node_steps import last_started_release, offline_release_step, record_start
 from kafka_rollout.steps.offline.actions import READY_WITHIN_S, STOP_DEADLINE_S
 from kafka_rollout.steps.offline.outage import watch_service
@@ -79,7 +78,7 @@ def _refuse_too_late(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep)
 def _refuse_used(ports: ClusterPorts, plan: Plan) -> None:
     for node in ports.cluster.nodes:
         try:
-            ports.metadata_logs.refuse_used(metadata_directory(ports, node), cluster_id=plan.cluster_id)
+            ports.metadata_logs.refuse_used(node, cluster_id=plan.cluster_id)
         except UnreadableLogError:
             continue  # no log, so no file was replaced
 
@@ -93,7 +92,7 @@ def _restore_node(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
     if ports.runtime.process(node).pid is not None:
         return False  # it was not stopped, or it is already started again
     try:
-        sentence = ports.metadata_logs.undo_install(metadata_directory(ports, node), cluster_id=plan.cluster_id)
+        sentence = ports.metadata_logs.undo_install(node, cluster_id=plan.cluster_id)
     except UnreadableLogError:
         return False
     if sentence is not None:

@@ -11,9 +11,11 @@ import pytest
 
 from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
 from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, open_folder, read_log
+from kafka_rollout.adapters.metadata_log.places import LocalPlaces
 from kafka_rollout.adapters.metadata_log.quorum import node_log
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.topology import NodeSpec, Role
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError
 from tests.paths import FIXTURES
 
@@ -26,9 +28,10 @@ def folder(tmp_path: Path) -> MetadataFolder:
     return open_folder(tmp_path / "metadata")
 
 
-@pytest.fixture
-def logs(tmp_path: Path) -> DirectoryMetadataLogs:
-    return DirectoryMetadataLogs(ReleaseCache(tmp_path / "cache", tmp_path / "include"))
+def log_of(root: Path, node_id: int, cluster_id: str) -> NodeLog:
+    cache = ReleaseCache(root.parent / "cache", root.parent / "include")
+    node = NodeSpec(node_id=node_id, name="kafka", roles=frozenset({Role.CONTROLLER}))
+    return DirectoryMetadataLogs(cache, LocalPlaces(lambda _: root)).node_log(node, cluster_id=cluster_id)
 
 
 def test_how_far_the_log_goes_and_who_votes_in_a_static_quorum(folder: MetadataFolder) -> None:
@@ -56,23 +59,23 @@ def test_a_snapshot_alone_is_a_log_that_ends_with_it(folder: MetadataFolder) -> 
 
 
 def test_damage_a_missing_log_and_a_torn_quorum_state_are_told_from_the_log_of_another(
-    folder: MetadataFolder, logs: DirectoryMetadataLogs, tmp_path: Path
+    folder: MetadataFolder, tmp_path: Path
 ) -> None:
     ours = str(folder.cluster_id)
-    assert logs.node_log(folder.root, 1, cluster_id=ours).end_offset == END
+    assert log_of(folder.root, 1, ours).end_offset == END
     with pytest.raises(UserError, match="not of cluster other") as another:
-        logs.node_log(folder.root, 1, cluster_id="other")
+        log_of(folder.root, 1, "other")
     with pytest.raises(UserError, match="belongs to node 1, not to node 2") as anothers:
-        logs.node_log(folder.root, 2, cluster_id=ours)
+        log_of(folder.root, 2, ours)
     assert not {type(another.value), type(anothers.value)} & {UnreadableLogError}
     (tmp_path / "empty").mkdir()
     for root in (tmp_path / "empty", tmp_path / "nowhere"):
         with pytest.raises(UnreadableLogError):
-            logs.node_log(root, 1, cluster_id=ours)
+            log_of(root, 1, ours)
     (folder.log / "quorum-state").write_text('{"leaderEpo')
     with pytest.raises(UnreadableLogError, match="is not a JSON object"):
-        logs.node_log(folder.root, 1, cluster_id=ours)
+        log_of(folder.root, 1, ours)
     shutil.copy(FIXTURES / "metadata-log-level-30" / "__cluster_metadata-0" / "quorum-state", folder.log)
     os.truncate(folder.checkpoints[-1].path, 700)
     with pytest.raises(UnreadableLogError, match="is damaged or not complete"):
-        logs.node_log(folder.root, 1, cluster_id=ours)
+        log_of(folder.root, 1, ours)

@@ -14,6 +14,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import Movements
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen, OfflineUndoing, OfflineUndone
@@ -253,10 +254,10 @@ def test_a_restore_that_fails_on_one_controller_starts_the_others_and_names_it(
 ) -> None:
     plan, undo = approved(ports), FakeMetadataLogs.undo_install
 
-    def no_backup_at_1(logs: Any, directory: Path, **options: Any) -> str | None:
-        if directory.name == "1":
+    def no_backup_at_1(logs: Any, node: NodeSpec, **options: Any) -> str | None:
+        if node.node_id == 1:
             raise FatalError("The backup file is missing.")
-        return undo(logs, directory, **options)
+        return undo(logs, node, **options)
 
     def fails(*given: object) -> None:
         raise TransientError("The disk does not respond.")

@@ -118,10 +118,10 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
     offline.stop_all(ports, plan)
     install = FakeMetadataLogs.install
 
-    def dies_at_2(logs: Any, directory: Path, snapshot: Path, **options: Any) -> str:
-        if directory.name == "2":
+    def dies_at_2(logs: Any, node: NodeSpec, snapshot: Path, **options: Any) -> str:
+        if node.node_id == 2:
             raise KeyboardInterrupt
-        return install(logs, directory, snapshot, **options)
+        return install(logs, node, snapshot, **options)
 
     monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
@@ -143,11 +143,11 @@ def test_another_worker_writes_the_snapshot_again_and_after_the_first_installati
     other = replace(ports, run=store)
     install, installed = FakeMetadataLogs.install, []
 
-    def dies_at_2(logs: Any, directory: Path, snapshot: Path, **options: Any) -> str:
+    def dies_at_2(logs: Any, node: NodeSpec, snapshot: Path, **options: Any) -> str:
         installed.append(snapshot.is_relative_to(tmp_path / "b"))
-        if directory.name == "2":
+        if node.node_id == 2:
             raise KeyboardInterrupt
-        return install(logs, directory, snapshot, **options)
+        return install(logs, node, snapshot, **options)
 
     monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
@@ -297,10 +297,10 @@ def test_killed_while_it_is_taken_back_it_is_not_gone_forward_and_the_next_call_
     go(ports, plan, FORWARD[:5])
     undo_install = FakeMetadataLogs.undo_install
 
-    def dies_at_3(logs: Any, directory: Path, **options: Any) -> str | None:
-        if directory.name == "3":
+    def dies_at_3(logs: Any, node: NodeSpec, **options: Any) -> str | None:
+        if node.node_id == 3:
             raise KeyboardInterrupt
-        return undo_install(logs, directory, **options)
+        return undo_install(logs, node, **options)
 
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", dies_at_3)
     with pytest.raises(KeyboardInterrupt):

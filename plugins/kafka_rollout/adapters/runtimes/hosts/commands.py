@@ -29,11 +29,18 @@ class HostCommands:
         text: str | None = None,
         sink: Callable[[bytes], object] | None = None,
         values: Mapping[str, object] = MappingProxyType({}),
+        within_s: float = COMMAND_S,
     ) -> Done:
-        return self.shell.run(service_of(node).host, right.command(**values), text=text, sink=sink)
+        host = service_of(node).host
+        return self.shell.run(host, right.command(**values), text=text, sink=sink, within_s=within_s)
 
     def run(
-        self, node: NodeSpec, command: str | Sequence[str], *, text: str | None = None, within_s: float = COMMAND_S
+        self,
+        node: NodeSpec,
+        command: str | Sequence[str],
+        *,
+        text: str | bytes | None = None,
+        within_s: float = COMMAND_S,
     ) -> Done:
         return self.shell.run(service_of(node).host, command, text=text, within_s=within_s)
 

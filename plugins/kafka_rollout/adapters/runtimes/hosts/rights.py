@@ -1,8 +1,8 @@
 """The commands that the runtime runs through `sudo -n`, and the sudoers file that permits them and no others.
 
-A command is run as the node's user if it only reads, and as root if it changes the node. Paths come from the inventory
-and from the node's configuration. The text of a sudoers file follows sudoers(5): arguments with a placeholder are one
-regular expression (sudo 1.9.10 or later).
+A command is run as the node's user if it reads, or if it changes the metadata log, which belongs to this user. It is
+run as root if it changes the node. Paths come from the inventory and from the node's configuration. The text of a
+sudoers file follows sudoers(5): arguments with a placeholder are one regular expression (sudo 1.9.10 or later).
 """
 
 from __future__ import annotations
@@ -15,11 +15,28 @@ from kafka_rollout.domain.model.topology import ServiceSpec
 
 _ROOT = "root"
 _BIN = "/usr/bin"
+_NAME = "[a-z0-9][A-Za-z0-9_.-]*"
+_LOG = "__cluster_metadata-0"
+_BACKUP = "kafka-rollout-[a-z0-9-]+"
+_CHANGED = rf"bootstrap\.checkpoint|{_LOG}/({_BACKUP}/)?{_NAME}"
 _PLACEHOLDERS = {
     "{pid}": "[0-9]+",
     "{release}": r"[0-9]+\.[0-9]+\.[0-9]+",
     "{lines}": "[0-9]+",
-    "{checkpoint}": r"[0-9]{20}-[0-9]{10}\.checkpoint",
+    "{file}": rf"(meta\.properties|{_CHANGED})",
+    "{to}": f"({_CHANGED})",
+    "{backup}": _BACKUP,
+    "{place}": "(/[A-Za-z0-9_./-]+)?",
+}
+# Values of the placeholders, to ask sudo about a right.
+EXAMPLE = {
+    "pid": 1,
+    "release": "0.0.0",
+    "lines": 40,
+    "file": f"{_LOG}/quorum-state",
+    "to": f"{_LOG}/quorum-state",
+    "backup": "kafka-rollout-install-0",
+    "place": f"/{_LOG}/quorum-state",
 }
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
 
@@ -74,11 +91,8 @@ class Rights:
     def find_java(self) -> Right:
         return self._read("readlink", ("/proc/{pid}/exe",), "see which Java its process runs")
 
-    def list_snapshots(self, folder: str) -> Right:
-        return self._read("ls", ("-ln", "--time-style=+%s", folder), "list its metadata snapshots")
-
-    def read_snapshot(self, folder: str) -> Right:
-        return self._read("cat", (f"{folder}/{{checkpoint}}",), "read its metadata snapshots")
+    def read_directory_id(self, directory: str) -> Right:
+        return self._read("cat", (f"{directory}/meta.properties",), "read the ids of its directories")
 
     @property
     def read_log(self) -> Right | None:
@@ -132,15 +146,14 @@ class Rights:
         file = self.service.configuration_file
         return Right(_ROOT, "mv", ("-T", file + DRAFT, file), "change its configuration")
 
-    def all(self, snapshots: str) -> tuple[Right, ...]:
-        """Return every command of the node. `snapshots`: its folder __cluster_metadata-0."""
+    def all(self, metadata: str, directories: Iterable[str] = ()) -> tuple[Right, ...]:
+        """Return every command of the node. `metadata`: its metadata.log.dir. `directories`: its log.dirs."""
         service = self.service
         reads = (
             self.read_configuration,
             self.list_open_files,
             self.find_java,
-            self.list_snapshots(snapshots),
-            self.read_snapshot(snapshots),
+            *(self.read_directory_id(directory) for directory in directories if directory != metadata),
             *([self.read_log] if self.read_log is not None else []),
         )
         writes = (
@@ -154,13 +167,87 @@ class Rights:
             )
         )
         acts = (self.stop, self.start, self.forget_failures, self.kill, self.draft_link, self.switch_link)
-        return (*reads, *acts, *writes)
+        return (*reads, *acts, *writes, *MetadataRights(service.user, metadata).all())
 
     def _read(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
         return Right(self.service.user, program, arguments, purpose)
 
     def _systemctl(self, *words: str, purpose: str) -> Right:
         return Right(_ROOT, "systemctl", (*words, self.service.unit), purpose)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRights:
+    """The commands for a node's metadata log, as the node's user. `directory`: its metadata.log.dir."""
+
+    user: str
+    directory: str
+
+    @property
+    def list(self) -> Right:
+        places = (f"{self.directory}/{name}" for name in ("meta.properties", "bootstrap.checkpoint", _LOG))
+        words = (*places, "-maxdepth", "2", "-printf", r"%y/%s/%T@/%i%p\n")
+        return self._right("find", words, "list its metadata log")
+
+    @property
+    def read(self) -> Right:
+        return self._right("cat", (self._file("file"),), "read its metadata log")
+
+    @property
+    def digest(self) -> Right:
+        return self._right("sha256sum", (self._file("file") + DRAFT,), "verify a copy in its metadata log")
+
+    @property
+    def free(self) -> Right:
+        words = ("--output=avail", "--block-size=1", self.directory)
+        return self._right("df", words, "see the free space of its metadata log")
+
+    @property
+    def copy(self) -> Right:
+        return self._change("cp", "-pT", self._file("file"), self._file("to") + DRAFT)
+
+    @property
+    def take_rights(self) -> Right:
+        """An empty file with the owner and the mode of another one."""
+        return self._change("cp", "-pT", "--attributes-only", self._file("file"), self._file("to") + DRAFT)
+
+    @property
+    def write(self) -> Right:
+        return self._change("tee", self._file("to") + DRAFT)
+
+    @property
+    def sync(self) -> Right:
+        return self._change("sync", f"{self.directory}{{place}}")
+
+    @property
+    def rename(self) -> Right:
+        return self._change("mv", "-T", self._file("to") + DRAFT, self._file("to"))
+
+    @property
+    def remove(self) -> Right:
+        return self._change("rm", "-f", self._file("to"))
+
+    @property
+    def make_folder(self) -> Right:
+        return self._change("mkdir", "-m", "700", f"{self.directory}/{_LOG}/{{backup}}")
+
+    @property
+    def remove_folder(self) -> Right:
+        return self._change("rm", "-r", f"{self.directory}/{_LOG}/{{backup}}")
+
+    def all(self) -> tuple[Right, ...]:
+        reads = (self.list, self.read, self.digest, self.free)
+        files = (self.copy, self.take_rights, self.write, self.sync, self.rename, self.remove)
+        return (*reads, *files, self.make_folder, self.remove_folder)
+
+    def _file(self, placeholder: str) -> str:
+        return f"{self.directory}/{{{placeholder}}}"
+
+    def _right(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
+        return Right(self.user, program, arguments, purpose)
+
+    def _change(self, program: str, *arguments: str) -> Right:
+        return self._right(program, arguments, "change its metadata log")
 
 
 def sudoers_file(login: str, rights: Iterable[Right]) -> str:

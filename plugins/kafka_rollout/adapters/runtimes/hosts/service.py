@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.adapters.runtimes.hosts.directory import HostDirectory
 from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
-from kafka_rollout.adapters.runtimes.hosts.rights import Rights
+from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, Rights
 from kafka_rollout.adapters.runtimes.hosts.shells import Shell
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
 from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_directory
@@ -203,20 +204,19 @@ class SshServiceRuntime(HostCommands):
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
-        folder = snapshot_folder(self.config(node))
+        directory = str(self.metadata_log_dir(node))
         found: list[CheckpointFile] = []
-        for line in self.act(node, rights_of(node).list_snapshots(folder)).out.splitlines():
-            words = line.split()
-            match = re.fullmatch(r"(\d{20})-(\d{10})\.checkpoint", words[-1]) if len(words) == 7 else None
+        for entry in HostDirectory(self, node, directory).entries():
+            match = re.fullmatch(r"__cluster_metadata-0/(\d{20})-(\d{10})\.checkpoint", entry.name)
             if match is not None and int(match[1]) > 0:
                 found.append(
                     CheckpointFile(
                         node_id=node.node_id,
-                        path=f"{folder}/{words[-1]}",
+                        path=f"{directory}/{entry.name}",
                         end_offset=int(match[1]),
                         epoch=int(match[2]),
-                        size=int(words[4]),
-                        modified_at=float(words[5]),
+                        size=entry.size,
+                        modified_at=entry.modified_at,
                     )
                 )
         return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
@@ -224,21 +224,22 @@ class SshServiceRuntime(HostCommands):
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""
         node = self.cluster.node(checkpoint.node_id)
-        folder, name = checkpoint.path.rsplit("/", 1)
+        directory = str(self.metadata_log_dir(node))
+        name = checkpoint.path.removeprefix(f"{directory}/")
         with writing_whole(to, mode=0o600) as target:
-            done = self.sudo(
-                node, rights_of(node).read_snapshot(folder), sink=target.write, values={"checkpoint": name}
-            )
-            if "No such file" in done.err:
-                raise FileNotFoundError(checkpoint.path)
-            self.expect(node, rights_of(node).read_snapshot(folder), done)
+            HostDirectory(self, node, directory).read(name, checkpoint.size, target.write)
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
-        return {}
+        rights = rights_of(node)
 
-    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
-        """None: the metadata log is on the host, and the classes that read it are here."""
-        return None
+        def read(directory: str) -> str | None:
+            done = self.sudo(node, rights.read_directory_id(directory))
+            return done.out if done.code == 0 else None
+
+        return server_properties.directory_ids(self.config(node), read)
+
+    def metadata_log_dir(self, node: NodeSpec) -> Path:
+        return Path(metadata_directory(self.config(node)))
 
     def _denied(self, node: NodeSpec, rights: Rights, releases: Sequence[Release]) -> tuple[str, ...]:
         """The lines of sudoers that are missing."""
@@ -246,13 +247,9 @@ class SshServiceRuntime(HostCommands):
         probe = self.shell.run(service_of(node).host, reading.allowed_command())
         if probe.code != 0:  # without it, the folder of the snapshots is unknown
             return (f"({reading.as_user}) NOPASSWD: {reading.sudoers()}",)
-        values = {
-            "pid": 1,
-            "lines": 40,
-            "checkpoint": f"{0:020d}-{0:010d}.checkpoint",
-            "release": [*releases, "0.0.0"][0],
-        }
-        wanted = rights.all(snapshot_folder(self.config(node)))
+        values = {**EXAMPLE, "release": [*releases, "0.0.0"][0]}
+        config = self.config(node)
+        wanted = rights.all(metadata_directory(config), server_properties.log_directories(config))
         line = "; ".join(
             f"{shlex.join(right.allowed_command(**values))} >/dev/null 2>&1 || echo {number}"
             for number, right in enumerate(wanted)
@@ -349,11 +346,6 @@ class SshServiceRuntime(HostCommands):
                 return False
             self.sleep(_POLL_S)
         return True
-
-
-def snapshot_folder(config: Mapping[str, str]) -> str:
-    """Return the node's folder of the metadata log."""
-    return f"{metadata_directory(config)}/__cluster_metadata-0"
 
 
 def _look_line(service: ServiceSpec, folders: Iterable[str]) -> str:

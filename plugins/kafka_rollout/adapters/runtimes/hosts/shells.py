@@ -53,7 +53,7 @@ class Shell(Protocol):
         host: str,
         command: str | Sequence[str],
         *,
-        text: str | None = None,
+        text: str | bytes | None = None,
         within_s: float = COMMAND_S,
         sink: Callable[[bytes], object] | None = None,
     ) -> Done:
@@ -77,7 +77,7 @@ class SshShell:
         host: str,
         command: str | Sequence[str],
         *,
-        text: str | None = None,
+        text: str | bytes | None = None,
         within_s: float = COMMAND_S,
         sink: Callable[[bytes], object] | None = None,
     ) -> Done:
@@ -152,13 +152,13 @@ def _connected(connect: Connect, host: str) -> paramiko.SSHClient:
 
 
 def _finish(
-    channel: paramiko.Channel, text: str | None, within_s: float, sink: Callable[[bytes], object] | None
+    channel: paramiko.Channel, text: str | bytes | None, within_s: float, sink: Callable[[bytes], object] | None
 ) -> Done:
     """Write the input, read both outputs, and wait for the end."""
     deadline = time.monotonic() + within_s
     channel.settimeout(within_s)
     if text is not None:
-        channel.sendall(text.encode())
+        channel.sendall(text.encode() if isinstance(text, str) else text)
     channel.shutdown_write()
     out: list[bytes] = []
     err: list[bytes] = []

@@ -1,0 +1,123 @@
+"""The metadata directory of a node on its host: its files, read and changed by single commands as the node's user."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.adapters.runtimes.hosts.rights import MetadataRights, Right
+from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done, refused_by_sudo
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.topology import NodeSpec
+
+_BYTES_S = 1 << 20  # slower connections are given up
+_RUNS = 75  # exit code of a change that was refused
+_ENTRY = re.compile(r"([a-z])/(\d+)/(\d+(?:\.\d+)?)/(\d+)(/.+)")
+_NAME = re.compile(r"meta\.properties|bootstrap\.checkpoint|__cluster_metadata-0(/[a-z0-9][A-Za-z0-9_.-]*){0,2}")
+_MISSING = "No such file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A file or folder. `name`: below the directory. `size` in bytes, `modified_at` in epoch seconds."""
+
+    name: str
+    is_folder: bool
+    size: int
+    modified_at: float
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostDirectory:
+    """A node's metadata.log.dir on its host."""
+
+    commands: HostCommands
+    node: NodeSpec
+    path: str
+
+    @property
+    def rights(self) -> MetadataRights:
+        return MetadataRights(service_of(self.node).user, self.path)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The metadata log, bootstrap.checkpoint and meta.properties, without those that do not exist."""
+        done = self.commands.sudo(self.node, self.rights.list)
+        if _MISSING not in done.err:  # or a file disappeared while its folder was read
+            self.commands.expect(self.node, self.rights.list, done)
+        found = []
+        for match in filter(None, map(_ENTRY.fullmatch, done.out.splitlines())):
+            name = match[5].removeprefix(f"{self.path}/")
+            if match[1] in "df" and _NAME.fullmatch(name):
+                found.append(
+                    Entry(
+                        name=name,
+                        is_folder=match[1] == "d",
+                        size=int(match[2]),
+                        modified_at=float(match[3]),
+                        inode=int(match[4]),
+                    )
+                )
+        return tuple(found)
+
+    def read(self, name: str, size: int, sink: Callable[[bytes], object]) -> None:
+        """Pass on the content of a file. Raises FileNotFoundError if the node has removed it."""
+        right = self.rights.read
+        done = self.commands.sudo(self.node, right, sink=sink, values={"file": name}, within_s=_transfer_s(size))
+        if _MISSING in done.err:
+            raise FileNotFoundError(f"{self.path}/{name}")
+        self.commands.expect(self.node, right, done)
+
+    def free_bytes(self) -> int:
+        right = self.rights.free
+        done = self.commands.expect(self.node, right, self.commands.sudo(self.node, right))
+        return int(done.out.split()[-1])
+
+    def refuse_running(self) -> None:
+        """Raise UserError unless the unit of the node is stopped."""
+        if self.commands.run(self.node, _is_stopped(self.node)).code != 0:
+            raise self._runs()
+
+    def change(self, *steps: tuple[Right, dict[str, str]], data: bytes | None = None) -> Done:
+        """Run commands one after the other until one fails. `data`: input of the last one.
+
+        Raises UserError, and changes nothing, if the unit of the node runs; FatalError if a command fails.
+        """
+        lines = [f"{shlex.join(right.command(**values))} </dev/null" for right, values in steps]
+        if data is not None:
+            lines[-1] = lines[-1].replace("</dev/null", ">/dev/null")
+        lines.insert(0, _is_stopped(self.node))
+        within_s = _transfer_s(len(data or b""))
+        done = self.commands.run(self.node, " && ".join(lines), text=data, within_s=within_s)
+        if done.code == _RUNS:
+            raise self._runs()
+        if refused_by_sudo(done):
+            for right, values in steps:
+                asked = self.commands.run(self.node, right.allowed_command(**values))
+                self.commands.refuse_missing_right(self.node, right, asked)
+        if done.code != 0:
+            raise FatalError(
+                f"A change in {self.path} on host {service_of(self.node).host} failed: {done.problem}.",
+                remedy="Fix the cause, then repeat the step: it continues where it stopped.",
+            )
+        return done
+
+    def _runs(self) -> UserError:
+        service = service_of(self.node)
+        return UserError(
+            f"The directory {self.path} on host {service.host} is in use: {service.unit} runs.",
+            remedy="Stop the node first.",
+        )
+
+
+def _is_stopped(node: NodeSpec) -> str:
+    """A command of the login shell that ends the line with an exit code of its own if systemd has a process."""
+    unit = shlex.quote(service_of(node).unit)
+    return f'{{ test "$(systemctl show --property=MainPID --value {unit})" = 0 || exit {_RUNS}; }}'
+
+
+def _transfer_s(size: int) -> float:
+    return COMMAND_S + size / _BYTES_S

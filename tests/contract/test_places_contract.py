@@ -1,0 +1,180 @@
+"""The metadata directories of nodes: one contract for those of this machine and those on hosts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.metadata_log.folder import open_folder
+from kafka_rollout.adapters.metadata_log.host_places import HostPlaces
+from kafka_rollout.adapters.metadata_log.install import install, uninstall
+from kafka_rollout.adapters.metadata_log.places import LocalPlaces, Place, Places
+from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
+from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.topology import ClusterSpec
+from tests.dying_files import KilledError
+from tests.local_host import LocalHost, permitted
+from tests.paths import FIXTURES
+
+SNAPSHOT = f"{57:020}-{101:010}.checkpoint"
+CLUSTER = open_folder(FIXTURES / "metadata-log-level-30").cluster_id
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> LocalHost:
+    host = LocalHost(tmp_path / "host")
+    shutil.copytree(FIXTURES / "metadata-log-level-30", host.data)
+    return host
+
+
+def places_on(host: LocalHost) -> HostPlaces:
+    cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(host.node,))
+    return HostPlaces(SshServiceRuntime(cluster, host))
+
+
+@pytest.fixture(params=["local", "host"])
+def places(host: LocalHost, request: pytest.FixtureRequest) -> Iterator[Places]:
+    yield LocalPlaces(lambda _: host.data) if request.param == "local" else places_on(host)
+    if request.param == "host":
+        refused = [words for words in host.commands() if not permitted(host.sudoers(), words)]
+        assert not refused, "the documented sudoers file has every command"
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    path = tmp_path / SNAPSHOT
+    shutil.copy(FIXTURES / "metadata-log-level-30/__cluster_metadata-0" / f"{37:020}-{1:010}.checkpoint", path)
+    return path
+
+
+def whole(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def in_place(places: Places, host: LocalHost, act: Callable[[Place], object]) -> object:
+    with places.in_place(host.node) as place:
+        return place.shown(act(place))
+
+
+def test_a_snapshot_is_installed_and_every_byte_comes_back(places: Places, host: LocalHost, snapshot: Path) -> None:
+    before = whole(host.data)
+    said = in_place(places, host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+    backup = host.data / "__cluster_metadata-0" / f"kafka-rollout-install-{snapshot.stem}"
+    assert str(backup) in str(said)
+    assert [path.name for path in (host.data / "__cluster_metadata-0").glob("*.*log")] == []
+    assert (host.data / "__cluster_metadata-0" / SNAPSHOT).read_bytes() == snapshot.read_bytes()
+    assert backup.stat().st_mode & 0o777 == 0o700
+    assert set(whole(backup)) == {Path(name).name for name in before if name != "meta.properties"} | {"manifest.json"}
+    in_place(places, host, lambda place: uninstall(place.folder(CLUSTER), files=place.files))
+    assert whole(host.data) == before
+
+
+def test_a_trim_cuts_the_log_and_its_undo_restores_it(places: Places, host: LocalHost) -> None:
+    before = whole(host.data)
+    in_place(places, host, lambda place: trim(place.folder(CLUSTER), files=place.files))
+    assert f"__cluster_metadata-0/{37:020}.log" in whole(host.data)
+    assert f"__cluster_metadata-0/{0:020}.log" not in whole(host.data)
+    in_place(places, host, lambda place: undo_trim(place.folder(CLUSTER), files=place.files))
+    kept = [name for name in before if not name.endswith("leader-epoch-checkpoint")]  # written again
+    assert {name: whole(host.data)[name] for name in kept} == {name: before[name] for name in kept}
+    assert whole(host.data).keys() == before.keys()
+
+
+def test_a_copy_is_private_and_has_the_files_of_a_start(places: Places, host: LocalHost) -> None:
+    with places.copy(host.node) as place:
+        folder = place.folder(CLUSTER)
+        assert folder.root != host.data
+        assert (folder.node_id, len(folder.segments), len(folder.checkpoints)) == (1, 1, 1)
+        assert folder.bootstrap is not None
+        assert folder.bootstrap.read_bytes() == (host.data / "bootstrap.checkpoint").read_bytes()
+        assert not list(folder.log.glob("*index"))
+        assert folder.root.parent.stat().st_mode & 0o777 == 0o700
+        with pytest.raises(UserError, match=str(host.data)), places.copy(host.node) as other:
+            other.folder("another")
+    assert not folder.root.exists()
+
+
+def test_a_directory_without_a_log_is_refused_by_its_path_on_the_host(places: Places, host: LocalHost) -> None:
+    shutil.rmtree(host.data / "__cluster_metadata-0")
+    with (
+        pytest.raises(UserError, match=f"{host.data} holds no metadata log"),
+        places.in_place(host.node) as place,
+    ):
+        place.folder()
+
+
+def test_the_sizes_are_those_of_the_files_in_the_log(places: Places, host: LocalHost) -> None:
+    log = host.data / "__cluster_metadata-0"
+    assert places.sizes(host.node) == {path.name: path.stat().st_size for path in log.iterdir()}
+
+
+def test_a_running_node_is_not_changed(host: LocalHost, snapshot: Path) -> None:
+    host.pid, before = 50, whole(host.data)
+    with pytest.raises(UserError, match=r"kafka\.service runs"):
+        in_place(places_on(host), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+    assert whole(host.data) == before
+
+    def starts(place: Place) -> None:
+        with place.files.stopped(place.folder()):
+            host.pid = 50
+            place.files.remove(place.folder().segments[0])
+
+    host.pid = 0
+    with pytest.raises(UserError, match=r"kafka\.service runs"):
+        in_place(places_on(host), host, starts)
+    assert whole(host.data) == before
+
+
+def test_a_log_that_changed_after_it_was_read_is_read_again(host: LocalHost) -> None:
+    def write(place: Place) -> None:
+        (host.data / "__cluster_metadata-0" / "quorum-state").write_text("{}")
+        trim(place.folder(CLUSTER), files=place.files)
+
+    with pytest.raises(TransientError, match="have changed since they were read"):
+        in_place(places_on(host), host, write)
+
+
+def test_a_full_disk_is_refused_before_the_backup(host: LocalHost, snapshot: Path) -> None:
+    host.free, before = 1000, whole(host.data)
+    with pytest.raises(RefusedError, match="but only 0 MiB are free"):
+        in_place(places_on(host), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+    assert whole(host.data) == before
+
+
+@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.full)])
+def test_after_a_kill_or_a_cut_at_any_change_a_repeated_call_finishes_and_an_undo_restores(
+    host: LocalHost, snapshot: Path, every: int
+) -> None:
+    def act() -> None:
+        in_place(places_on(host), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+
+    def contents() -> dict[str, bytes]:
+        return {name: found[0] for name, found in whole(host.data).items() if not name.endswith("manifest.json")}
+
+    before = contents()
+    act()
+    installed, changes = contents(), host.changes
+    assert changes > every
+    for at in range(0, changes, every):
+        for undo in (False, True):
+            shutil.rmtree(host.data)
+            shutil.copytree(FIXTURES / "metadata-log-level-30", host.data)
+            is_cut = (at // every + undo) % 2 == 1
+            host.changes, host.left, host.cut = 0, None if is_cut else at, at if is_cut else None
+            with pytest.raises((KilledError, TransientError)):
+                act()
+            host.left = host.cut = None
+            if not undo:
+                act()
+                assert contents() == installed
+            elif any((host.data / "__cluster_metadata-0").glob("kafka-rollout-*")):
+                in_place(places_on(host), host, lambda place: uninstall(place.folder(CLUSTER), files=place.files))
+                assert contents() == before

@@ -1,0 +1,126 @@
+"""What would fail on a host is found before anything is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.beds import MakeBed
+from tests.integration.harness.shell import Shell
+from tools.testbed.bed import Bed
+from tools.testbed.hosts import Host
+from tools.testbed.ssh_files import make_key
+
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
+
+REFUSED = 3
+SUDOERS = "/etc/sudoers.d/kafka-rollout"
+
+
+@pytest.fixture(scope="module")
+def bed(make_bed: MakeBed) -> Bed:
+    return make_bed("4.2.1", others=("4.3.1",), size=3)
+
+
+@pytest.fixture
+def shell(bed: Bed, tmp_path: Path) -> Iterator[Shell]:
+    """No process ends or starts in any of these tests."""
+    before = [process_of(host) for host in bed.hosts]
+    yield Shell(tmp_path, bed)
+    assert [process_of(host) for host in bed.hosts] == before
+
+
+def process_of(host: Host) -> str:
+    return host.run("systemctl", "show", "--property=MainPID,NRestarts", "kafka.service")
+
+
+def check(shell: Shell) -> tuple[int, str]:
+    done = shell("inventory", "check", "--cluster", "testbed", "--to", "4.3.1")
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+@contextmanager
+def changed(host: Host, path: str, text: str) -> Iterator[None]:
+    before = host.run("cat", path)
+    host.run("tee", path, text=text)
+    try:
+        yield
+    finally:
+        host.run("tee", path, text=before)
+
+
+def test_a_bed_that_is_ready_has_no_finding(shell: Shell) -> None:
+    code, said = check(shell)
+    assert code == 0, said
+    assert said.count("kafka.service") == 3
+
+
+def test_a_short_stop_timeout_blocks_the_plan(shell: Shell, bed: Bed) -> None:
+    unit = "/etc/systemd/system/kafka.service"
+    text = bed.hosts[1].run("cat", unit).replace("TimeoutStopSec=300", "TimeoutStopSec=5")
+    with changed(bed.hosts[1], unit, text):
+        bed.hosts[1].run("systemctl", "daemon-reload")
+        done = shell("plan", "--cluster", "testbed", "--to", "4.3.1")
+    bed.hosts[1].run("systemctl", "daemon-reload")
+    assert done.returncode == REFUSED
+    said = " ".join(done.stdout.split())
+    assert "STOP-TIMEOUT-SHORT" in said
+    assert "systemd kills kafka.service on host 10.77.0.12 5 s after a stop was requested" in said
+
+
+def test_each_missing_right_is_named_with_its_line(shell: Shell, bed: Bed) -> None:
+    lines = bed.hosts[0].run("cat", SUDOERS).splitlines(keepends=True)
+    for missing in ("/usr/bin/systemctl stop", "/usr/bin/mv -T /opt/kafka.kafka-rollout", "/usr/bin/cat /etc/kafka"):
+        with changed(bed.hosts[0], SUDOERS, "".join(line for line in lines if missing not in line)):
+            code, said = check(shell)
+        assert code == REFUSED
+        assert missing in said
+
+
+def test_a_changed_and_an_unknown_host_key_are_refused(shell: Shell, bed: Bed, tmp_path: Path) -> None:
+    known_hosts = bed.folder / "ssh" / "known_hosts"
+    before = known_hosts.read_text()
+    other = " ".join(make_key(tmp_path / "other").split()[:2])
+    first, rest = before.splitlines()[0].split(" ", 1)[0], "".join(before.splitlines(keepends=True)[1:])
+    try:
+        for text, says in (
+            (f"{first} {other}\n{rest}", f"Host {first} has another host key than known_hosts"),
+            (rest, f"The host key of {first} is not in known_hosts"),
+        ):
+            known_hosts.write_text(text)
+            code, said = check(shell)
+            assert code == REFUSED
+            assert says in said
+            done = shell("plan", "--cluster", "testbed", "--to", "4.3.1")
+            assert done.returncode == REFUSED
+            assert says in " ".join(done.stderr.split())
+    finally:
+        known_hosts.write_text(before)
+
+
+def test_a_host_without_sshd_is_unreachable(shell: Shell, bed: Bed) -> None:
+    bed.hosts[2].run("systemctl", "stop", "ssh.service")
+    try:
+        code, said = check(shell)
+    finally:
+        bed.hosts[2].run("systemctl", "start", "ssh.service")
+    assert code == REFUSED
+    assert "Host 10.77.0.13 cannot be reached by SSH" in said
+
+
+def test_a_folder_in_the_place_of_the_symlink_and_a_missing_release_are_refused(shell: Shell, bed: Bed) -> None:
+    host = bed.hosts[0]
+    script = "rm /opt/kafka && mkdir /opt/kafka && mv /opt/kafka_2.13-4.3.1 /opt/moved"
+    host.run("sh", "-c", script)
+    try:
+        code, said = check(shell)
+    finally:
+        host.run(
+            "sh", "-c", "rmdir /opt/kafka; ln -s /opt/kafka_2.13-4.2.1 /opt/kafka; mv /opt/moved /opt/kafka_2.13-4.3.1"
+        )
+    assert code == REFUSED
+    assert "SYMLINK-IS-NO-LINK" in said
+    assert "there is no /opt/kafka_2.13-4.3.1/libs" in said

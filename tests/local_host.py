@@ -1,0 +1,117 @@
+"""A host whose commands run on this machine, without SSH and without sudo, for tests of files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
+from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.topology import NodeSpec, Role, ServiceSpec
+from tests.dying_files import KilledError
+
+_CHANGE = "systemctl show --property=MainPID --value"  # begins every line that changes files
+
+
+def permitted(sudoers: str, words: Sequence[str]) -> bool:
+    """Whether a line permits the command, as sudo reads literal arguments and regular expressions."""
+    user, program, arguments = words[3], words[4], " ".join(words[5:])
+    for line in sudoers.splitlines()[1:]:
+        head, _, text = line.partition(" NOPASSWD: ")
+        path, _, expected = text.partition(" ")
+        if head != f"rollout ALL=({user})" or path != program:
+            continue
+        if expected.startswith("^"):
+            if re.fullmatch(expected[1:-1], arguments):
+                return True
+        elif re.sub(r"\\([,:=\\])", r"\1", expected) == arguments:
+            return True
+    return False
+
+
+@dataclass
+class LocalHost:
+    """The host of a node with its metadata log in `home`/data. `pid`: of the unit's process, 0 if it is stopped.
+
+    `free`: bytes of its disk. `left`: changes until the caller is killed. `cut`: changes until the connection breaks
+    after one.
+    """
+
+    home: Path
+    pid: int = 0
+    left: int | None = None
+    cut: int | None = None
+    free: int = 1 << 30
+    changes: int = 0
+
+    def __post_init__(self) -> None:
+        (self.home / "bin").mkdir(parents=True)
+        (self.home / "server.properties").write_text(f"log.dirs={self.data}\n")
+        cases = f'*/sync) ;; */df) cat {self.home}/free;; *) exec "$@";;'
+        self._program("sudo", f"printf '%s\\n' \"$*\" >> {self.home}/commands; shift 3; case $1 in {cases} esac")
+        self._program("systemctl", f"cat {self.home}/pid")
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def node(self) -> NodeSpec:
+        service = ServiceSpec(host="kafka-1", configuration_file=str(self.home / "server.properties"))
+        return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER, Role.CONTROLLER}), service=service)
+
+    def commands(self) -> list[list[str]]:
+        """The commands that went through sudo."""
+        return [["sudo", *line.split(" ")] for line in (self.home / "commands").read_text().splitlines()]
+
+    def sudoers(self) -> str:
+        service = self.node.service
+        assert service is not None
+        return sudoers_file("rollout", Rights(service).all(str(self.data)))
+
+    def run(
+        self,
+        host: str,
+        command: str | Sequence[str],
+        *,
+        text: str | bytes | None = None,
+        within_s: float = COMMAND_S,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Done:
+        line = command if isinstance(command, str) else shlex.join(command)
+        (self.home / "pid").write_text(f"{self.pid}\n")
+        (self.home / "free").write_text(f"Avail\n{self.free}\n")
+        is_change = _CHANGE in line and "sudo" in line
+        if is_change:
+            self.changes += 1
+            if self.left is not None and self.changes > self.left:
+                raise KilledError
+        done = subprocess.run(
+            ["/bin/sh", "-c", line],
+            env={**os.environ, "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}"},
+            cwd=self.home,
+            input=text.encode() if isinstance(text, str) else text or b"",
+            capture_output=True,
+            timeout=within_s,
+            check=False,
+        )
+        if is_change and self.cut is not None and self.changes > self.cut:
+            self.cut = None
+            raise TransientError(f"Host {host} cannot be reached by SSH (the connection was closed).")
+        if sink is not None:
+            sink(done.stdout)
+        return Done(done.returncode, "" if sink else done.stdout.decode(), done.stderr.decode())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _program(self, name: str, line: str) -> None:
+        path = self.home / "bin" / name
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
