@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres demo testbed setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start lock clean
+.PHONY: help setup setup-browser setup-postgres demo testbed demo-hosts setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
@@ -31,6 +31,11 @@ demo: setup ## upgrade or downgrade a real cluster from FROM to TO with test tra
 testbed: setup ## boot six real hosts with systemd, sshd and Kafka FROM on this machine (COMMAND=down: remove them)
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null
 	@$(BIN)/python -m tools.testbed $(or $(COMMAND),up --release $(FROM) --installed $(TO)) $(ARGS)
+
+demo-hosts: setup ## upgrade a cluster on real hosts from FROM to TO through SSH, with Airflow (needs root; APPROVE=auto: unattended)
+	@$(CACHE) $(FROM) $(TO) agents >/dev/null
+	@$(BIN)/python -m tools.testbed image
+	@$(BIN)/python -m tools.testbed.demo --from $(FROM) --to $(TO) $(if $(APPROVE),--approve $(APPROVE)) $(ARGS)
 
 setup-hosts: setup
 	@$(BIN)/python -m tools.testbed image || echo "setup: the tests with real hosts are skipped"

@@ -8,11 +8,12 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
@@ -113,8 +114,18 @@ class Bed:
         shutil.rmtree(self.folder)
 
 
-def up(folder: Path, release: Release, *, size: int = 6, others: Sequence[Release] = (), start: bool = True) -> Bed:
-    """Boot the hosts with `release` installed and formatted, and the releases `others` unpacked next to it."""
+def up(
+    folder: Path,
+    release: Release,
+    *,
+    size: int = 6,
+    others: Sequence[Release] = (),
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> Bed:
+    """Boot the hosts with `release` installed and running, and the releases `others` unpacked next to it.
+
+    `properties`: lines of every configuration in addition.
+    """
     folder = folder.resolve()
     if why := missing():
         raise TestbedError(why)
@@ -127,7 +138,7 @@ def up(folder: Path, release: Release, *, size: int = 6, others: Sequence[Releas
     bed = Bed(folder=folder, bed=secrets.token_hex(3), size=size)
     (folder / STATE).write_text(json.dumps({"bed": bed.bed, "size": size}) + "\n")
     try:
-        _install(bed, release, others, cache)
+        _install(bed, release, others, cache, properties)
         network.create_network(bed.bed, size)
         for host in bed.hosts:
             host.boot()
@@ -135,9 +146,8 @@ def up(folder: Path, release: Release, *, size: int = 6, others: Sequence[Releas
         with ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1)) as pool:
             list(pool.map(lambda host: _format(host, release, cluster_id), bed.hosts))
         _say(f"{size} hosts booted in {time.monotonic() - began:.0f} s")
-        if start:
-            bed.start_kafka()
-            _say(f"Kafka {release} in service after {time.monotonic() - began:.0f} s")
+        bed.start_kafka()
+        _say(f"Kafka {release} in service after {time.monotonic() - began:.0f} s")
     except BaseException:
         bed.down()
         raise
@@ -153,7 +163,9 @@ def missing() -> str | None:
     return "The base image of the test bed is not built: run `make setup-hosts` once, with a network."
 
 
-def _install(bed: Bed, release: Release, others: Sequence[Release], cache: ReleaseCache) -> None:
+def _install(
+    bed: Bed, release: Release, others: Sequence[Release], cache: ReleaseCache, extra: Mapping[str, str]
+) -> None:
     layers = [release_layer(bed.folder / "layers", each, cache) for each in dict.fromkeys((release, *others))]
     layers += [agent_layer(bed.folder / "layers", cache), build_image()]
     login_key = ssh_files.make_key(bed.folder / "ssh" / "id_ed25519")
@@ -161,7 +173,7 @@ def _install(bed: Bed, release: Release, others: Sequence[Release], cache: Relea
     host_keys = {}
     for host, node in zip(bed.hosts, spec.nodes, strict=True):
         upper = host.folder / "upper"
-        properties = node_properties(spec, node, Path(DATA)) | {"log.dirs": DATA}
+        properties = node_properties(spec, node, Path(DATA)) | {"log.dirs": DATA, **extra}
         properties.pop("metadata.log.dir")
         write_installation(upper, release, properties, exporter=node.prometheus_url is not None)
         host_keys[host.address] = ssh_files.write_host_files(upper, login_key)

@@ -9,8 +9,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from tools.testbed.machine import (
 _PROPAGATE = Path("/run/systemd/nspawn/propagate")
 _BOOT_S = 60.0
 _END_S = 20.0
+_FAULT = "fault"  # table of nftables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +143,34 @@ class Host:
                     found |= {int(line) for line in (Path(folder) / "cgroup.procs").read_text().split()}
         return sorted(found - {0})
 
+    def reboot(self) -> None:
+        """Kill every process of the host at once, as a loss of power does, and boot it again on the same files."""
+        self._kill()
+        self.boot()
+        self.wait_until_booted()
+
+    @contextmanager
+    def dropping(self, *matches: str) -> Iterator[None]:
+        """Drop incoming packets that match one of these expressions of nftables, such as `ip saddr 10.77.0.1`."""
+        rules = "".join(f"{match} drop\n" for match in matches)
+        chain = f"chain incoming {{\ntype filter hook input priority 0\n{rules}}}"
+        self.run("nft", "-f", "-", text=f"table inet {_FAULT} {{\n{chain}\n}}\n")
+        try:
+            yield
+        finally:
+            self.run("nft", "delete", "table", "inet", _FAULT)
+
     def end(self) -> None:
         """Kill the processes of the host and remove its mounts and control groups."""
+        self._kill()
+        for point in mounts_below(self.folder):
+            run("umount", point)
+        for group in self.control_groups:
+            for folder, _, _ in os.walk(group, topdown=False):
+                with suppress(FileNotFoundError):
+                    os.rmdir(folder)
+
+    def _kill(self) -> None:
         deadline = time.monotonic() + _END_S
         while pids := self.processes():
             for pid in pids:
@@ -152,9 +179,3 @@ class Host:
             if time.monotonic() >= deadline:
                 raise TestbedError(f"Host {self.name} does not end: processes {', '.join(map(str, pids))}.")
             time.sleep(0.05)
-        for point in mounts_below(self.folder):
-            run("umount", point)
-        for group in self.control_groups:
-            for folder, _, _ in os.walk(group, topdown=False):
-                with suppress(FileNotFoundError):
-                    os.rmdir(folder)

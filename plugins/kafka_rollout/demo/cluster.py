@@ -23,10 +23,10 @@ NAME = "demo"
 TOPICS = {"orders": 6, "payments": 3, "shipments": 3}  # topic → partitions
 _PAUSE_S = 0.1
 # After finalizing, the run waits for a snapshot with the new level. Kafka's default interval of one hour is too long.
-SNAPSHOT_INTERVAL_MS = 10_000
+SNAPSHOT_INTERVAL = {"metadata.log.max.snapshot.interval.ms": "10000"}
 
 
-def create_cluster(folder: DemoFolder, release: Release, *, metadata_version: str | None = None) -> LocalCluster:
+def create_cluster(folder: DemoFolder, release: Release, *, metadata_version: str | None = None) -> ClusterSpec:
     """Start a cluster of three controllers and three brokers with the demo's topics; return when it is in service.
 
     `metadata_version`: name of a level such as 3.4-IV0; default: the newest of the release.
@@ -38,13 +38,13 @@ def create_cluster(folder: DemoFolder, release: Release, *, metadata_version: st
         release,
         cache=ReleaseCache.from_settings(settings),
         metadata_version=metadata_version,
-        extra_config={"metadata.log.max.snapshot.interval.ms": str(SNAPSHOT_INTERVAL_MS)},
+        extra_config=SNAPSHOT_INTERVAL,
     )
-    _create_topics(cluster.spec)
-    return cluster
+    create_topics(cluster.spec)
+    return cluster.spec
 
 
-def _create_topics(spec: ClusterSpec) -> None:
+def create_topics(spec: ClusterSpec) -> None:
     admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers, "log_level": 0})
     wanted = [
         NewTopic(topic, num_partitions=partitions, replication_factor=3, config={"min.insync.replicas": "2"})

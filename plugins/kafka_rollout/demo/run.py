@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +25,7 @@ from kafka_rollout.domain.model.errors import FatalError, RolloutError, Transien
 from kafka_rollout.domain.model.outside_text import escape_invisible
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.progress import Progress, duration
 
@@ -139,17 +140,40 @@ def main(arguments: Sequence[str]) -> int:
     )
 
 
+class CreateCluster(Protocol):
+    """Starts the demo's cluster and writes its inventory to the demo's folder."""
+
+    def __call__(self, folder: DemoFolder, release: Release, *, metadata_version: str | None = None) -> ClusterSpec: ...
+
+
 def run_demo(
-    source: Release, target: Release, *, approve: Approve = "ui", keep: bool = False, below: Path = DEMOS
+    source: Release,
+    target: Release,
+    *,
+    approve: Approve = "ui",
+    keep: bool = False,
+    below: Path = DEMOS,
+    create: CreateCluster = create_cluster,
+    opened: Callable[[int], None] = lambda port: None,
 ) -> int:
     """Run the demo; return 0 if the run finished and the traffic check passed. An older `target` is a downgrade.
 
     Stops everything it started, unless `keep`. The last line on standard output is the path of the report (JSON).
+    `opened` gets the port of Airflow.
     """
     _check(source, target, Settings.from_environment())
     folder = DemoFolder.create(below)
     console = Console(highlight=False)
-    demo = _Demo(folder=folder, source=source, target=target, approve=approve, console=console, began=time.monotonic())
+    demo = _Demo(
+        folder=folder,
+        source=source,
+        target=target,
+        approve=approve,
+        console=console,
+        began=time.monotonic(),
+        create=create,
+        opened=opened,
+    )
     with interrupt_on_sigterm():
         try:
             report_path, report = demo.run()
@@ -210,6 +234,8 @@ class _Demo:
     approve: Approve
     console: Console
     began: float
+    create: CreateCluster
+    opened: Callable[[int], None]
 
     @property
     def is_downgrade(self) -> bool:
@@ -226,9 +252,9 @@ class _Demo:
     def run(self) -> tuple[Path, dict[str, Any]]:
         """Start cluster, traffic and Airflow, follow the run; return the path of the report and the report."""
         self.say(f"starting three controllers and three brokers on Kafka {self.source} in {self.folder.path}")
-        cluster = create_cluster(self.folder, self.source, metadata_version=self._level())
-        self.say(f"the cluster is in service at {cluster.spec.bootstrap_servers}")
-        with live_traffic(cluster.spec):
+        spec = self.create(self.folder, self.source, metadata_version=self._level())
+        self.say(f"the cluster is in service at {spec.bootstrap_servers}")
+        with live_traffic(spec):
             self.say("a producer and a consumer group run; starting Airflow")
             server = AirflowServer.start(
                 self.folder.airflow_home,
@@ -236,6 +262,7 @@ class _Demo:
                 environment=self.folder.environment(),
                 timeout_s=_AIRFLOW_S,
             )
+            self.opened(server.port)
             for user in server.users:
                 self.say(f"Airflow: {server.url}   user {user.name}, password {user.password}")
             client = server.client(ADMIN)

@@ -1,0 +1,181 @@
+"""Faults of hosts and networks during the step of a node: the run completes, and the test traffic loses no record.
+
+Faults begin when the state of a unit is observed, in a thread of their own. No test depends on which command of the run
+a fault interrupts.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.offline_events import OfflineInstalled
+from tests.beds import MakeBed
+from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tools.testbed.bed import DATA, Bed
+from tools.testbed.hosts import Host
+from tools.testbed.machine import TestbedError
+
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(3000)]
+
+WORKER = "10.77.0.1"
+CALLS = 4  # the first call and repetitions with --run
+OLD, NEW = "4.2.1", "4.3.1"
+# The connection to a host breaks while a command runs there: before its work, during it or after it.
+CUT = """
+import threading
+from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+run, cuts = SshShell.run, []
+def run_and_cut(self, host, command, **more):
+    line = command if isinstance(command, str) else " ".join(command)
+    if host == "{host}" and "{part}" in line and len(cuts) < {times}:
+        cuts.append(line)
+        transport = self._client(host).get_transport()
+        threading.Timer(0.01 * len(cuts), transport.sock.close).start()
+    return run(self, host, command, **more)
+SshShell.run = run_and_cut
+"""
+
+
+class Fault(threading.Thread):
+    """Acts once, when a condition is met."""
+
+    def __init__(self, condition: Callable[[], bool], act: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self.condition, self.act, self.over, self.error = condition, act, threading.Event(), ""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while not self.condition():
+                time.sleep(0.05)
+            self.act()
+        except TestbedError as error:
+            self.error = str(error)
+        self.over.set()
+
+
+def unit(host: Host, *states: str) -> Callable[[], bool]:
+    show = ("systemctl", "show", "--property=ActiveState", "--value", "kafka.service")
+    return lambda: host.run(*show).strip() in states
+
+
+def upgrade(
+    shell: Shell,
+    bed: Bed,
+    fault: Callable[[], Fault] | None = None,
+    *,
+    beforehand: str = "",
+    options: Sequence[str] = (),
+) -> None:
+    """Upgrade the cluster during a fault; repeat the call until it completes."""
+    words = ["roll", "--cluster", "testbed", "--to", NEW, *QUICK, "--timeout", "90", *APPROVED, "--no-scan", "--ledger"]
+    words += options
+    started = fault() if fault else None
+    done = shell(*words, beforehand=beforehand)
+    run_id = shell.newest_run().run_id
+    for _ in range(CALLS - 1):
+        if done.returncode == 0:
+            break
+        print(f"exit code {done.returncode}: {done.stderr.splitlines()[-1:]}")
+        if started is not None:
+            assert started.over.wait(120)
+        done = shell(*words, "--run", run_id)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if started is not None:
+        assert started.over.is_set(), "the fault did not happen"
+        assert not started.error
+    report = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "finished", report["sentence"]
+    assert report["ledger"]["ok"], report["ledger"]
+    assert report["ledger"]["acknowledged"] > 0
+    for host in bed.hosts:
+        assert host.run("readlink", "/opt/kafka").strip() == f"/opt/kafka_2.13-{NEW}"
+    print(report["sentence"], report["ledger"]["acknowledged"])
+
+
+@pytest.fixture(scope="module")
+def bed(make_bed: MakeBed) -> Bed:
+    return make_bed("4.2.1", others=("4.3.1",), size=3)
+
+
+@pytest.fixture
+def shell(bed: Bed, tmp_path: Path) -> Shell:
+    """The cluster runs the old release: its level was not raised by an earlier test."""
+    for host in bed.hosts:
+        host.run("systemctl", "stop", "kafka.service")
+        host.run("ln", "-sfn", f"/opt/kafka_2.13-{OLD}", "/opt/kafka")
+    bed.start_kafka()
+    return Shell(tmp_path, bed)
+
+
+@pytest.mark.parametrize("part", ["systemctl stop", "mv -T /opt", "systemctl start"])
+def test_the_connection_breaks_during_a_stop_an_installation_or_a_start(shell: Shell, bed: Bed, part: str) -> None:
+    upgrade(shell, bed, beforehand=CUT.format(host=bed.hosts[1].address, part=part, times=1))
+
+
+def partition(host: Host, *matches: str, seconds: float = 12.0) -> Callable[[], None]:
+    def act() -> None:
+        with host.dropping(*matches):
+            time.sleep(seconds)
+
+    return act
+
+
+def test_the_worker_cannot_reach_a_host_that_shuts_down(shell: Shell, bed: Bed) -> None:
+    host = bed.hosts[1]
+    upgrade(shell, bed, lambda: Fault(unit(host, "deactivating", "inactive"), partition(host, f"ip saddr {WORKER}")))
+
+
+def test_two_hosts_cannot_reach_each_other_during_a_step(shell: Shell, bed: Bed) -> None:
+    host, other = bed.hosts[1], bed.hosts[2]
+    act = partition(host, f"ip saddr {other.address}")
+    upgrade(shell, bed, lambda: Fault(unit(host, "deactivating", "inactive"), act))
+
+
+def test_a_host_cannot_reach_the_other_controllers_during_a_step(shell: Shell, bed: Bed) -> None:
+    host, other = bed.hosts[1], bed.hosts[0]
+    act = partition(other, "tcp sport 9093", "tcp dport 9093")
+    upgrade(shell, bed, lambda: Fault(unit(host, "deactivating", "inactive"), act))
+
+
+def test_a_host_reboots_during_its_step(shell: Shell, bed: Bed) -> None:
+    host = bed.hosts[1]
+    upgrade(shell, bed, lambda: Fault(unit(host, "deactivating", "inactive"), host.reboot))
+
+
+def test_the_disk_of_a_host_is_full_when_its_node_starts(shell: Shell, bed: Bed) -> None:
+    host, filler = bed.hosts[1], "/var/lib/kafka/filler"
+
+    def fill() -> None:
+        host.run("sh", "-c", f"cat /dev/zero > {filler} || true")
+        time.sleep(20)
+        host.run("rm", filler)
+
+    upgrade(shell, bed, lambda: Fault(unit(host, "inactive"), fill))
+
+
+def test_the_connection_breaks_while_snapshots_are_installed(shell: Shell, bed: Bed) -> None:
+    """The level is lowered offline: the metadata logs of all nodes are replaced."""
+    upgrade(shell, bed, options=("--finalize", "after-approval", "--snapshot-interval", "5"))
+    words = ["downgrade", "--cluster", "testbed", "--to", OLD, "--where-refused", "offline", *QUICK, *APPROVED]
+    cut = CUT.format(host=bed.hosts[1].address, part=f"{DATA}/__cluster_metadata-0", times=30)
+    done = shell(*words, "--ledger", beforehand=cut)
+    run = shell.newest_run()
+    for _ in range(CALLS - 1):
+        if done.returncode == 0:
+            break
+        print(f"exit code {done.returncode}: {done.stderr.splitlines()[-1:]}")
+        done = shell(*words, "--ledger", "--run", run.run_id)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "finished", report["sentence"]
+    assert report["ledger"]["ok"], report["ledger"]
+    assert report["inventory"]["differences"] == []
+    assert {event.node_id for event in events_of(run.events(), OfflineInstalled)} == {1, 2, 3}
