@@ -27,24 +27,20 @@ from kafka_rollout.domain.gates.coordinators import (
 )
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.model.plan import ConfigChange, Undo
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.model.rights import MissingRight
 from kafka_rollout.domain.model.state import (
-    CheckpointFile,
     GroupState,
-    HostState,
     Movements,
     NodeFeatures,
     NodeMetrics,
     PartitionState,
-    ProcessState,
     QuorumState,
     RegisteredNodes,
     ReplicaState,
     RequestCount,
-    StartRecord,
     TransactionState,
 )
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -55,6 +51,7 @@ from tests.fake_cluster import FakeCluster
 from tests.fake_kafka_classes import FakeClasses
 from tests.fake_logs import FakeLogs
 from tests.fake_metadata_logs import FakeMetadataLogs
+from tests.fake_runtime import FakeRuntime
 from tests.records import change_lock, run_history
 
 _REGISTERS_CONTROLLERS_SINCE = Release(3, 7, 0)
@@ -264,72 +261,6 @@ class FakeAdmin:
         world = self._cluster
         if not any(world.runs(node.node_id) and node.node_id not in world.silent for node in world.spec.brokers):
             raise TransientError("No broker can be reached: connection refused.")
-
-
-class FakeRuntime:
-    """NodeRuntime of a FakeCluster."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
-
-    def process(self, node: NodeSpec) -> ProcessState:
-        fake = self._cluster.nodes[node.node_id]
-        started = fake.starts[-1].started_at if fake.starts else 1.0
-        return ProcessState(
-            pid=fake.pid if fake.running else None,
-            started_at=started if fake.running else None,
-            installed=fake.installed,
-        )
-
-    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
-        return self._cluster.hosts.get(node.node_id)
-
-    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
-        if node.node_id in self._cluster.hangs_in_shutdown and not force:
-            raise FatalError(f"Node {node.name} is still shutting down.")
-        if self._cluster.runs(node.node_id):
-            self._cluster.stop(node.node_id)
-
-    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
-        fake = self._cluster.nodes[node.node_id]
-        if fake.running:
-            raise FatalError(f"Node {node.name} still runs as process {fake.pid}.", remedy="Stop the node first.")
-        fake.installed = release
-        for change in changes:
-            if change.node_id != node.node_id or change.release != release:
-                continue
-            if change.value is None:
-                fake.config.pop(change.key, None)
-            else:
-                fake.config[change.key] = change.value
-
-    def start(self, node: NodeSpec) -> None:
-        if not self._cluster.runs(node.node_id):
-            self._cluster.start(node.node_id)
-
-    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        return tuple(self._cluster.nodes[node.node_id].starts)
-
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
-        return tuple(self._cluster.nodes[node.node_id].log[-lines:])
-
-    def java_version(self, node: NodeSpec) -> int:
-        return self._cluster.java
-
-    def config(self, node: NodeSpec) -> Mapping[str, str]:
-        return dict(self._cluster.nodes[node.node_id].config)
-
-    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
-        return tuple(self._cluster.nodes[node.node_id].checkpoints)
-
-    def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
-        to.write_bytes(b"a checkpoint")
-
-    def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
-        return self._cluster.log_directories if node.node_id not in self._cluster.unseen else {}
-
-    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
-        return None if node.node_id in self._cluster.unseen else Path(f"/nowhere/metadata/{node.node_id}")
 
 
 class FakeMetrics:

@@ -23,7 +23,8 @@ from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from tests.beds import beds
 from tests.committing import commit
 from tests.fake_cluster import FakeCluster
-from tests.fakes import FakeAdmin, FakeRuntime
+from tests.fake_runtime import FakeRuntime
+from tests.fakes import FakeAdmin
 from tests.integration.conftest import MakeCluster, class_archives, make_shared_cluster, release_cache
 
 __all__ = ["class_archives", "make_shared_cluster", "release_cache"]

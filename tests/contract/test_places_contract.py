@@ -15,6 +15,7 @@ from kafka_rollout.adapters.metadata_log.places import LocalPlaces, Place, Place
 from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.dying_files import KilledError
 from tests.local_host import LocalHost, permitted
@@ -33,7 +34,7 @@ def host(tmp_path: Path) -> LocalHost:
 
 def places_on(host: LocalHost) -> HostPlaces:
     cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(host.node,))
-    return HostPlaces(SshServiceRuntime(cluster, host))
+    return HostPlaces(SshServiceRuntime(cluster, host, Release.parse))
 
 
 @pytest.fixture(params=["local", "host"])

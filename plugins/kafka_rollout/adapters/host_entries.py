@@ -46,10 +46,17 @@ class ServiceEntry(_Strict):
         Literal["changed_by_run", "managed_elsewhere"] | None, Field(description="who writes the configuration file")
     ] = None
     log_file: Annotated[HostPath | None, Field(description="server.log; without it, the journal is read")] = None
+    archive: Annotated[
+        ReleasePath | None,
+        Field(description="archive on the worker, with {release}; its .sha512 next to it"),
+    ] = None
+    install: Annotated[
+        CommandEntry | None, Field(description="command that installs {release} on a host, such as a package manager")
+    ] = None
     before_stop: Annotated[list[CommandEntry] | None, Field(description="commands on the host before a stop")] = None
     after_start: Annotated[list[CommandEntry] | None, Field(description="commands on the host after a start")] = None
 
-    @field_validator("installation")
+    @field_validator("installation", "archive")
     @classmethod
     def _names_the_release(cls, text: str | None) -> str | None:
         if text is not None and (text.count("{release}") != 1 or "{" in text.replace("{release}", "")):
@@ -76,6 +83,10 @@ def service_of(host: str, roles: Sequence[Role], *entries: ServiceEntry | None) 
         for key in ("before_stop", "after_start")
         if key in given
     }
+    if "install" in given:
+        commands["install"] = HostCommand(**given.pop("install"))
+    if "archive" in given and "install" in commands:
+        raise ValueError("archive and install exclude each other")
     return ServiceSpec(
         host=host,
         unit=unit if unit.endswith(_SUFFIX) else unit + _SUFFIX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.fenced import fence_cluster_ports
@@ -75,7 +75,7 @@ def open_cluster_ports(
         metrics=metrics,
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
-        metadata_logs=DirectoryMetadataLogs(cache, _places(runtime)),
+        metadata_logs=DirectoryMetadataLogs(cache, _places(cluster, runtime)),
         rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, clock=clock, settings=settings),
         run=open_run(cluster.name, run_id, settings),
         lock=open_lock(settings),
@@ -86,12 +86,15 @@ def open_cluster_ports(
         yield fence_cluster_ports(adjust(ports))
 
 
-def _places(runtime: NodeRuntime) -> Places:
-    from kafka_rollout.adapters.metadata_log.host_places import HostPlaces
+def _places(cluster: ClusterSpec, runtime: NodeRuntime) -> Places:
     from kafka_rollout.adapters.metadata_log.places import LocalPlaces
+
+    if cluster.runtime != "ssh_service":
+        return LocalPlaces(runtime.metadata_log_dir)
+    from kafka_rollout.adapters.metadata_log.host_places import HostPlaces
     from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 
-    return HostPlaces(runtime) if isinstance(runtime, SshServiceRuntime) else LocalPlaces(runtime.metadata_log_dir)
+    return HostPlaces(cast(SshServiceRuntime, runtime))
 
 
 def _managed(

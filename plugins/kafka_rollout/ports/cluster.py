@@ -16,6 +16,7 @@ from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.host_state import HostState, StartRecord
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.rights import MissingRight
@@ -23,7 +24,6 @@ from kafka_rollout.domain.model.state import (
     CheckpointFile,
     CheckpointSummary,
     GroupState,
-    HostState,
     Movements,
     NodeFeatures,
     NodeMetrics,
@@ -31,7 +31,6 @@ from kafka_rollout.domain.model.state import (
     ProcessState,
     QuorumState,
     RegisteredNodes,
-    StartRecord,
     TransactionState,
 )
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -159,6 +158,10 @@ class NodeRuntime(Protocol):
     def process(self, node: NodeSpec) -> ProcessState: ...
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
         """The node's host before a run, with the installed ones of `releases`; None for a process of this machine."""
+        ...
+
+    def bring(self, node: NodeSpec, release: Release) -> None:
+        """Put the files of a release on the node's host, if they are missing there. The node can run."""
         ...
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:

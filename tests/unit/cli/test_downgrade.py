@@ -33,7 +33,8 @@ from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from tests.dying_files import KilledError
 from tests.fake_cluster import R340, R341, R431, FakeCluster
 from tests.fake_logs import FakeLogs
-from tests.fakes import FakeRuntime, fake_bench
+from tests.fake_runtime import FakeRuntime
+from tests.fakes import fake_bench
 from tests.without_live import stage_no_live
 
 COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)

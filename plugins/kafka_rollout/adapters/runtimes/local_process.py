@@ -40,9 +40,10 @@ from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading, write_whole, writing_whole
 from kafka_rollout.adapters.system.sessions import start_session
 from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.host_state import StartRecord
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import CheckpointFile, ProcessState, StartRecord
+from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 MAIN_CLASS = "kafka.Kafka"
@@ -88,6 +89,9 @@ class LocalProcessRuntime:
 
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> None:
         """Nothing: releases come from the cache, and this user owns the files."""
+
+    def bring(self, node: NodeSpec, release: Release) -> None:
+        self.cache.libs(release)
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """SIGTERM, which is Kafka's controlled shutdown; with `force`, SIGKILL by process id after `deadline_s`."""

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from kafka_rollout.domain.model.errors import NotObservableError, TransientError
+from kafka_rollout.domain.model.host_state import HostState, StartRecord
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import CheckpointFile, HostState, ProcessState, StartRecord
+from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, Metrics
 
@@ -32,6 +33,9 @@ class NoRuntime:
 
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
         return None
+
+    def bring(self, node: NodeSpec, release: Release) -> None:
+        self.cluster.refuse_unmanaged()
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         self.cluster.refuse_unmanaged()

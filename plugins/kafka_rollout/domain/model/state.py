@@ -44,52 +44,6 @@ class ProcessState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
-    """What a plan reads of a host in addition to the unit.
-
-    `clock_skew_s`: its clock minus the clock of this machine, without the time of the query. `release_bytes`: free on
-    the file system of the installations, if known. `loaded_jars`: paths that the process has open. `release_jars`:
-    names of the jars in the folder of each release. `arguments`: command line of the process; empty without a process.
-    """
-
-    clock_skew_s: float = 0.0
-    release_bytes: int | None = None
-    loaded_jars: tuple[str, ...] = ()
-    release_jars: Mapping[Release, frozenset[str]] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostState:
-    """The host of a node, as a plan must know it. `name`: as in the inventory. `unit`: the node's service.
-
-    `releases`: installed on the host, of those in `folders` (release → folder). `symlink_can_switch`: False if a file
-    or a folder has its name. `stop_timeout_s`: then the service manager kills a process that shuts down; None: never.
-    `denied`: commands that sudo refuses. `free_bytes`: of the configuration's file system, if known.
-    """
-
-    name: str
-    unit: str
-    symlink: str
-    folders: Mapping[Release, str]
-    releases: frozenset[Release]
-    symlink_can_switch: bool
-    stop_timeout_s: float | None
-    denied: tuple[str, ...] = ()
-    free_bytes: int | None = None
-    facts: HostFacts = field(default_factory=HostFacts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRecord:
-    """One start of a node's process."""
-
-    release: Release
-    started_at: float
-    pid: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSoftware:
     """Connections by client library, from the metrics of the socket server (KIP-511)."""
 

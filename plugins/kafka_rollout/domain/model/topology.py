@@ -35,8 +35,9 @@ class ServiceSpec:
     `host`: as SSH reaches it. `unit`: the systemd unit, with its suffix. `user`: user of the process, as which files of
     the node are read. `installation`: folder of a release, with `{release}`. `symlink`: points to the folder of the
     installed release. `configuration_file`: server.properties. `managed_elsewhere`: other software writes the
-    configuration, so the tool does not. `log_file`: server.log; None: the journal has the log. `before_stop` and
-    `after_start`: commands of the operator.
+    configuration, so the tool does not. `log_file`: server.log; None: the journal has the log. `archive`: of a release
+    on this machine, with `{release}`, for hosts without this release. `install`: the operator's command that installs
+    `{release}` on a host. `before_stop` and `after_start`: commands of the operator.
     """
 
     host: str
@@ -47,6 +48,8 @@ class ServiceSpec:
     configuration_file: str = "/etc/kafka/server.properties"
     managed_elsewhere: bool = False
     log_file: str | None = None
+    archive: str | None = None
+    install: HostCommand | None = None
     before_stop: tuple[HostCommand, ...] = ()
     after_start: tuple[HostCommand, ...] = ()
 

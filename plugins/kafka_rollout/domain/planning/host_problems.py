@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.domain.model.findings import Finding, blocker, warning
+from kafka_rollout.domain.model.host_state import HostState
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.state import HostState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import few, size
 

@@ -75,6 +75,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                     f"Some levels are not lowered yet: {', '.join(f'{c.feature} is not' for c in left)}.",
                     remedy="Lower the levels first.",
                 )
+            at_once(lambda node: ports.runtime.bring(node, release_step.to_release), ports.cluster.nodes)
             refuse_new_in_logs(ports, plan, release_step)
             _record_before(ports, release_step)
         stopped = []

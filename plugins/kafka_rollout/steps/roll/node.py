@@ -300,6 +300,7 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     else:
         refuse_new_blockers(ports, plan, (release_step, node))
         refuse_unready(ports, plan, release_step, node)
+        ports.runtime.bring(node, release_step.to_release)
         if not has_stopped_in_step(ports.run.events(), release_step.key):
             refuse_new_in_logs(ports, plan, release_step)
     _refuse_unsafe_stop(

@@ -27,7 +27,8 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.dying_files import KilledError
 from tests.fake_cluster import R431, FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs, FakePrepared
-from tests.fakes import FakeRuntime, fake_bench
+from tests.fake_runtime import FakeRuntime
+from tests.fakes import fake_bench
 from tests.unit.steps.offline.test_actions import R421
 
 BROKERS, CONTROLLERS = {11, 12, 13}, {1, 2, 3}

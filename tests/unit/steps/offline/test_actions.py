@@ -33,7 +33,8 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R431, FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs
-from tests.fakes import FakeRuntime, fake_bench
+from tests.fake_runtime import FakeRuntime
+from tests.fakes import fake_bench
 from tests.records import database_of
 from tests.without_live import stage_no_live
 

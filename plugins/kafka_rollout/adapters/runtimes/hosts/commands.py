@@ -26,7 +26,7 @@ class HostCommands:
         node: NodeSpec,
         right: Right,
         *,
-        text: str | None = None,
+        text: str | bytes | None = None,
         sink: Callable[[bytes], object] | None = None,
         values: Mapping[str, object] = MappingProxyType({}),
         within_s: float = COMMAND_S,

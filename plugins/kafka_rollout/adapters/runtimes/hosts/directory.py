@@ -49,7 +49,7 @@ class HostDirectory:
         if _MISSING not in done.err:  # or a file disappeared while its folder was read
             self.commands.expect(self.node, self.rights.list, done)
         found = []
-        for match in filter(None, map(_ENTRY.fullmatch, done.out.splitlines())):
+        for match in filter(None, map(_ENTRY.fullmatch, done.out.split("|"))):
             name = match[5].removeprefix(f"{self.path}/")
             if match[1] in "df" and _NAME.fullmatch(name):
                 found.append(
@@ -66,7 +66,7 @@ class HostDirectory:
     def read(self, name: str, size: int, sink: Callable[[bytes], object]) -> None:
         """Pass on the content of a file. Raises FileNotFoundError if the node has removed it."""
         right = self.rights.read
-        done = self.commands.sudo(self.node, right, sink=sink, values={"file": name}, within_s=_transfer_s(size))
+        done = self.commands.sudo(self.node, right, sink=sink, values={"file": name}, within_s=transfer_s(size))
         if _MISSING in done.err:
             raise FileNotFoundError(f"{self.path}/{name}")
         self.commands.expect(self.node, right, done)
@@ -90,7 +90,7 @@ class HostDirectory:
         if data is not None:
             lines[-1] = lines[-1].replace("</dev/null", ">/dev/null")
         lines.insert(0, _is_stopped(self.node))
-        within_s = _transfer_s(len(data or b""))
+        within_s = transfer_s(len(data or b""))
         done = self.commands.run(self.node, " && ".join(lines), text=data, within_s=within_s)
         if done.code == _RUNS:
             raise self._runs()
@@ -119,5 +119,6 @@ def _is_stopped(node: NodeSpec) -> str:
     return f'{{ test "$(systemctl show --property=MainPID --value {unit})" = 0 || exit {_RUNS}; }}'
 
 
-def _transfer_s(size: int) -> float:
+def transfer_s(size: int) -> float:
+    """Return the seconds in which so many bytes must be transferred."""
     return COMMAND_S + size / _BYTES_S

@@ -128,6 +128,23 @@ class Rights:
         return Right(_ROOT, "mv", words, "switch its release")
 
     @property
+    def remove_draft_release(self) -> Right:
+        return self._bring("rm", "-rf", self.service.installation + DRAFT)
+
+    @property
+    def make_draft_release(self) -> Right:
+        return self._bring("mkdir", "-m", "755", self.service.installation + DRAFT)
+
+    @property
+    def unpack(self) -> Right:
+        folder = f"--directory={self.service.installation}{DRAFT}"
+        return self._bring("tar", "--extract", "--gzip", "--no-same-owner", "--strip-components=1", folder)
+
+    @property
+    def name_release(self) -> Right:
+        return self._bring("mv", "-T", self.service.installation + DRAFT, self.service.installation)
+
+    @property
     def back_up(self) -> Right:
         file = self.service.configuration_file
         return Right(_ROOT, "cp", ("-a", file, f"{file}.{{release}}"), "back up its configuration")
@@ -167,10 +184,15 @@ class Rights:
             )
         )
         acts = (self.stop, self.start, self.forget_failures, self.kill, self.draft_link, self.switch_link)
-        return (*reads, *acts, *writes, *MetadataRights(service.user, metadata).all())
+        draft = (self.remove_draft_release, self.make_draft_release, self.unpack, self.name_release)
+        bring = draft if service.archive is not None else ()
+        return (*reads, *acts, *bring, *writes, *MetadataRights(service.user, metadata).all())
 
     def _read(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
         return Right(self.service.user, program, arguments, purpose)
+
+    def _bring(self, program: str, *arguments: str) -> Right:
+        return Right(_ROOT, program, arguments, "unpack a release")
 
     def _systemctl(self, *words: str, purpose: str) -> Right:
         return Right(_ROOT, "systemctl", (*words, self.service.unit), purpose)
@@ -186,7 +208,7 @@ class MetadataRights:
     @property
     def list(self) -> Right:
         places = (f"{self.directory}/{name}" for name in ("meta.properties", "bootstrap.checkpoint", _LOG))
-        words = (*places, "-maxdepth", "2", "-printf", r"%y/%s/%T@/%i%p\n")
+        words = (*places, "-maxdepth", "2", "-printf", "%y/%s/%T@/%i%p|")
         return self._right("find", words, "list its metadata log")
 
     @property

@@ -22,6 +22,7 @@ from pathlib import Path
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import HostDirectory
 from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
+from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided, provide
 from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, Rights
 from kafka_rollout.adapters.runtimes.hosts.shells import Shell
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
@@ -29,9 +30,10 @@ from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_d
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import writing_whole
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.host_state import HostState, StartRecord
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import CheckpointFile, HostState, ProcessState, StartRecord
+from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 
 _POLL_S = 0.3
@@ -80,13 +82,22 @@ class SshServiceRuntime(HostCommands):
             unit=service.unit,
             symlink=service.symlink,
             folders=folders,
-            releases=frozenset(release for release, folder in folders.items() if f"libs {folder}" in found),
+            releases=frozenset(
+                release
+                for release, folder in folders.items()
+                if f"libs {folder}" in found or is_provided(service, release)
+            ),
             symlink_can_switch="link" in found,
             stop_timeout_s=unit.stop_s,
             denied=self._denied(node, rights, releases),
             free_bytes=int(free) if free.isdigit() else None,
             facts=read_facts(self, node, folders, unit.pid, self.now),
         )
+
+    def bring(self, node: NodeSpec, release: Release) -> None:
+        folder = service_of(node).folder(release)
+        if f"libs {folder}" not in self._found(node, folder):
+            provide(self, node, release)
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """`systemctl stop`, which is Kafka's controlled shutdown; with `force`, SIGKILL after `deadline_s`."""
@@ -124,6 +135,7 @@ class SshServiceRuntime(HostCommands):
                 f"Node {node.name} still runs as process {unit.pid}, so nothing was installed.",
                 remedy="Stop the node first.",
             )
+        self.bring(node, release)
         self._refuse_missing(node, release)
         before = self._configuration(node)
         lines = changed_lines(self.cluster, node, release, changes)
@@ -288,11 +300,14 @@ class SshServiceRuntime(HostCommands):
             self._loaded[key] = match[1]
         return self._loaded[key]
 
+    def _found(self, node: NodeSpec, folder: str) -> Sequence[str]:
+        return self.run(node, _look_line(service_of(node), [folder])).out.splitlines()
+
     def _refuse_missing(self, node: NodeSpec, release: Release) -> None:
         """Raise before any change if the release is not on the host, or if the symlink is not a link."""
         service = service_of(node)
         folder = service.folder(release)
-        found = self.run(node, _look_line(service, [folder])).out.splitlines()
+        found = self._found(node, folder)
         if f"libs {folder}" not in found:
             raise RefusedError(
                 f"Kafka {release} is not installed on host {service.host}: there is no {folder}/libs.",

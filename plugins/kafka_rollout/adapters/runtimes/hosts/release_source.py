@@ -1,0 +1,90 @@
+"""Releases that are not on a host yet: from an archive on this machine, or by a command of the operator.
+
+The SHA-512 of an archive is in a file next to it, as Apache publishes both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.adapters.runtimes.hosts.directory import transfer_s
+from kafka_rollout.adapters.system.files import open_regular, reading
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import NodeSpec, ServiceSpec
+
+_SHA512 = re.compile(r"[0-9a-f]{128}")
+
+
+def is_provided(service: ServiceSpec, release: Release) -> bool:
+    """Return whether `provide` can bring a release. Raises UserError for an archive with a wrong checksum."""
+    if service.archive is not None:
+        path = _archive(service.archive, release)
+        with reading(path):
+            status = path.stat()
+        if _sha512(path, status.st_size, status.st_mtime_ns) != _expected(path):
+            raise _wrong(path)
+    return service.archive is not None or service.install is not None
+
+
+def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
+    """Unpack the archive in a draft folder, then rename it; or run the operator's command."""
+    service, rights = service_of(node), rights_of(node)
+    if service.install is not None:
+        line, within_s = service.install.command.replace("{release}", str(release)), service.install.timeout_s
+        done = commands.run(node, line, within_s=within_s)
+        if done.code != 0:
+            raise FatalError(
+                f"The command that installs Kafka {release} on host {service.host} failed: `{line}`: {done.problem}.",
+                remedy="Fix the command or the host, then repeat the step.",
+            )
+    elif service.archive is not None:
+        content = _read_archive(_archive(service.archive, release))
+        commands.act(node, rights.remove_draft_release, release=release)
+        commands.act(node, rights.make_draft_release, release=release)
+        within_s = transfer_s(len(content))
+        done = commands.sudo(node, rights.unpack, text=content, values={"release": release}, within_s=within_s)
+        commands.expect(node, rights.unpack, done)
+        commands.act(node, rights.name_release, release=release)
+
+
+def _archive(pattern: str, release: Release) -> Path:
+    return Path(pattern.replace("{release}", str(release)))
+
+
+def _read_archive(path: Path) -> bytes:
+    """Return the content of an archive. Raises UserError unless it has the checksum of `<archive>.sha512`."""
+    with reading(path), open(open_regular(path), "rb") as file:
+        content = file.read()
+    if hashlib.sha512(content).hexdigest() != _expected(path):
+        raise _wrong(path)
+    return content
+
+
+@lru_cache(maxsize=16)
+def _sha512(path: Path, size: int, modified_ns: int) -> str:
+    with reading(path), open(open_regular(path), "rb") as file:
+        return hashlib.file_digest(file, "sha512").hexdigest()
+
+
+def _expected(path: Path) -> str:
+    """`NAME: 0B2A 1234 …` in groups and lines, or `hex  NAME` of sha512sum."""
+    checksum = path.with_name(path.name + ".sha512")
+    with reading(checksum):
+        text = checksum.read_text().lower()
+    _, colon, digits = text.partition(":")
+    found = re.sub(r"\s", "", digits) if colon else text.split(maxsplit=1)[0] if text.strip() else ""
+    if not _SHA512.fullmatch(found):
+        raise UserError(f"{checksum} contains no SHA-512.", remedy="Download it again from the place of the archive.")
+    return found
+
+
+def _wrong(path: Path) -> UserError:
+    return UserError(
+        f"{path} does not have the SHA-512 of {path.name}.sha512. Nothing was changed.",
+        remedy="Download both again, then repeat the step.",
+    )

@@ -1,0 +1,83 @@
+"""The runtime of a FakeCluster. tests/contract holds it to the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.host_state import HostState, StartRecord
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
+from kafka_rollout.domain.model.topology import NodeSpec
+from tests.fake_cluster import FakeCluster
+
+
+class FakeRuntime:
+    """NodeRuntime of a FakeCluster."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def process(self, node: NodeSpec) -> ProcessState:
+        fake = self._cluster.nodes[node.node_id]
+        started = fake.starts[-1].started_at if fake.starts else 1.0
+        return ProcessState(
+            pid=fake.pid if fake.running else None,
+            started_at=started if fake.running else None,
+            installed=fake.installed,
+        )
+
+    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
+        return self._cluster.hosts.get(node.node_id)
+
+    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        if node.node_id in self._cluster.hangs_in_shutdown and not force:
+            raise FatalError(f"Node {node.name} is still shutting down.")
+        if self._cluster.runs(node.node_id):
+            self._cluster.stop(node.node_id)
+
+    def bring(self, node: NodeSpec, release: Release) -> None:
+        """Every release is there."""
+
+    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        fake = self._cluster.nodes[node.node_id]
+        if fake.running:
+            raise FatalError(f"Node {node.name} still runs as process {fake.pid}.", remedy="Stop the node first.")
+        fake.installed = release
+        for change in changes:
+            if change.node_id != node.node_id or change.release != release:
+                continue
+            if change.value is None:
+                fake.config.pop(change.key, None)
+            else:
+                fake.config[change.key] = change.value
+
+    def start(self, node: NodeSpec) -> None:
+        if not self._cluster.runs(node.node_id):
+            self._cluster.start(node.node_id)
+
+    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
+        return tuple(self._cluster.nodes[node.node_id].starts)
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
+        return tuple(self._cluster.nodes[node.node_id].log[-lines:])
+
+    def java_version(self, node: NodeSpec) -> int:
+        return self._cluster.java
+
+    def config(self, node: NodeSpec) -> Mapping[str, str]:
+        return dict(self._cluster.nodes[node.node_id].config)
+
+    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
+        return tuple(self._cluster.nodes[node.node_id].checkpoints)
+
+    def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
+        to.write_bytes(b"a checkpoint")
+
+    def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
+        return self._cluster.log_directories if node.node_id not in self._cluster.unseen else {}
+
+    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
+        return None if node.node_id in self._cluster.unseen else Path(f"/nowhere/metadata/{node.node_id}")

@@ -1,0 +1,92 @@
+"""Releases that are brought to a host: from an archive with its SHA-512, or by the operator's command."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided, provide
+from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
+from tests.local_host import LocalHost
+
+RELEASE = Release(4, 3, 1)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "kafka_2.13-4.3.1.tgz"
+    with tarfile.open(path, "w:gz") as file:
+        entry = tarfile.TarInfo("kafka_2.13-4.3.1/libs/kafka_2.13-4.3.1.jar")
+        entry.size = 4
+        file.addfile(entry, io.BytesIO(b"jars"))
+    digest = hashlib.sha512(path.read_bytes()).hexdigest().upper()
+    groups = "\n".join(" ".join(digest[at + i : at + i + 8] for i in range(0, 64, 8)) for at in (0, 64))
+    path.with_name(f"{path.name}.sha512").write_text(f"{path.name}: {groups}\n")
+    return path
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> LocalHost:
+    return LocalHost(tmp_path / "host")
+
+
+def node_of(host: LocalHost, **source: object) -> NodeSpec:
+    service = ServiceSpec(host="kafka-1", installation=f"{host.home}/kafka_2.13-{{release}}", **source)  # type: ignore[arg-type]
+    return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
+
+
+def runtime_on(host: LocalHost, node: NodeSpec) -> SshServiceRuntime:
+    return SshServiceRuntime(ClusterSpec(name="far", runtime="ssh_service", nodes=(node,)), host, Release.parse)
+
+
+def test_an_archive_is_unpacked_under_the_name_of_the_release(host: LocalHost, archive: Path, tmp_path: Path) -> None:
+    node = node_of(host, archive=f"{tmp_path}/kafka_2.13-{{release}}.tgz")
+    broken = host.home / "kafka_2.13-4.3.1.kafka-rollout" / "libs"
+    broken.mkdir(parents=True)
+    (broken / "half.jar").write_text("of an earlier call")
+    assert is_provided(node.service or ServiceSpec(host=""), RELEASE)
+    runtime_on(host, node).bring(node, RELEASE)
+    libs = host.home / "kafka_2.13-4.3.1" / "libs"
+    assert [path.name for path in libs.iterdir()] == ["kafka_2.13-4.3.1.jar"]
+    assert not broken.parent.exists()
+    archive.unlink()
+    runtime_on(host, node).bring(node, RELEASE)  # it is there
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_wrong_or_missing_checksum_is_one_sentence_and_changes_nothing(
+    host: LocalHost, archive: Path, tmp_path: Path, *, is_damaged: bool
+) -> None:
+    node = node_of(host, archive=f"{tmp_path}/kafka_2.13-{{release}}.tgz")
+    checksum = archive.with_name(f"{archive.name}.sha512")
+    if is_damaged:
+        archive.write_bytes(archive.read_bytes() + b"more")
+        says = r"kafka_2\.13-4\.3\.1\.tgz does not have the SHA-512"
+    else:
+        checksum.unlink()
+        says = r"kafka_2\.13-4\.3\.1\.tgz\.sha512 cannot be read"
+    with pytest.raises(UserError, match=says):
+        is_provided(node.service or ServiceSpec(host=""), RELEASE)
+    with pytest.raises(UserError, match=says):
+        provide(runtime_on(host, node), node, RELEASE)
+    assert not list(host.home.glob("kafka_2.13-*"))
+
+
+def test_the_operators_command_installs_the_release(host: LocalHost) -> None:
+    line = f"mkdir -p {host.home}/kafka_2.13-{{release}}/libs"
+    node = node_of(host, install=HostCommand(command=line, timeout_s=60.0))
+    runtime_on(host, node).bring(node, RELEASE)
+    assert (host.home / "kafka_2.13-4.3.1" / "libs").is_dir()
+
+
+def test_a_failing_command_is_shown_with_its_last_line(host: LocalHost) -> None:
+    node = node_of(host, install=HostCommand(command="echo no such package >&2; exit 100", timeout_s=60.0))
+    with pytest.raises(FatalError, match="no such package"):
+        runtime_on(host, node).bring(node, RELEASE)
