@@ -150,10 +150,11 @@ class ClusterEntry(_Strict):
         if self.four_eyes and len(set(self.approvers)) == 1:
             raise ValueError(f"four_eyes needs a second approver besides {self.approvers[0]}")
         for what in (*_UNIQUE, "directory"):
-            values = Counter(getattr(node, what) for node in self.nodes)
-            del values[None]
-            for value, number in values.items():
-                if number > 1:
+            # An agent on the loopback interface of its host has the same URL on each host.
+            host = "host" if what.endswith("_url") else what
+            values = Counter((getattr(node, what), getattr(node, host)) for node in self.nodes)
+            for (value, _), number in values.items():
+                if number > 1 and value is not None:
                     raise ValueError(f"two nodes have the {what} {value}")
         hidden = self.runtime == NO_RUNTIME  # clients cannot reach the controllers of a managed service
         for role in Role:

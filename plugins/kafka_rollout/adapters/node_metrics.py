@@ -104,12 +104,14 @@ class NodeMetricsReader:
     """The metrics port over HTTP.
 
     `timeout_s`: for each agent. `identify`: reported version → its release. `names`: our name of a metric → the name of
-    the operator's exporter, as in ClusterSpec.metrics.
+    the operator's exporter, as in ClusterSpec.metrics. `through`: host of a node → how its loopback addresses are
+    reached; None: they are addresses of this machine.
     """
 
     timeout_s: float = TIMEOUT_S
     identify: Callable[[str], Release | None] = _release
     names: Mapping[str, str] = field(default_factory=dict)
+    through: Callable[[str], httpx.BaseTransport] | None = None
 
     def read(self, node: NodeSpec) -> NodeMetrics:
         if node.jolokia_url is None and node.prometheus_url is None:
@@ -117,7 +119,7 @@ class NodeMetricsReader:
         answers: dict[str, _Seen] = {}
         problems: dict[str, str] = {}
         # No proxy of the environment: agents are queried at their inventory addresses.
-        with httpx.Client(timeout=self.timeout_s, trust_env=False) as client:
+        with httpx.Client(timeout=self.timeout_s, trust_env=False, mounts=self._mounts(node)) as client:
             for agent, url, query in (
                 ("jolokia", node.jolokia_url, _query_jolokia),
                 ("prometheus", node.prometheus_url, partial(_query_prometheus, own=own_names(self.names))),
@@ -156,6 +158,11 @@ class NodeMetricsReader:
             deprecated_requests=_counts((*request, n) for request, n in first.deprecated.items()),
             unanswered=tuple(sorted(problems)),
         )
+
+    def _mounts(self, node: NodeSpec) -> dict[str, httpx.BaseTransport | None]:
+        if node.service is None or self.through is None:
+            return {}
+        return dict.fromkeys(("all://127.0.0.1", "all://localhost"), self.through(node.service.host))
 
 
 def _counts(counted: Iterable[tuple[str, int, str, str, int]]) -> tuple[RequestCount, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security import ClientSecurity
     from kafka_rollout.adapters.metadata_log.places import Places
     from kafka_rollout.adapters.releases.cache import ReleaseCache
+    from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 
 
 @contextmanager
@@ -47,6 +49,7 @@ def open_cluster_ports(
     from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.adapters.releases.cache import ReleaseCache
+    from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
     from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
     from kafka_rollout.adapters.system.clock import SystemClock
 
@@ -61,10 +64,11 @@ def open_cluster_ports(
     def identify(version: str) -> Release | None:
         return identify_release(version, catalogue, cluster.apache_releases).release
 
-    metrics = NodeMetricsReader(identify=identify, names=cluster.metrics)
-    runtime = _managed(cluster, cache, settings, ssh, closing=closing, identify=identify) or NoRuntime(
-        cluster, admin, metrics
+    shell = _shell(cluster, settings, ssh, closing)
+    metrics = NodeMetricsReader(
+        identify=identify, names=cluster.metrics, through=None if shell is None else partial(SshTransport, shell)
     )
+    runtime = _managed(cluster, cache, shell, identify) or NoRuntime(cluster, admin, metrics)
     clock = SystemClock()
     ports = ClusterPorts(
         run_id=run_id,
@@ -98,25 +102,29 @@ def _places(cluster: ClusterSpec, runtime: NodeRuntime) -> Places:
 
 
 def _managed(
-    cluster: ClusterSpec,
-    cache: ReleaseCache,
-    settings: Settings,
-    ssh: Callable[[str], SSHClient] | None,
-    *,
-    closing: ExitStack,
-    identify: Callable[[str], Release | None],
+    cluster: ClusterSpec, cache: ReleaseCache, shell: SshShell | None, identify: Callable[[str], Release | None]
 ) -> NodeRuntime | None:
     """Return the runtime that stops and starts the nodes; None if there is none."""
     if cluster.runtime == "local_process":
         from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 
         return LocalProcessRuntime(cluster, cache)
-    if cluster.runtime == "ssh_service":
-        from kafka_rollout.adapters.runtimes.hosts.connecting import connect_as_user
+    if shell is not None:
         from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
-        from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 
-        shell = SshShell(ssh or connect_as_user(settings.ssh_config))
-        closing.callback(shell.close)
         return SshServiceRuntime(cluster, shell, identify)
     return None
+
+
+def _shell(
+    cluster: ClusterSpec, settings: Settings, ssh: Callable[[str], SSHClient] | None, closing: ExitStack
+) -> SshShell | None:
+    """Return the connections to the hosts; None for a cluster without hosts."""
+    if cluster.runtime != "ssh_service":
+        return None
+    from kafka_rollout.adapters.runtimes.hosts.connecting import connect_as_user
+    from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+
+    shell = SshShell(ssh or connect_as_user(settings.ssh_config))
+    closing.callback(shell.close)
+    return shell

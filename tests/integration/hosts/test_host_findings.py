@@ -37,6 +37,19 @@ mv $java.old $java
 """
 
 
+def test_an_agent_that_only_its_host_reaches_is_read_through_ssh(make_bed: MakeBed, tmp_path: Path) -> None:
+    bed = make_bed("4.3.1", others=(), size=1)
+    shell, (host,) = Shell(tmp_path, bed), bed.hosts
+    inventory = bed.inventory_path.read_text()
+    assert f"http://{host.address}:" in inventory
+    bed.inventory_path.write_text(inventory.replace(f"http://{host.address}:", "http://127.0.0.1:"))
+    (node,) = json.loads(shell("observe", "--cluster", "testbed", "--json").stdout)["state"]["nodes"].values()
+    assert node["metrics"]["current_metadata_version_prometheus"] == 30
+    host.run("sh", "-c", "echo 'AllowTcpForwarding no' > /etc/ssh/sshd_config.d/no.conf && systemctl restart ssh")
+    (node,) = json.loads(shell("observe", "--cluster", "testbed", "--json").stdout)["state"]["nodes"].values()
+    assert node["metrics"]["current_metadata_version_prometheus"] is None
+
+
 def test_every_obstacle_on_a_host_is_found_while_the_node_runs(make_bed: MakeBed, tmp_path: Path) -> None:
     bed = make_bed("3.9.1", others=("4.3.1",), size=1)
     shell, (host,) = Shell(tmp_path, bed), bed.hosts

@@ -83,7 +83,7 @@ class SshShell:
     ) -> Done:
         line = command if isinstance(command, str) else shlex.join(command)
         try:
-            channel = self._channel(host)
+            channel = self._transport(host).open_session(timeout=COMMAND_S)
             channel.exec_command(line)
             return _finish(channel, text, within_s, sink)
         except TimeoutError:
@@ -100,8 +100,14 @@ class SshShell:
             client.close()
         self._clients.clear()
 
-    def _channel(self, host: str) -> paramiko.Channel:
-        """A channel of the kept connection; of a new one if it broke since the last command."""
+    def forward(self, host: str, address: tuple[str, int], *, timeout_s: float) -> paramiko.Channel:
+        """Connect from the host to an address. Raises paramiko.SSHException or RolloutError if that is not possible."""
+        channel = self._transport(host).open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout_s)
+        channel.settimeout(timeout_s)
+        return channel
+
+    def _transport(self, host: str) -> paramiko.Transport:
+        """The kept connection; a new one if it broke since the last command."""
         client = self._client(host)
         transport = client.get_transport()
         if transport is None or not transport.is_active():
@@ -109,7 +115,7 @@ class SshShell:
             transport = self._client(host).get_transport()
         if transport is None:
             raise TransientError(f"The SSH connection to host {host} was closed.", remedy="Repeat the step.")
-        return transport.open_session(timeout=COMMAND_S)
+        return transport
 
     def _client(self, host: str) -> paramiko.SSHClient:
         with self._lock:
