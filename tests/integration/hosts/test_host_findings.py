@@ -47,7 +47,8 @@ def test_an_agent_that_only_its_host_reaches_is_read_through_ssh(make_bed: MakeB
     assert node["metrics"]["current_metadata_version_prometheus"] == 30
     host.run("sh", "-c", "echo 'AllowTcpForwarding no' > /etc/ssh/sshd_config.d/no.conf && systemctl restart ssh")
     (node,) = json.loads(shell("observe", "--cluster", "testbed", "--json").stdout)["state"]["nodes"].values()
-    assert node["metrics"]["current_metadata_version_prometheus"] is None
+    assert node["metrics"] is None
+    assert "not reached from host" in node["problem"]
 
 
 def test_every_obstacle_on_a_host_is_found_while_the_node_runs(make_bed: MakeBed, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
 
 def _is_readable(ports: ClusterPorts, node: NodeSpec) -> bool:
     """Return whether the directories of the node are on this machine."""
-    return ports.runtime.metadata_log_dir(node) is not None
+    return node.service is None and ports.runtime.metadata_log_dir(node) is not None
 
 
 def _fingerprint(config: Mapping[str, str]) -> str:
