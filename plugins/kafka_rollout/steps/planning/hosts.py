@@ -62,13 +62,11 @@ def config_problems(
     The validated configurations are recorded.
     """
     problems: dict[int, tuple[str, ...]] = {}
-    readable = {node.node_id for node in ports.cluster.nodes if _is_readable(ports, node)}
+    local = {node.node_id for node in ports.cluster.nodes if node.directory is not None}
     for release in path:
         overrides = ports.cluster.release_overrides.get(str(release), {})
         for node_id, config in configs.items():
-            found = ports.classes.config_problems(
-                release, {**config, **overrides}, with_directories=node_id in readable
-            )
+            found = ports.classes.config_problems(release, {**config, **overrides}, with_directories=node_id in local)
             problems[node_id] = (
                 *problems.get(node_id, ()),
                 *(problem if release == path[-1] else f"{release}: {problem}" for problem in found),
@@ -108,18 +106,13 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         problems = ports.classes.config_problems(
             release,
             effective_config(node.node_id, config, plan.config_changes, release),
-            with_directories=_is_readable(ports, node),
+            with_directories=node.directory is not None,
         )
     return (
         *config_findings(ports.catalogue, release_step.from_release, release, {}, {node.node_id: problems}),
         *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
         *find_host_problems(ports, (release,), (node,)),
     )
-
-
-def _is_readable(ports: ClusterPorts, node: NodeSpec) -> bool:
-    """Return whether the directories of the node are on this machine."""
-    return node.service is None and ports.runtime.metadata_log_dir(node) is not None
 
 
 def _fingerprint(config: Mapping[str, str]) -> str:
