@@ -79,8 +79,9 @@ class LocalCluster:
         """Format and start a cluster and write its inventory; returns when every broker is in service.
 
         `separate`: `size` brokers (ids 1, 2, …) and the same number of controllers (101, 102, …); `combined`: `size`
-        nodes with both roles. `metadata_version`: such as `3.4-IV0`; default: the release's own. `security`: of the
-        listeners that `extra_config` secures. `format_options`: further options of StorageTool.
+        nodes with both roles; `mixed`: one node with both roles, the others separate. `metadata_version`: such as
+        `3.4-IV0`; default: the release's own. `security`: of the listeners that `extra_config` secures.
+        `format_options`: further options of StorageTool.
         """
         if quorum == "dynamic" and release < _FIRST_DYNAMIC_QUORUM:
             raise UserError(f"Kafka {release} has no dynamic quorum.", remedy=f"Use {_FIRST_DYNAMIC_QUORUM} or later.")

@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
-Layout = Literal["separate", "combined"]
+Layout = Literal["separate", "combined", "mixed"]
 Quorum = Literal["static", "dynamic"]
 
 
@@ -75,6 +75,10 @@ class ClusterDraft:
         numbers = range(1, self.size + 1)
         if self.layout == "combined":
             nodes = [node(i, f"node-{i}", Role.BROKER, Role.CONTROLLER) for i in numbers]
+        elif self.layout == "mixed":
+            nodes = [node(1, "node-1", Role.BROKER, Role.CONTROLLER)]
+            nodes += [node(100 + i, f"controller-{100 + i}", Role.CONTROLLER) for i in numbers[1:]]
+            nodes += [node(i, f"broker-{i}", Role.BROKER) for i in numbers[1:]]
         else:
             nodes = [node(100 + i, f"controller-{100 + i}", Role.CONTROLLER) for i in numbers]
             nodes += [node(i, f"broker-{i}", Role.BROKER) for i in numbers]

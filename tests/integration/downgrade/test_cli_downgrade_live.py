@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.run.events import events_of, has
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineInstalled
+from kafka_rollout.domain.run.offline_events import LiveFailed, LiveLowered, OfflineInstalled, OfflineUndoing
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_live_downgrade import traffic
 from tests.integration.harness.airflow_harness import all_run, finalized
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
+from tests.integration.harness.kill_points import KillPoints, around
 from tests.integration.harness.many_records import many_records
 from tests.integration.harness.shell import APPROVED, KILLED_IN_AN_INSTALLATION, QUICK, Shell, later_starts
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -56,14 +59,56 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     assert_clients_data_is_kept(cluster.spec, before)
 
 
+def test_a_live_downgrade_killed_around_each_of_its_events_ends_right(
+    tmp_path: Path, make_cluster: MakeCluster
+) -> None:
+    """The last kill is after the brokers follow; the rest of the run is that of every downgrade."""
+    cluster = make_cluster("4.3.1", name="served", layout="separate", extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    pids = {node.node_id: cluster.runtime.process(node).pid for node in cluster.spec.brokers}
+    shell = Shell(tmp_path, cluster)
+    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
+    installed = [f"OfflineInstalled {node.node_id}" for node in cluster.spec.controllers]
+    points = KillPoints(
+        tmp_path / "points",
+        around(
+            *("StepDone live.begin", "GatePassed controllers-stop", "StepDone live.gate_controllers"),
+            *("OfflineStopping", "OfflineLogChosen", "OfflineSnapshotWritten", *installed, "LiveLowered"),
+            *("StepDone live.lower_level", "GatePassed metadata-version", "StepDone live.gate_level"),
+        ),
+    )
+    with traffic(cluster, tmp_path / "served"):
+        run: tuple[str, ...] = ()
+        while left := points.left:
+            killed = shell(*down, *run, beforehand=points.code)
+            assert killed.returncode == -signal.SIGKILL, f"{left}: {killed.stderr}"
+            assert len(points.left) == len(left) - 1
+            run = ("--run", shell.newest_run().run_id)
+        wait_until(lambda: {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {29}, 60)
+    events = shell.events(shell.newest_run())
+    assert not has(events, LiveFailed, OfflineUndoing), "no kill made the run return to the old logs"
+    assert len(events_of(events, LiveLowered)) == 1
+    assert {node.node_id: cluster.runtime.process(node).pid for node in cluster.spec.brokers} == pids
+    assert all(later_starts(cluster)[node.node_id] == ["4.3.1"] for node in cluster.spec.controllers)
+    assert_clients_data_is_kept(cluster.spec, before)
+
+
 @pytest.mark.parametrize(
-    "releases", [("4.3.1", "4.2.1"), ("4.4.0", "4.3.1", "4.2.1"), ("4.3.1", "4.0.1")], ids=" to ".join
+    ("releases", "quorum"),
+    [
+        (("4.3.1", "4.2.1"), "static"),
+        (("4.3.1", "4.2.1"), "dynamic"),
+        (("4.4.0", "4.3.1", "4.2.1"), "static"),
+        (("4.3.1", "4.0.1"), "static"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " to ".join(value),
 )
 def test_pairs_of_releases_keep_everything(
-    releases: tuple[str, ...], tmp_path: Path, make_cluster: MakeCluster
+    releases: tuple[str, ...], quorum: str, tmp_path: Path, make_cluster: MakeCluster
 ) -> None:
     """4.4.0 starts at level 33 and share.version 2: the share feature is lowered too."""
-    cluster = make_cluster(releases[0], name="served", layout="separate", extra_config=WITH_ACLS)
+    cluster = make_cluster(releases[0], name="served", layout="separate", quorum=quorum, extra_config=WITH_ACLS)
     fill(cluster)
     before = contents(cluster.spec)
     shell = Shell(tmp_path, cluster)
@@ -79,4 +124,26 @@ def test_pairs_of_releases_keep_everything(
             print(f"{target}: {lowered.sentence}")
     starts = later_starts(cluster)
     assert {tuple(starts[node.node_id]) for node in cluster.spec.brokers} == {releases[1:]}, "each broker restarts once"
+    assert_clients_data_is_kept(cluster.spec, before)
+
+
+@pytest.mark.parametrize("layout", ["combined", "mixed"])
+def test_a_cluster_with_a_combined_node_goes_down_offline_and_the_plan_shows_why(
+    layout: str, tmp_path: Path, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("4.3.1", name="served", layout=layout, extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    shell = Shell(tmp_path, cluster)
+    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", *QUICK, *APPROVED)
+    with traffic(cluster, tmp_path / "served"), many_records(cluster.spec):
+        refused = shell(*down, "--where-refused", "live")
+        assert refused.returncode == RefusedError.exit_code, refused.stderr
+        assert "would stop serving, because it is controller and broker" in refused.stderr
+        done = shell(*down, "--where-refused", "offline")
+        assert done.returncode == 0, done.stderr
+    (finding,) = [f for f in shell.newest_run().load_plan().findings if f.code == "OFFLINE-DOWNGRADE"]
+    assert "would stop serving, because it is controller and broker" in finding.sentence
+    all_run(cluster, "4.2.1")
+    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {29}
     assert_clients_data_is_kept(cluster.spec, before)

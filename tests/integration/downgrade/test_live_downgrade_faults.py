@@ -1,7 +1,6 @@
 """Faults while no controller is active in a live downgrade of a real cluster, with test traffic: nothing is lost.
 
-A paused broker stands for one that the network separates: it neither answers nor fetches. The tests share a cluster.
-Each raises metadata.version to 30 again, as `kafka_features` does.
+The tests share a cluster. Each raises metadata.version to 30 again, as `kafka_features` does.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,7 @@ from tests.integration.downgrade.test_live_downgrade import (
 )
 from tests.integration.downgrade.test_offline_downgrade import format_anew
 from tests.integration.harness.feature_harness import opened
+from tests.integration.harness.separation import needs_routing_rules, run_as_another_user, separated
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
@@ -55,22 +56,33 @@ def ports(cluster: LocalCluster, tmp_path: Path) -> Iterator[ClusterPorts]:
         yield ports
 
 
-@pytest.mark.parametrize("pauses", [False, True], ids=["killed", "paused"])
+@pytest.mark.parametrize("fault", ["killed", "paused", pytest.param("separated", marks=needs_routing_rules)])
 def test_a_broker_that_fails_without_a_controller_gets_its_leaders_moved_and_comes_back(
-    cluster: LocalCluster, ports: ClusterPorts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: bool
+    cluster: LocalCluster, ports: ClusterPorts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     broker = cluster.spec.brokers[0]
+    if fault == "separated":
+        run_as_another_user(broker, tmp_path, monkeypatch)
+        cluster.runtime.stop(broker, deadline_s=60)
+        cluster.runtime.start(broker)
+        cluster.wait_until_ready()
     pid = ports.runtime.process(broker).pid
     assert pid is not None
-    with traffic(cluster, tmp_path / f"faults-{pauses}"):
-        try:
-            lower_with(ports, monkeypatch, lambda: os.kill(pid, signal.SIGSTOP if pauses else signal.SIGKILL))
-            wait_until(lambda: all(p.leader not in (-1, broker.node_id) for p in ports.admin.partitions()), 60)
-        finally:
-            if pauses:
-                os.kill(pid, signal.SIGCONT)
+    with traffic(cluster, tmp_path / f"faults-{fault}"):
+        with ExitStack() as ends:
+
+            def fail() -> None:
+                if fault == "separated":
+                    ends.enter_context(separated(broker))
+                else:
+                    os.kill(pid, signal.SIGSTOP if fault == "paused" else signal.SIGKILL)
+                if fault == "paused":
+                    ends.callback(os.kill, pid, signal.SIGCONT)
+
+            lower_with(ports, monkeypatch, fail)
+            wait_until(lambda: all(p.leader not in (-1, broker.node_id) for p in ports.admin.partitions()), 120)
         cluster.runtime.start(broker)
-        assert (ports.runtime.process(broker).pid == pid) is pauses
+        assert (ports.runtime.process(broker).pid == pid) is (fault != "killed")
         is_whole(ports)
 
 

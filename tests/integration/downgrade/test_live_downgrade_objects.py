@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.lowering import WhereRefused
@@ -52,8 +54,13 @@ GROUPS = {"classic", "consumer", "share", "streams"}
 
 @pytest.mark.parametrize(
     ("releases", "from_level", "level"),
-    [(("4.4.0", "4.3.1"), None, 30), (("4.3.1", "4.2.1"), None, 29), (("4.3.1", "4.0.1"), "4.0-IV3", 22)],
-    ids=["33 to 30", "30 to 29", "25 to 22"],
+    [
+        (("4.4.0", "4.3.1"), None, 30),
+        (("4.4.0", "4.3.1"), None, 31),
+        (("4.3.1", "4.2.1"), None, 29),
+        (("4.3.1", "4.0.1"), "4.0-IV3", 22),
+    ],
+    ids=["33 to 30", "33 to 31", "30 to 29", "25 to 22"],
 )
 def test_running_brokers_hold_the_same_metadata_as_a_broker_that_starts_from_the_snapshot(
     releases: tuple[str, str], from_level: str | None, level: int, make_cluster: MakeCluster, tmp_path: Path
@@ -70,8 +77,12 @@ def test_running_brokers_hold_the_same_metadata_as_a_broker_that_starts_from_the
     before = contents(cluster.spec)
     running, started, other = cluster.spec.brokers
     with opened(cluster, tmp_path / "home") as ports:
-        plan = plan_downgrade(ports, Release.parse(target), where_refused=WhereRefused.LIVE, level=level, unsafe=True)
+        plan = plan_downgrade(
+            ports, Release.parse(target), where_refused=WhereRefused.LIVE, level=min(level, 30), unsafe=True
+        )
         assert plan.live
+        if level == 31:
+            plan = at_a_level_of_its_release(ports, plan, level)
         record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
         lowered = {name: to for name, to in plan.levels.items() if name != METADATA_VERSION}
         with KafkaAdmin(cluster.spec) as admin:
@@ -92,6 +103,14 @@ def test_running_brokers_hold_the_same_metadata_as_a_broker_that_starts_from_the
         assert images[0] == images[1] == images[2]
         assert len(images[0]) > 20
         assert_clients_data_is_kept(cluster.spec, before)
+
+
+def at_a_level_of_its_release(ports: ClusterPorts, plan: Plan, level: int) -> Plan:
+    """A plan that no user gets: only the running release supports the level, and a downgrade has an older release."""
+    changes = (replace(c, target=level) if c.feature == METADATA_VERSION else c for c in plan.feature_changes)
+    plan = replace(plan, target=plan.source, feature_changes=tuple(changes))
+    ports.run.save_plan(plan)
+    return plan
 
 
 def own_snapshot_end(ports: ClusterPorts, node: NodeSpec) -> int:

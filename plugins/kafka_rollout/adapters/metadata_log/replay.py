@@ -139,13 +139,13 @@ def write_plain(
                 continue
             kept = [record for record in batch.records if is_replayed(record)]
             if kept:
-                file.write(batch.data if len(kept) == len(batch.records) else _encode(batch, kept))
+                file.write(batch.data if len(kept) == len(batch.records) else encode_batch(batch, kept))
                 offsets += [record.offset for record in kept]
     return offsets
 
 
-def _encode(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
-    """The batch with only some of its records, each at its offset."""
+def encode_batch(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
+    """Return the batch with only some of its records, each at its offset."""
     body = bytearray()
     for record in kept:
         fields = b"\0\0" + zigzag(record.offset - batch.base_offset) + zigzag(-1)
