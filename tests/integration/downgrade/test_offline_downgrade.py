@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log import install as metadata_install
+from kafka_rollout.adapters.metadata_log import places as metadata_places
 from kafka_rollout.adapters.metadata_log.folder import log_range, open_folder
 from kafka_rollout.adapters.metadata_log.trimmer import trim
 from kafka_rollout.adapters.releases.java import java_binary
@@ -103,7 +103,7 @@ def install_and_die_everywhere(ports: ClusterPorts, plan: Plan, monkeypatch: pyt
     it was killed. After each death it goes on where it was."""
     for at in count():
         with monkeypatch.context() as patched:
-            patched.setattr(metadata_install, "Files", lambda dies_at=at: DyingFiles(dies_at, half=dies_at % 2 == 0))
+            patched.setattr(metadata_places, "Files", lambda dies_at=at: DyingFiles(dies_at, half=dies_at % 2 == 0))
             try:
                 steps.install_snapshot(ports, plan)
             except KilledError:

@@ -95,12 +95,15 @@ def read_node_config(nodes: ClusterConnections, target: Target) -> dict[str, str
         )
     except (RefusedError, FatalError) as error:
         raise NotObservableError(error.sentence, remedy=error.remedy) from error
-    return {
+    found = {
         one.name: value.value
         for one in result.configs
         for value in one.synonyms
         if (value.name, value.source) == (one.name, _OF_FILE) and value.value is not None
     }
+    if "node.id" in found:
+        found.pop("broker.id", None)  # added by the node (KafkaConfig.populateSynonyms)
+    return found
 
 
 def list_configured(
