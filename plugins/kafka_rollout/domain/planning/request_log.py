@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from kafka_rollout.domain.model.state import UNKNOWN_CLIENT, LoggedRequest
 
 _START = "Completed request:"
-# Local and remote address with port, then the processor (since 4.0) and a number.
+# Local and remote address with port, then one or more numbers.
 _CONNECTION = re.compile(r"[^-]+-(?P<address>.+):\d+(?:-\d+)+")
 
 

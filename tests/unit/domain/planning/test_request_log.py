@@ -1,4 +1,7 @@
-"""Addresses of clients in lines of real brokers' request logs."""
+"""Addresses of clients in lines of request logs, written by hand in the form of RequestConvertToJson.
+
+tests/integration/adapters/test_node_metrics.py reads the line that a broker of 3.9.1 writes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import pytest
 from kafka_rollout.domain.model.state import LoggedRequest
 from kafka_rollout.domain.planning.request_log import find_logged_requests
 
-# Written by a broker of 3.9.1 at INFO for a Fetch v0, its response left out.
 LINE = (
     "[2026-11-23 09:31:02,871] INFO Completed request:"
     '{"isForwarded":false,"requestHeader":{"requestApiKey":1,"requestApiVersion":0,"correlationId":7,'
