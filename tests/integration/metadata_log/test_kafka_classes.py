@@ -52,6 +52,18 @@ def test_a_segment_size_is_fine_for_3_9_1_and_too_small_for_4_3_1(classes: JvmKa
 
 
 @pytest.mark.jvm
+def test_a_cordoned_directory_is_no_problem_of_its_format(classes: JvmKafkaClasses, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n")
+    properties = {**CONTROLLER, "log.dirs": f"{first},{second}", "cordoned.log.dirs": str(second)}
+    assert classes.config_problems(NEW, properties, with_directories=True) == ()
+    (second / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=2\n")
+    assert len(classes.config_problems(NEW, properties, with_directories=True)) == 1
+
+
+@pytest.mark.jvm
 def test_a_requirement_between_settings_is_told_in_kafkas_words(classes: JvmKafkaClasses) -> None:
     (problem,) = classes.config_problems(NEW, {**CONTROLLER, "broker.id": "7"})
     assert problem == "You must set `node.id` to the same value as `broker.id`."

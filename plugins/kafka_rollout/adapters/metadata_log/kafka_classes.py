@@ -115,8 +115,10 @@ def _kafka_config(jvm: Jvm, properties: Mapping[str, str]) -> Any:
 def _format_problems(jvm: Jvm, properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return why KafkaRaftServer.initializeLogDirs refuses the directories; empty if it does not.
 
-    It gets copies of the files that it reads: from 3.7 on it writes a directory.id to meta.properties.
+    It gets copies of the files that it reads: from 3.7 on it writes a directory.id to meta.properties. It does not read
+    cordoned.log.dirs, which names the directories themselves.
     """
+    properties = {key: value for key, value in properties.items() if key != "cordoned.log.dirs"}
     if not _paths(properties, "log.dirs") and not _paths(properties, "log.dir"):
         properties = {**properties, "log.dirs": _DEFAULT_DIRECTORY}
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
