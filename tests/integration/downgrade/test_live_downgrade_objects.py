@@ -128,7 +128,7 @@ def image(ports: ClusterPorts, node: NodeSpec, cache: ReleaseCache, release: Rel
     ):
         out = Path(name) / "image.checkpoint"
         loaded.classes.write_records(loaded.image, out, level=loaded.level)
-        return sorted(map(repr, image_records(out, cache.include, release)))
+        return sorted(map(repr, image_records(out, cache, release)))
 
 
 def test_open_transactions_groups_of_every_type_and_an_accepted_loss(
