@@ -56,7 +56,8 @@ def _as_text(value: object) -> object:
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
 Name = Annotated[str, StringConstraints(pattern=NAME.pattern)]
-HostAndPort = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
+HOST_AND_PORT = re.compile(r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")
+HostAndPort = Annotated[str, StringConstraints(pattern=HOST_AND_PORT.pattern)]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")]
 ReleaseText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$")]
 Text = Annotated[str, BeforeValidator(_as_text)]

@@ -67,7 +67,8 @@ def start_traffic(
     `group`: prefix of the consumer groups. `folder`: the journals of each period get a folder in it. `leased`: stop
     when the run has not held the cluster's lock for 15 minutes. `check`: is called before a process starts, and raises
     RefusedError if the cluster would not accept the traffic. If traffic was stopped before, a new traffic period
-    starts, and the result covers all periods. A period that was killed on this host continues.
+    starts, and the result covers all periods. A killed period continues if this
+    worker can read its journals.
     """
     found, life = control.find()
     if found is not None and life is Life.ALIVE and not found.stop_requested:

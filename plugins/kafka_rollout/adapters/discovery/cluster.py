@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeClusterRequest
 
+from kafka_rollout.adapters.inventory import HOST_AND_PORT
 from kafka_rollout.adapters.kafka.admin import describe_quorum
 from kafka_rollout.adapters.kafka.configs import read_node_config
 from kafka_rollout.adapters.kafka.connection import ask_api_versions
@@ -21,6 +22,7 @@ from kafka_rollout.adapters.kafka.features import node_features
 from kafka_rollout.adapters.kafka.requests import (
     ClusterConnections,
     Target,
+    host_and_port,
     raise_for_error,
 )
 from kafka_rollout.adapters.kafka.security import ClientSecurity
@@ -29,7 +31,6 @@ from kafka_rollout.domain.model.releases import VersionRange
 from kafka_rollout.domain.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 
 _TIMEOUT_S = 10.0
-_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 _VOTER = re.compile(r"(\d+)@(.+)")
 
 
@@ -82,7 +83,7 @@ def discover_cluster(bootstrap: str, security: ClientSecurity) -> DiscoveredClus
 
 def _bootstrap(text: str) -> Iterator[NodeSpec]:
     for number, address in enumerate(text.split(","), 1):
-        if not _HOST_AND_PORT.fullmatch(address.strip()):
+        if not HOST_AND_PORT.fullmatch(address.strip()):
             raise UserError(f"'{address}' is not host:port of a broker.", remedy="Use, for example, kafka-1:9092.")
         roles = frozenset({Role.BROKER})
         yield NodeSpec(node_id=-number, name="bootstrap", roles=roles, broker_address=address.strip())
@@ -103,7 +104,7 @@ def _broker(found: Any) -> NodeSpec:
         node_id=found.broker_id,
         name=f"broker-{found.broker_id}",
         roles=frozenset({Role.BROKER}),
-        broker_address=_address(found.host, found.port),
+        broker_address=host_and_port(found.host, found.port),
         rack=found.rack or None,
     )
 
@@ -138,7 +139,7 @@ def _voters(nodes: ClusterConnections, brokers: list[Target]) -> dict[int, str |
         found = {voter.replica_id: None for voter in topic.partitions[0].current_voters}
         for node in quorum.nodes or ():
             if node.node_id in found and node.listeners:
-                found[node.node_id] = _address(node.listeners[0].host, node.listeners[0].port)
+                found[node.node_id] = host_and_port(node.listeners[0].host, node.listeners[0].port)
     except (RefusedError, TransientError, ValueError):
         pass  # the configuration can have them
     for broker in brokers if not found or None in found.values() else ():
@@ -151,7 +152,3 @@ def _voters(nodes: ClusterConnections, brokers: list[Target]) -> dict[int, str |
                 found[int(match[1])] = found.get(int(match[1])) or match[2]
         break
     return found
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

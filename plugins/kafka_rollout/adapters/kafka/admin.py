@@ -24,6 +24,7 @@ from kafka_rollout.adapters.kafka.features import node_features, send_feature_up
 from kafka_rollout.adapters.kafka.messages import UnregisterBrokerRequest
 from kafka_rollout.adapters.kafka.movements import read_movements
 from kafka_rollout.adapters.kafka.requests import (
+    CONTROLLER_ENDPOINTS,
     ClusterConnections,
     ResourceType,
     Target,
@@ -58,7 +59,6 @@ from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 DEFAULT_TIMEOUT_S = 10.0
 
 _METADATA_TOPIC = "__cluster_metadata"
-_CONTROLLER_ENDPOINTS = 2  # DescribeCluster's endpoint type of controllers (KIP-919)
 _MIN_ISR = "min.insync.replicas"
 _PREFERRED = 0  # ElectLeaders' election type
 # Results of ElectLeaders that need no repetition: the leader is elected already, or the partition was deleted.
@@ -144,7 +144,7 @@ class KafkaAdmin:
             return None
         try:
             answer = self._describe_cluster(
-                self._controllers_leader_first(), endpoint_type=_CONTROLLER_ENDPOINTS, min_version=1
+                self._controllers_leader_first(), endpoint_type=CONTROLLER_ENDPOINTS, min_version=1
             )
         except RefusedError:
             return None

@@ -28,6 +28,7 @@ from kafka_rollout.adapters.kafka.requests import (
     ResourceType,
     describe_configs,
     error_name,
+    host_and_port,
     list_offsets,
 )
 from kafka_rollout.adapters.kafka.security import ClientSecurity
@@ -178,7 +179,7 @@ class FetchSource:
             max_version=9,  # newer ones ask by topic id
         )
         answer = self._ask(request)
-        self._addresses = {broker.node_id: _address(broker.host, broker.port) for broker in answer.brokers}
+        self._addresses = {broker.node_id: host_and_port(broker.host, broker.port) for broker in answer.brokers}
         found: dict[str, tuple[int, ...]] = {}
         for topic in answer.topics:
             if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
@@ -309,10 +310,6 @@ class FetchSource:
         """Read the leaders again; if no broker responds, the next attempt raises the error."""
         with suppress(TransientError):
             self._look_up(topics or sorted({topic for topic, _ in self._leaders}))
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def whole_batches(data: bytes, offset: int) -> tuple[memoryview, int]:

@@ -32,6 +32,11 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+def host_and_port(host: str, port: int) -> str:
+    """Return the text of an address; an IPv6 address is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def all_topics() -> Any:
     """Metadata of all topics."""
     return MetadataRequest(topics=None, allow_auto_topic_creation=False)
@@ -95,6 +100,7 @@ _TRANSIENT = frozenset(
     }
 )
 
+CONTROLLER_ENDPOINTS = 2  # DescribeCluster's endpoint type of controllers (KIP-919)
 AUTHORIZATION_ERRORS = frozenset(
     {
         "CLUSTER_AUTHORIZATION_FAILED",

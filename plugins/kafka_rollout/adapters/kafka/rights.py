@@ -23,6 +23,7 @@ from kafka.protocol.producer import EndTxnRequest
 from kafka_rollout.adapters.kafka.connection import NotOfferedError
 from kafka_rollout.adapters.kafka.requests import (
     AUTHORIZATION_ERRORS,
+    CONTROLLER_ENDPOINTS,
     ClusterConnections,
     ResourceType,
     describe_configs,
@@ -45,7 +46,6 @@ from kafka_rollout.domain.planning.right_findings import refuse_missing_rights
 
 _PROBE = "rights-of-kafka-rollout"
 _TIMEOUT_S = 10.0
-_CONTROLLER_ENDPOINTS = 2
 # AclOperation.code
 _CODES = {"READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10}
 
@@ -65,7 +65,7 @@ def controllers_deny_listing(nodes: ClusterConnections) -> bool:
     """Whether the first controller that responds denies the list of registered controllers (KIP-919)."""
     for target in nodes.controllers:
         try:
-            response = nodes.ask(target, DescribeClusterRequest(endpoint_type=_CONTROLLER_ENDPOINTS, min_version=1))
+            response = nodes.ask(target, DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS, min_version=1))
         except (TransientError, NotOfferedError):
             continue
         return error_name(response.error_code) in AUTHORIZATION_ERRORS

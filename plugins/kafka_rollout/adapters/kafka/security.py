@@ -146,11 +146,11 @@ class ClientSecurity(BaseModel):
     def kafka_python(self) -> dict[str, Any]:
         """Settings for kafka-python. Contains secrets: not for logs."""
         used = self._used()
-        settings = {_CLIENT_NAMES[name][1]: value for name, value in used.items() if name in _CLIENT_NAMES}
-        if self.uses_oauth:
-            of_tokens = [used.get(name) for name in _OAUTH_NAMES]
-            settings = {key: value for key, value in settings.items() if not key.startswith("sasl_plain")}
-            settings["sasl_oauth_token_provider"] = token_provider(*of_tokens)
+        of_tokens = _OAUTH_NAMES if self.uses_oauth else {}
+        names = {name: names[1] for name, names in _CLIENT_NAMES.items() if name not in of_tokens}
+        settings = {names[name]: value for name, value in used.items() if name in names}
+        if of_tokens:
+            settings["sasl_oauth_token_provider"] = token_provider(*(used.get(name) for name in of_tokens))
         return settings
 
     def _used(self) -> dict[str, Any]:

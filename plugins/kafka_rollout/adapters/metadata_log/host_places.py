@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,15 +31,11 @@ class HostPlaces:
 
     runtime: SshServiceRuntime
 
-    @contextmanager
-    def copy(self, node: NodeSpec) -> Iterator[Place]:
-        with self._mirrored(node, start_only=True) as place:
-            yield place
+    def copy(self, node: NodeSpec) -> AbstractContextManager[Place]:
+        return self._mirrored(node, start_only=True)
 
-    @contextmanager
-    def in_place(self, node: NodeSpec) -> Iterator[Place]:
-        with self._mirrored(node, start_only=False) as place:
-            yield place
+    def in_place(self, node: NodeSpec) -> AbstractContextManager[Place]:
+        return self._mirrored(node, start_only=False)
 
     def sizes(self, node: NodeSpec) -> Mapping[str, int]:
         files = {Path(entry.name): entry.size for entry in self._directory(node).entries() if not entry.is_folder}
@@ -79,7 +75,9 @@ class HostFiles(Files):
         """Raise UserError while the unit runs; each change checks this again on the host."""
         self.directory.refuse_running()
         if self.directory.entries() != self.seen:
-            raise TransientError(f"The files in {folder.log} have changed since they were read.", remedy="Repeat it.")
+            raise TransientError(
+                f"The files in {folder.log} have changed since they were read.", remedy="Repeat the step."
+            )
         yield
 
     def free_bytes(self, folder: Path) -> int:
@@ -134,7 +132,8 @@ class HostFiles(Files):
         done = self.directory.change((rights.digest, {"file": to}))
         if done.out.split()[:1] != [sha256]:
             raise FatalError(
-                f"The copy of {to} in {self.directory.path} differs.", remedy="Check the disk of the host."
+                f"The copy of {to} in {self.directory.path} differs from its source.",
+                remedy="Check the disk of the host.",
             )
         draft = {"place": f"/{to}.kafka-rollout"}
         self.directory.change((rights.sync, draft), (rights.rename, {"to": to}))

@@ -14,7 +14,14 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.metadata_log.dynamic_configs import find_problems
-from kafka_rollout.adapters.metadata_log.folder import CONTROL_KRAFT_VERSION, kraft_version_of, read_checkpoint
+from kafka_rollout.adapters.metadata_log.folder import (
+    BOOTSTRAP,
+    CONTROL_KRAFT_VERSION,
+    META,
+    TOPIC_FOLDER,
+    kraft_version_of,
+    read_checkpoint,
+)
 from kafka_rollout.adapters.metadata_log.images import (
     ImageClasses,
     ReplayError,
@@ -34,8 +41,7 @@ from kafka_rollout.domain.model.state import CheckpointSummary
 PLUGINS = ("authorizer.class.name", "kafka.metrics.reporters", "metric.reporters", "replica.selector.class")
 _DIRECTORIES = ("log.dirs", "log.dir", "metadata.log.dir")
 _DEFAULT_DIRECTORY = "/tmp/kafka-logs"  # noqa: S108 - of log.dir
-_OF_FORMAT = ("meta.properties", "bootstrap.checkpoint")
-_METADATA_LOG = "__cluster_metadata-0"
+_OF_FORMAT = (META, BOOTSTRAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +162,8 @@ def _copy_formats(properties: Mapping[str, str], folder: Path) -> dict[str, Path
             for file in (Path(path) / one for one in _OF_FORMAT):
                 if file.exists():
                     (copy / file.name).write_bytes(read_regular(file))
-            if (Path(path) / _METADATA_LOG).is_dir():
-                (copy / _METADATA_LOG).mkdir()
+            if (Path(path) / TOPIC_FOLDER).is_dir():
+                (copy / TOPIC_FOLDER).mkdir()
     return copies
 
 

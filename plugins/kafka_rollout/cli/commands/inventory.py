@@ -24,7 +24,8 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 def inventory_init(
     bootstrap_server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of any broker.")],
     name: Annotated[
-        str | None, typer.Option(help="Name of the cluster; default: kafka- and the begin of the cluster id.")
+        str | None,
+        typer.Option(help="Name of the cluster; default: kafka- and the start of the cluster id."),
     ] = None,
     connection_file: ConnectionFile = None,
 ) -> None:

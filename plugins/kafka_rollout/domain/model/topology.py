@@ -96,9 +96,9 @@ class ClusterSpec:
     `controller_connection_id`: the same for the controller listener, if its settings differ; `traffic_connection_id`:
     for the test traffic. `runtime`: `local_process`, `ssh_service` or NO_RUNTIME. `ssh_connection_id`: the Airflow
     Connection to the hosts (None: the SSH configuration of the user). `release_overrides`: release as text →
-    configuration key → value, which
-    the run sets with that release. `apache_releases`: version that a node reports → Apache release by which it is
-    evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
+    configuration key → value, which the run sets with that release. `apache_releases`: version that a node reports →
+    Apache release by which it is evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset
+    such as DAILY, or NEVER.
 
     `metrics`: our name of a metric → name and labels of the operator's exporter, `name{our label=label}`.
     `scan_releases`: releases that scheduled scans evaluate in addition to those that matter for the running release.
