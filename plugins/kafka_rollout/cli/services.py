@@ -53,7 +53,13 @@ class ShellServices:
             self._has_monitor = True
 
     def start_traffic(self) -> None:
-        start_traffic(self.ports.cluster, self.ports.run_id, security=self.security, settings=self.settings)
+        start_traffic(
+            self.ports.cluster,
+            self.ports.run_id,
+            security=self.security,
+            lowered=self.ports.run.load_plan().lowered,
+            settings=self.settings,
+        )
         self._has_traffic = True
 
     def stop(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,14 @@ def start_traffic(
     group: str = "",
     folder: Path | None = None,
     leased: bool = True,
+    lowered: Mapping[str, int] | None = None,
     settings: Settings | None = None,
 ) -> BackgroundProcess:
     """Start the test traffic of a run unless it runs. Returns when records are produced and consumed.
 
     `group`: prefix of its consumer groups. `folder`: folder of its journals, by default next to the artifacts.
-    `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes.
+    `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes. `lowered`: levels that the
+    run lowers; see `traffic_process.start_traffic`.
     """
     from kafka_rollout.adapters.background import traffic_process
     from kafka_rollout.adapters.kafka.rights import refuse_without_traffic_rights
@@ -46,6 +48,7 @@ def start_traffic(
         replication_factor=min(3, len(cluster.brokers)),
         security=of_traffic,
         leased=leased,
+        lowered=lowered,
         check=lambda: refuse_without_traffic_rights(cluster, of_traffic),
     )
 

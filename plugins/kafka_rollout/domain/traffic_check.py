@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 RESENT = "resent"
+TRANSACTIONAL_PRODUCER = "producer-transactional"
+CONSUMER_GROUP = "consumer-consumer"  # the client of the group of the consumer protocol (KIP-848)
 # Limit of examples per kind of discrepancy; the counts include all.
 EXAMPLES = 10
 
@@ -93,8 +95,8 @@ class LedgerVerdict:
     """The result of the traffic check. `unavailable_s`: client → longest seconds without an acknowledgement or a
     record.
 
-    `stretches`: number of traffic periods. A period ends when the run ends, and a new one starts when the run is
-    resumed.
+    `left_out`: clients that never ran, because the run lowers a level that they need. `stretches`: number of traffic
+    periods. A period ends when the run ends, and a new one starts when the run is resumed.
     """
 
     acknowledged: int
@@ -104,6 +106,7 @@ class LedgerVerdict:
     unavailable_s: Mapping[str, float]
     discrepancies: tuple[Discrepancy, ...]
     stretches: int = 1
+    left_out: tuple[str, ...] = ()
 
     @property
     def failures(self) -> tuple[Discrepancy, ...]:
@@ -115,7 +118,8 @@ class LedgerVerdict:
 
         Records that a client sent again are reported, but the cluster stored what it was sent.
         """
-        ran = self.acknowledged > 0 and self.transactions[TransactionOutcome.COMMITTED] > 0
+        has_transactions = self.transactions[TransactionOutcome.COMMITTED] > 0
+        ran = self.acknowledged > 0 and (has_transactions or TRANSACTIONAL_PRODUCER in self.left_out)
         return ran and bool(self.consumed) and all(self.consumed.values()) and not self.failures
 
 
@@ -125,6 +129,8 @@ def compare(
     consumed: Mapping[str, Iterable[ConsumedRecord]],
     unavailable_s: Mapping[str, float],
     read_marks: ReadMarks,
+    *,
+    left_out: Iterable[str] = (),
 ) -> LedgerVerdict:
     """Compare all acknowledged records with the records of each consumer group with isolation read_committed.
 
@@ -165,6 +171,7 @@ def compare(
         redelivered=redelivered,
         unavailable_s=dict(unavailable_s),
         discrepancies=tuple(discrepancies),
+        left_out=tuple(left_out),
     )
 
 
@@ -188,6 +195,7 @@ def together(verdicts: Sequence[LedgerVerdict]) -> LedgerVerdict:
         unavailable_s=longest,
         discrepancies=tuple(found for verdict in verdicts for found in verdict.discrepancies),
         stretches=sum(verdict.stretches for verdict in verdicts),
+        left_out=tuple(name for name in verdicts[0].left_out if all(name in verdict.left_out for verdict in verdicts)),
     )
 
 

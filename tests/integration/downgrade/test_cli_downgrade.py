@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Finalizing, Stopping
 from tests.integration.conftest import MakeCluster
@@ -105,3 +106,25 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
     every_gate_has_evidence(report)
     assert report["inventory"]["differences"] == []
     assert contents(cluster.spec) == before
+
+
+def test_the_test_traffic_leaves_out_the_clients_that_the_lower_levels_end(
+    tmp_path: Path, make_cluster: MakeCluster
+) -> None:
+    """The tool's own consumer-protocol group and transactions must not block the levels that the plan lowers."""
+    cluster = make_cluster(
+        "4.0.1", name="older", layout="combined", metadata_version="3.9-IV0", extra_config=QUICK_SNAPSHOTS
+    )
+    levels = {"group.version": 1, "transaction.version": 2}
+    with KafkaAdmin(cluster.spec) as admin:
+        assert all(answer.accepted for answer in admin.update_features(levels, validate_only=False))
+    shell = Shell(tmp_path, cluster)
+    down = shell("downgrade", "--cluster", "older", "--to", "3.9.1", "--ledger", *QUICK, *APPROVED)
+    assert down.returncode == 0, down.stderr
+    all_run(cluster, "3.9.1")
+    assert levels.keys().isdisjoint(finalized(cluster, cluster.spec.nodes[0]))
+    ledger = json.loads(Path(down.stdout.splitlines()[-1]).read_text())["ledger"]
+    assert ledger["ok"], ledger
+    assert set(ledger["consumed"]) == {"classic"}
+    assert ledger["left_out"] == ["consumer-consumer"], "the transactional producer runs after the level is lowered"
+    assert ledger["transactions"]["committed"] > 0

@@ -9,11 +9,14 @@ The last line is dropped if its writer was killed in the middle of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 
+from kafka_rollout.domain.features.users import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.domain.traffic_check import (
+    CONSUMER_GROUP,
+    TRANSACTIONAL_PRODUCER,
     ConsumedRecord,
     LedgerRecord,
     LedgerVerdict,
@@ -73,8 +76,11 @@ def _consumed(path: Path) -> Iterator[ConsumedRecord]:
         yield ConsumedRecord(Position(topic, int(partition), int(offset)), record_id)
 
 
-def compare_journals(folder: Path, read_marks: ReadMarks) -> LedgerVerdict:
-    """The result over all journals of one traffic period, those of killed processes included."""
+def compare_journals(folder: Path, read_marks: ReadMarks, lowered: Mapping[str, int]) -> LedgerVerdict:
+    """The result over all journals of one traffic period, those of killed processes included.
+
+    `lowered`: levels that the run lowers. A client that they end has no journal if it never ran.
+    """
     transactions: dict[str, TransactionOutcome] = {}
     for path in sorted(folder.glob("transactions-*.tsv")):
         for name, outcome in read_lines(path, 2):
@@ -84,4 +90,9 @@ def compare_journals(folder: Path, read_marks: ReadMarks) -> LedgerVerdict:
         for client, seconds in read_lines(path, 2):
             gaps[client] = max(gaps.get(client, 0.0), float(seconds))
     consumed = {path.stem.removeprefix("consumed-"): _consumed(path) for path in sorted(folder.glob("consumed-*.tsv"))}
-    return compare(_acknowledged(folder), transactions, consumed, gaps, read_marks)
+    left_out = []
+    if ends_transactional_producers(lowered) and not any(folder.glob("transactions-*.tsv")):
+        left_out.append(TRANSACTIONAL_PRODUCER)
+    if ends_consumer_groups(lowered) and "consumer" not in consumed:
+        left_out.append(CONSUMER_GROUP)
+    return compare(_acknowledged(folder), transactions, consumed, gaps, read_marks, left_out=left_out)

@@ -18,7 +18,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from kafka_rollout.adapters.background.journal import NO_TRANSACTION, Journal
-from kafka_rollout.domain.traffic_check import UNKNOWN_OFFSET, TransactionOutcome
+from kafka_rollout.domain.traffic_check import TRANSACTIONAL_PRODUCER, UNKNOWN_OFFSET, TransactionOutcome
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
             journal.flush()
             client.stop.wait(1 / rate)
 
-    return Client("producer-transactional", body)
+    return Client(TRANSACTIONAL_PRODUCER, body)
 
 
 def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: str) -> Client:

@@ -34,7 +34,9 @@ from kafka_rollout.adapters.background.traffic import (
 )
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.domain.features.users import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError
+from kafka_rollout.domain.model.releases import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.domain.traffic_check import LedgerVerdict, Position, ProducerMark, not_compared, together
 
@@ -60,12 +62,14 @@ def start_traffic(
     replication_factor: int,
     security: ClientSecurity | None = None,
     leased: bool = False,
+    lowered: Mapping[str, int] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> BackgroundProcess:
     """Start test traffic unless it runs; returns when records are acknowledged and consumed.
 
     `group`: prefix of the consumer groups. `folder`: the journals of each period get a folder in it. `leased`: stop
-    when the run has not held the cluster's lock for 15 minutes. `check`: is called before a process starts, and raises
+    when the run has not held the cluster's lock for 15 minutes. `lowered`: levels that the run lowers; clients that
+    a lower level ends are left out, because they would block it. `check`: is called before a process starts, and raises
     RefusedError if the cluster would not accept the traffic. If traffic was stopped before, a new traffic period
     starts, and the result covers all periods. A killed period continues if this
     worker can read its journals.
@@ -81,6 +85,7 @@ def start_traffic(
         "group": group,
         "replication_factor": replication_factor,
         "leased": leased,
+        "lowered": dict(lowered or {}),
         "unlocked_s": ALONE_S,
         "period": 1,
         "before": None,
@@ -181,6 +186,7 @@ class Traffic:
     def __init__(self, process: BackgroundProcess, security: ClientSecurity) -> None:
         self._settings = process.settings
         self._folder = Path(process.folder)
+        self._lowered: dict[str, int] = process.settings["lowered"]
         self._group: str = process.settings["group"]
         self._security = security
         self._client_settings: dict[str, Any] = {
@@ -240,39 +246,53 @@ class Traffic:
     def run(self, stop: Event) -> None:
         """Produce and consume until `stop` is set."""
         self.create_topics()
-        self._producers = [
-            plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS),
-            transactional_producer(self._folder, self._client_settings, self._session, RATE_TRANSACTIONS),
-        ]
+        self._producers = [plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS)]
+        if not ends_transactional_producers(self._lowered):
+            self._producers.append(self._transactional_producer())
         self._consumers = [self._consumer("classic")]
         for client in (*self._consumers, *self._producers):
             client.start()
         probed_at = 0.0
         while not stop.wait(1.0):
-            if len(self._consumers) == 1 and time.monotonic() - probed_at > PROBE_SECONDS:
+            waits = len(self._producers) == 1 or (len(self._consumers) == 1 and not ends_consumer_groups(self._lowered))
+            if waits and time.monotonic() - probed_at > PROBE_SECONDS:
                 probed_at = time.monotonic()
-                if self._offers_consumer_protocol():
-                    self._consumers.append(self._consumer("consumer"))
-                    self._consumers[-1].start()
+                self._start_possible_clients()
         for client in self._producers:
             client.join(60)
+
+    def _start_possible_clients(self) -> None:
+        """Start the clients that the finalized levels allow now, and that no planned level ends."""
+        if (finalized := self._finalized()) is None:
+            return
+        if len(self._producers) == 1 and finalized.get(TRANSACTION_VERSION, 0) <= self._lowered[TRANSACTION_VERSION]:
+            self._producers.append(self._transactional_producer())
+            self._producers[-1].start()
+        # A trial member would leave records in the log (KIP-848).
+        is_served = finalized.get(GROUP_VERSION, 0) >= 1 and not ends_consumer_groups(self._lowered)
+        if len(self._consumers) == 1 and is_served:
+            self._consumers.append(self._consumer("consumer"))
+            self._consumers[-1].start()
+
+    def _transactional_producer(self) -> Client:
+        return transactional_producer(self._folder, self._client_settings, self._session, RATE_TRANSACTIONS)
 
     def _consumer(self, protocol: str) -> Client:
         return consumer(self._folder, self._client_settings, self._group, protocol)
 
-    def _offers_consumer_protocol(self) -> bool:
-        """Whether group.version 1 is finalized (KIP-848). A trial member would leave records in the log."""
+    def _finalized(self) -> dict[str, int] | None:
+        """The finalized levels; None if the cluster did not report them."""
         try:
             admin = KafkaAdminClient(**self._kafka_python_settings)
             try:
                 # Keyed by feature (kafka-python's docstring says otherwise); a feature at level 0 has no "finalized".
-                finalized = admin.describe_features().get("group.version", {}).get("finalized", (0, 0))
+                features = admin.describe_features()
             finally:
                 admin.close()
         except KafkaPythonError as error:
             log.info("The features were not reported: %s", error)
-            return False
-        return bool(finalized[1] >= 1)
+            return None
+        return {name: int(ranges.get("finalized", (0, 0))[1]) for name, ranges in features.items()}
 
     def drain(self) -> None:
         """Let every group read to the present end of the logs. Raises TransientError if one cannot."""
@@ -311,7 +331,7 @@ class Traffic:
         for client in (*self._producers, *self._consumers):
             gaps.write(client.name, round(client.gap.longest_s, 3))
         gaps.close()
-        result = _with_earlier(self._settings, compare_journals(self._folder, self._read_marks))
+        result = _with_earlier(self._settings, compare_journals(self._folder, self._read_marks, self._lowered))
         plain = {"ok": result.ok, **_RESULT.dump_python(result, mode="json")}
         write_whole(self._folder / RESULT_FILE, json.dumps(plain, indent=2).encode())
         if result.ok:

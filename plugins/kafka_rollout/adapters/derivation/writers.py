@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.adapters.releases.jvm import Jvm
-from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureLevel, VersionRange
+from kafka_rollout.domain.model.releases import METADATA_VERSION, TRANSACTION_VERSION, FeatureLevel, VersionRange
 
 _COORDINATOR = "org.apache.kafka.coordinator"
 _UTILS = "org.apache.kafka.common.utils"
 LOG_CONTEXT = (f"{_UTILS}.internals.LogContext", f"{_UTILS}.LogContext")  # 4.4; before
 # Group kinds by the feature whose level 1 enables them (KIP-848, KIP-932, KIP-1071).
 _BROUGHT_BY = {"newConsumerGroup": "group.version", "newShare": "share.version", "newStreamsGroup": "streams.version"}
-TRANSACTION_VERSION = "transaction.version"
 _NO_VERSION = VersionRange(0, 0)
 _BOXED_LONG = 1 << 40  # py4j passes a smaller number as java.lang.Integer
 

@@ -14,7 +14,12 @@ from kafka_rollout.steps.report.run import GROUPS_WATCHED
 
 def run_ledger(ports: ClusterPorts) -> BackgroundProcess:
     """Return the run's test traffic; start it if it does not run."""
-    return start_traffic(ports.cluster, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
+    return start_traffic(
+        ports.cluster,
+        ports.run_id,
+        security=KafkaClusterHook(ports.cluster.name).security(),
+        lowered=ports.run.load_plan().lowered,
+    )
 
 
 def watch_groups(ports: ClusterPorts) -> None:

@@ -26,9 +26,9 @@ from kafka_rollout.domain.groups.described import (
     GroupMember,
     with_records,
 )
-from kafka_rollout.domain.groups.migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.domain.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.releases import GROUP_VERSION, Release
 from kafka_rollout.domain.model.wording import few
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, check_conversion

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from kafka_rollout.domain.model.cluster_contents import SERVED_BY
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, warning
+from kafka_rollout.domain.model.releases import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.domain.model.state import ClusterState, GroupState
 from kafka_rollout.domain.model.wording import few
 
-_TRANSACTION_VERSION = "transaction.version"
 _CLIENTS_SEE_IT_FROM = 2  # KIP-890: from this level, clients raise their epoch with every transaction
 _ELR_VERSION = "eligible.leader.replicas.version"
 _IN_A_TRANSACTION = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
@@ -28,15 +28,28 @@ def user_findings(state: ClusterState, targets: Mapping[str, int], *, unsafe: bo
     """
     lowered = {f for f, level in targets.items() if level < state.finalized.get(f, 0)}
     in_use = Severity.WARNING if unsafe else Severity.BLOCKER
-    if lowered & {*SERVED_BY, _TRANSACTION_VERSION}:
+    if lowered & {*SERVED_BY, TRANSACTION_VERSION}:
         yield from _unknown(state, lowered)
     for feature, kind in SERVED_BY.items():
         if feature in lowered and targets[feature] < 1:
             yield from _groups(state, feature, kind, in_use)
-    if _TRANSACTION_VERSION in lowered and targets[_TRANSACTION_VERSION] < _CLIENTS_SEE_IT_FROM:
-        yield from _producers(state, targets[_TRANSACTION_VERSION], in_use)
+    if ends_transactional_producers({feature: targets[feature] for feature in lowered}):
+        yield from _producers(state, targets[TRANSACTION_VERSION], in_use)
     if _ELR_VERSION in lowered:
         yield from _eligible_leaders(state, in_use)
+
+
+def ends_transactional_producers(lowered: Mapping[str, int]) -> bool:
+    """Return whether running transactional producers get a fatal error when features get the `lowered` levels.
+
+    Source: KIP-890.
+    """
+    return lowered.get(TRANSACTION_VERSION, _CLIENTS_SEE_IT_FROM) < _CLIENTS_SEE_IT_FROM
+
+
+def ends_consumer_groups(lowered: Mapping[str, int]) -> bool:
+    """Return whether brokers serve no groups of the consumer protocol at the `lowered` levels (KIP-848)."""
+    return lowered.get(GROUP_VERSION, 1) < 1
 
 
 def _unknown(state: ClusterState, lowered: Iterable[str]) -> Iterable[Finding]:
@@ -93,8 +106,8 @@ def _producers(state: ClusterState, level: int, in_use: Severity) -> Iterable[Fi
         yield Finding(
             code="PRODUCERS-END-FATALLY",
             severity=in_use,
-            subject=f"feature {_TRANSACTION_VERSION}",
-            sentence=f"Lowering {_TRANSACTION_VERSION} to {level} causes a fatal error in every running "
+            subject=f"feature {TRANSACTION_VERSION}",
+            sentence=f"Lowering {TRANSACTION_VERSION} to {level} causes a fatal error in every running "
             f"transactional producer. {len(running)} transactional "
             f"{'id is' if len(running) == 1 else 'ids are'} in a transaction: "
             f"{few(running, limit=_NAMED)}.",
@@ -103,7 +116,7 @@ def _producers(state: ClusterState, level: int, in_use: Severity) -> Iterable[Fi
     if others:
         yield warning(
             "PRODUCERS-MAY-RUN",
-            f"feature {_TRANSACTION_VERSION}",
+            f"feature {TRANSACTION_VERSION}",
             f"{len(others)} transactional {'id is' if len(others) == 1 else 'ids are'} between "
             f"transactions. A producer that still runs gets a fatal error: {few(others, limit=_NAMED)}.",
             "Stop these producers, exactly-once Streams applications included, and start them again after the change.",

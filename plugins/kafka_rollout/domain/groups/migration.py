@@ -20,10 +20,10 @@ from kafka_rollout.domain.groups.described import (
     DescribedGroup,
 )
 from kafka_rollout.domain.model.findings import Finding, warning
+from kafka_rollout.domain.model.releases import GROUP_VERSION
 from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
 
-GROUP_VERSION = "group.version"
 MIGRATION_POLICY = "group.consumer.migration.policy"
 _STREAMS_ASSIGNOR = "stream"
 _CONSUMERS_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY.name})

@@ -153,6 +153,11 @@ class Plan:
         return f"{self.source} → {self.target}" if self.source != self.target else f"features, on {self.target}"
 
     @property
+    def lowered(self) -> dict[str, int]:
+        """The planned level of every feature that the run lowers."""
+        return {change.feature: change.target for change in self.feature_changes if change.target < change.current}
+
+    @property
     def levels(self) -> dict[str, int]:
         """The planned level of every changed feature."""
         return {change.feature: change.target for change in self.feature_changes}

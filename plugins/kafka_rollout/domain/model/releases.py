@@ -12,6 +12,8 @@ from kafka_rollout.domain.model.errors import UserError
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
 GROUP_LOG = "__consumer_offsets"
 
 

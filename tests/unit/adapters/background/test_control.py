@@ -26,7 +26,10 @@ from kafka_rollout.settings import Settings
 from tests.records import change_lock, database_of
 
 KEY = BackgroundKey(cluster="demo", run_id="run-1", kind=BackgroundKind.TRAFFIC)
-SETTINGS = {"period": 1, "before": None, "group": "g", "bootstrap_servers": "x", "leased": True, "unlocked_s": 900.0}
+SETTINGS = {
+    "period": 1, "before": None, "group": "g", "bootstrap_servers": "x",
+    "leased": True, "unlocked_s": 900.0, "lowered": {},
+}  # fmt: skip
 PASSED = LedgerVerdict(
     acknowledged=5, transactions={"committed": 1}, consumed={"classic": 5}, redelivered={}, unavailable_s={},
     discrepancies=(),

@@ -166,7 +166,7 @@ def test_a_torn_line_of_a_killed_writer_is_dropped(tmp_path: Path) -> None:
     consumed.close()
     with (tmp_path / "acknowledged-plain-1.tsv").open("a") as file:
         file.write("orders\t0\t1")
-    assert compare_journals(tmp_path, nothing_is_read).discrepancies == ()
+    assert compare_journals(tmp_path, nothing_is_read, {}).discrepancies == ()
 
 
 def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "consumed-classic.tsv")
     journal.write("orders", 0, 0, "p-0")
     journal.close()
-    result = compare_journals(tmp_path, nothing_is_read)
+    result = compare_journals(tmp_path, nothing_is_read, {})
     assert kinds(result) == ["lost"]
     assert result.unavailable_s == {"producer-plain": 2.5}
 
@@ -192,3 +192,38 @@ def test_what_is_amiss_in_one_stretch_is_amiss_in_the_whole() -> None:
     assert (whole.acknowledged, whole.consumed) == (12, {"classic": 11})
     assert whole.transactions["committed"] == 2
     assert together([green, green]).ok
+
+
+LOWERED = {"metadata.version": 25, "group.version": 0, "transaction.version": 0}
+
+
+def write_plain_traffic(folder: Path) -> None:
+    acknowledged = Journal(folder / "acknowledged-plain-1.tsv")
+    acknowledged.write("orders", 0, 0, "p-0", "-")
+    acknowledged.close()
+    consumed = Journal(folder / "consumed-classic.tsv")
+    consumed.write("orders", 0, 0, "p-0")
+    consumed.close()
+
+
+def test_clients_that_a_lower_level_ends_are_left_out_and_the_check_passes_without_them(tmp_path: Path) -> None:
+    write_plain_traffic(tmp_path)
+    result = compare_journals(tmp_path, nothing_is_read, LOWERED)
+    assert result.ok
+    assert result.left_out == ("producer-transactional", "consumer-consumer")
+
+
+def test_without_a_lower_level_missing_transactions_fail_the_check(tmp_path: Path) -> None:
+    write_plain_traffic(tmp_path)
+    result = compare_journals(tmp_path, nothing_is_read, {"metadata.version": 25, "transaction.version": 2})
+    assert not result.ok
+    assert result.left_out == ()
+
+
+def test_a_client_that_ran_in_one_period_was_not_left_out(tmp_path: Path) -> None:
+    write_plain_traffic(tmp_path)
+    without = compare_journals(tmp_path, nothing_is_read, LOWERED)
+    complete = verdict(ACKNOWLEDGED, CONSUMED)
+    assert together([without, without]).left_out == without.left_out
+    assert together([without, complete]).left_out == ()
+    assert together([without, complete]).ok
