@@ -18,16 +18,11 @@ from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
-from kafka_rollout.domain.gates.coordinators import (
-    GROUPS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    CoordinatorAnswers,
-    coordinator_partition,
-    led_partitions,
-)
+from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.model.rights import MissingRight

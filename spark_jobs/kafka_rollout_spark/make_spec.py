@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, ordered_types
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import describes_owner
-from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, RecordKind
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout_spark.kernel.spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
@@ -81,7 +82,7 @@ def _loaded_by_all(
     count."""
     by_their_order = ordered_types(facts_of_order(catalogue, releases))
     for record in records:
-        if record.topic == OFFSETS_TOPIC and record.key_version in by_their_order:
+        if record.topic == GROUPS_TOPIC and record.key_version in by_their_order:
             continue
         for value_version in (None, *record.values):
             one = RecordKind(

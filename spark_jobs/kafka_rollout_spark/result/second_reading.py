@@ -21,8 +21,9 @@ from kafka_rollout.adapters.coordinator_logs.second_reading import (
     ordered_types,
     out_of_order,
 )
-from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending, OutOfOrder
+from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutOfOrder
 from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import FirstRecords, may_be_refused
 from kafka_rollout.wire.log_types import LogFormatError
@@ -45,13 +46,13 @@ def find_deleted_while_pending(
     waiting = {place: _waiting(logs, place, producers) for place, producers in _open_transactions(few).items()}
     found: list[DeletedWhilePending] = []
     for partition, groups in _deleted(contents, waiting).items():
-        found += deleted_while_pending(partition, groups, logs.read_whole(OFFSETS_TOPIC, partition))
+        found += deleted_while_pending(partition, groups, logs.read_whole(GROUPS_TOPIC, partition))
     return tuple(sorted(found))
 
 
 def _open_transactions(few: Iterable[Row]) -> Mapping[int, Mapping[int, int]]:
     """Return partition → producer id with data after its last marker → lowest offset that this data can have."""
-    rows = [row for row in of_kind(few, RowKind.PRODUCER) if row["topic"] == OFFSETS_TOPIC]
+    rows = [row for row in of_kind(few, RowKind.PRODUCER) if row["topic"] == GROUPS_TOPIC]
     markers = {(row["partition"], row["key_hash"]): row["last_offset"] for row in rows if row["part"] == ENDED}
     found: dict[int, dict[int, int]] = {}
     for row in rows:
@@ -64,7 +65,7 @@ def _open_transactions(few: Iterable[Row]) -> Mapping[int, Mapping[int, int]]:
 def _waiting(logs: LogsToRead, partition: int, producers: Mapping[int, int]) -> frozenset[bytes]:
     """Return the groups for which the open transactions of these producers commit offsets."""
     since, commits = min(producers.values()), PendingCommits()
-    for block in logs.read(OFFSETS_TOPIC, partition, since=since):
+    for block in logs.read(GROUPS_TOPIC, partition, since=since):
         with suppress(LogFormatError):  # the first reading has reported it as damage
             for batch in batches(block.data):
                 if batch.producer_id in producers and batch.last_offset >= since:
@@ -85,7 +86,7 @@ def _deleted(contents: MergedRows, waiting: Mapping[int, Collection[bytes]]) -> 
         RowKind.STATE,
         columns=["partition", "key"],
         is_null="value",
-        topic=[OFFSETS_TOPIC],
+        topic=[GROUPS_TOPIC],
         partition={partition for partition, _ in groups},
         key_version=[GROUP_METADATA_KEY],
     )
@@ -108,7 +109,7 @@ def find_out_of_order(
     partitions = {
         row["partition"]
         for row in of_kind(few, RowKind.CLASS)
-        if row["topic"] == OFFSETS_TOPIC and row["key_version"] in types
+        if row["topic"] == GROUPS_TOPIC and row["key_version"] in types
     }
     if not partitions:
         return ()
@@ -117,7 +118,7 @@ def find_out_of_order(
     for partition, groups in sorted(_first_records(contents, partitions, types).items()):
         suspects = {group for group, firsts in groups.items() if any(may_be_refused(one, firsts) for one in roles)}
         if suspects:
-            found += out_of_order(partition, suspects, logs.read_whole(OFFSETS_TOPIC, partition), facts)
+            found += out_of_order(partition, suspects, logs.read_whole(GROUPS_TOPIC, partition), facts)
     return tuple(sorted(found))
 
 
@@ -127,7 +128,7 @@ def _first_records(
     """By partition and group, for the groups with records of these types."""
 
     def rows(kind: RowKind, columns: Sequence[str], **conditions: Any) -> Iterator[Row]:
-        table = contents.table(kind, columns=columns, topic=[OFFSETS_TOPIC], partition=partitions, **conditions)
+        table = contents.table(kind, columns=columns, topic=[GROUPS_TOPIC], partition=partitions, **conditions)
         for batch in table.to_batches(max_chunksize=_ROWS):  # each group has several
             yield from batch.to_pylist()
 

@@ -14,7 +14,7 @@ from kafka_rollout.adapters.derivation.jars import coordinator_messages
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.jvm import run_jvm
-from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GroupRecord, GroupReplay
@@ -73,7 +73,7 @@ def test_groups_are_refused_where_the_coordinator_refuses_them(release: str, rel
     messages = coordinator_messages(libs)
     of_3_9 = asked < Release(4, 0, 0)
     catalogue = load_catalogue(release_cache.include).configured(new_group_coordinator=of_3_9)
-    log_facts = catalogue.get(asked).coordinator_logs[OFFSETS_TOPIC]
+    log_facts = catalogue.get(asked).coordinator_logs[GROUPS_TOPIC]
     families = [family.family for family in log_facts.group_families]
     names = [record.name for record in log_facts.records if not record.refuses]
     refused = 0

@@ -30,18 +30,13 @@ from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord
 from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
-from kafka_rollout.domain.coordinator_logs.scan import (
-    OFFSETS_TOPIC,
-    DeletedWhilePending,
-    LogRange,
-    OutOfOrder,
-    ScanResult,
-)
+from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
 from kafka_rollout.domain.groups.described import CLASSIC
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
 from kafka_rollout.domain.model.cluster_contents import SERVED_BY
 from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
@@ -49,7 +44,7 @@ from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
 
 LONGEST = 1_000_000  # records; reading them takes less than a minute
-_TOPIC = [OFFSETS_TOPIC]
+_TOPIC = [GROUPS_TOPIC]
 
 
 def read_group_records(
@@ -77,7 +72,7 @@ def read_group_records(
             records += count
             if records > longest:
                 raise RefusedError(
-                    f"{OFFSETS_TOPIC} contains more than {longest:,} records, the limit of this command.",
+                    f"{GROUPS_TOPIC} contains more than {longest:,} records, the limit of this command.",
                     remedy="Use Spark: kafka-rollout scan --live.",
                 )
     # Partitions with such candidates are read again: only the whole log shows the loaded groups and their order.
@@ -107,7 +102,7 @@ def read_group_records(
         ),
         partitions=tuple((log.topic, log.partition) for log in ranges),
         damage=tuple(place for partition in read for place in partition.damage),
-        cleaning=source.cleaning(_TOPIC if ranges else []).get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
+        cleaning=source.cleaning(_TOPIC if ranges else []).get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC)),
     )
 
 
@@ -116,7 +111,7 @@ def records_of_scan(scan: ScanResult) -> GroupRecords:
     inventory = scan.inventory or GroupInventory()
     if inventory.groups_left_out:
         raise RefusedError(
-            f"The scan does not list {inventory.groups_left_out:,} groups of {OFFSETS_TOPIC}.",
+            f"The scan does not list {inventory.groups_left_out:,} groups of {GROUPS_TOPIC}.",
             remedy="Delete unused groups, or accept with UNSAFE that their conversion is not checked.",
         )
     return GroupRecords(
@@ -127,7 +122,7 @@ def records_of_scan(scan: ScanResult) -> GroupRecords:
         broken=scan.broken,
         partitions=tuple((log.topic, log.partition) for log in scan.logs),
         damage=scan.damage,
-        cleaning=scan.cleaning.get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
+        cleaning=scan.cleaning.get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC)),
     )
 
 
@@ -135,12 +130,12 @@ def _newest_records(reading: PartitionReading, schemas: Schemas) -> list[StateRe
     """Return the records that the newest release of the catalogue can read. The counts by kind include the others."""
     found = []
     for key, (offset, value) in reading.newest.items():
-        layouts = schemas.layouts(schemas.releases[-1], OFFSETS_TOPIC, int.from_bytes(key[:VERSION_BYTES], "big"))
+        layouts = schemas.layouts(schemas.releases[-1], GROUPS_TOPIC, int.from_bytes(key[:VERSION_BYTES], "big"))
         if layouts is None:
             continue
         try:
             record = StateRecord(
-                topic=OFFSETS_TOPIC,
+                topic=GROUPS_TOPIC,
                 partition=reading.log.partition,
                 record=layouts.name,
                 key=decode(layouts.key, key, VERSION_BYTES).value,
@@ -197,7 +192,7 @@ class LiveCoordinatorLogs:
             self.cluster,
             self.settings,
             security=self.security,
-            topics=(OFFSETS_TOPIC,),
+            topics=(GROUPS_TOPIC,),
             on_progress=lambda line: log.info("scan: %s", line),
         )
         return records_of_scan(result)
@@ -265,7 +260,7 @@ class LiveCoordinatorLogs:
             reading.log: {group.group.encode() for group in before.deleted_while_pending if _is_of(group, reading.log)}
             | reading.commits.doubtful(current)
             for reading in read
-            if reading.log.start < reading.log.end and reading.log.topic == OFFSETS_TOPIC
+            if reading.log.start < reading.log.end and reading.log.topic == GROUPS_TOPIC
         }
         found = [group for group in before.deleted_while_pending if not any(_is_of(group, log) for log in doubtful)]
         for log, groups in doubtful.items():

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending, LogRange, OutOfOrder
+from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import GroupReplay, group_records
@@ -27,7 +28,7 @@ Bounded = tuple[Bytes, int, int]  # (whole batches, start, end): records with st
 
 def has_affected_release(catalogue: Catalogue, releases: Iterable[Release]) -> bool:
     """Return whether one of these releases fails at such groups."""
-    logs = (catalogue.get(release).coordinator_logs.get(OFFSETS_TOPIC) for release in releases)
+    logs = (catalogue.get(release).coordinator_logs.get(GROUPS_TOPIC) for release in releases)
     return any(log is not None and bool(log.deleted_while_pending) for log in logs)
 
 
@@ -44,7 +45,7 @@ def deleted_while_pending(
     return tuple(
         sorted(
             DeletedWhilePending(
-                topic=OFFSETS_TOPIC,
+                topic=GROUPS_TOPIC,
                 partition=partition,
                 offset=offset,
                 group=group.decode("utf-8", "replace"),
@@ -67,7 +68,7 @@ Facts = Mapping[Release, CoordinatorLogFacts]
 
 def facts_of_order(catalogue: Catalogue, releases: Iterable[Release]) -> Facts:
     """Return the facts of the releases that check the order of groups' records."""
-    logs = {release: catalogue.get(release).coordinator_logs.get(OFFSETS_TOPIC) for release in releases}
+    logs = {release: catalogue.get(release).coordinator_logs.get(GROUPS_TOPIC) for release in releases}
     return {release: log for release, log in logs.items() if log is not None and log.group_families}
 
 
@@ -104,7 +105,7 @@ def out_of_order(
         for group, refused in replay.refused.items():
             value = refused.record.value
             found = OutOfOrder(
-                topic=OFFSETS_TOPIC,
+                topic=GROUPS_TOPIC,
                 partition=partition,
                 offset=refused.record.offset,
                 group=group.decode("utf-8", "replace"),

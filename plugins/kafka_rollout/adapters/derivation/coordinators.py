@@ -28,6 +28,7 @@ from kafka_rollout.adapters.derivation.loaders import (
 from kafka_rollout.adapters.derivation.rules import field_rules
 from kafka_rollout.adapters.derivation.writers import Written, has_old_group_coordinator
 from kafka_rollout.adapters.releases.jvm import Jvm, java_class, root_cause
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.releases import (
     CoordinatorLogFacts,
     FeatureLevel,
@@ -37,7 +38,6 @@ from kafka_rollout.domain.model.releases import (
 )
 from kafka_rollout.wire.layouts import MessageSchema
 
-GROUP_LOG, TRANSACTION_LOG, SHARE_LOG = "__consumer_offsets", "__transaction_state", "__share_group_state"
 _COORDINATOR = "org.apache.kafka.coordinator"
 SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # also of 3.8; the early access of 3.7 is omitted
 _UNKNOWN_KEYS = (9999, 32767)  # no release has them, nor a value of this version
@@ -52,7 +52,7 @@ def new_group_coordinator(
     """Return the facts of the group coordinator that 3.8 and 3.9 start instead of the default one if configured."""
     if not has_old_group_coordinator(jvm) or jvm.find_class(SERDE_OF_3_9) is None:
         return None
-    return _facts(jvm, GROUP_LOG, group_loader(jvm, messages, advertised, SERDE_OF_3_9), messages)
+    return _facts(jvm, GROUPS_TOPIC, group_loader(jvm, messages, advertised, SERDE_OF_3_9), messages)
 
 
 def coordinator_logs(
@@ -60,11 +60,11 @@ def coordinator_logs(
 ) -> dict[str, CoordinatorLogFacts]:
     """Return the facts of each coordinator log in the release's default configuration."""
     loaders = {
-        GROUP_LOG: lambda: default_group_loader(jvm, libs, messages, advertised),
-        TRANSACTION_LOG: lambda: transaction_loader(jvm, libs, advertised),
+        GROUPS_TOPIC: lambda: default_group_loader(jvm, libs, messages, advertised),
+        TRANSACTIONS_TOPIC: lambda: transaction_loader(jvm, libs, advertised),
     }
     if any(name.startswith(SHARE_RECORDS) for name in messages):
-        loaders[SHARE_LOG] = lambda: share_loader(jvm, advertised)
+        loaders[SHARE_TOPIC] = lambda: share_loader(jvm, advertised)
 
     def facts(topic: str) -> CoordinatorLogFacts:
         return _facts(jvm, topic, loaders[topic](), messages)

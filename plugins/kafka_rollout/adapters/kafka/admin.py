@@ -42,6 +42,7 @@ from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.internal_topics import METADATA_TOPIC
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight
 from kafka_rollout.domain.model.state import (
@@ -58,7 +59,6 @@ from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 DEFAULT_TIMEOUT_S = 10.0
 
-_METADATA_TOPIC = "__cluster_metadata"
 _MIN_ISR = "min.insync.replicas"
 _PREFERRED = 0  # ElectLeaders' election type
 # Results of ElectLeaders that need no repetition: the leader is elected already, or the partition was deleted.
@@ -351,7 +351,7 @@ def describe_quorum() -> Any:
     """DescribeQuorum of the metadata log."""
     topic = DescribeQuorumRequest.TopicData
     return DescribeQuorumRequest(
-        topics=[topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])]
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])]
     )
 
 

@@ -20,11 +20,11 @@ from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import check_regular, open_regular, read_regular, reading
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.outside_text import MOST_INT32, parse_number
 from kafka_rollout.wire.log_types import Batch, LogFormatError, RecordSpan
 from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
 
-TOPIC_FOLDER = "__cluster_metadata-0"
 BOOTSTRAP = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
 META = "meta.properties"
@@ -128,10 +128,10 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
             raise UserError(f"{directory} {what}.", remedy=_WHERE)
         directory = directory.resolve()
         # A node's folder can have several log directories, one of them with the metadata log.
-        places = (directory / TOPIC_FOLDER, directory, *sorted(directory.glob(f"*/{TOPIC_FOLDER}")))
+        places = (directory / METADATA_LOG, directory, *sorted(directory.glob(f"*/{METADATA_LOG}")))
         log = next((one for one in places if _is_metadata_log(one)), None)
         if log is None:
-            raise UserError(f"{directory} holds no metadata log: it has no folder {TOPIC_FOLDER}.", remedy=_WHERE)
+            raise UserError(f"{directory} holds no metadata log: it has no folder {METADATA_LOG}.", remedy=_WHERE)
         meta = log.parent / META
         properties = server_properties.parse(read_regular(meta).decode()) if meta.exists() else {}
         _check_names(log)
@@ -164,7 +164,7 @@ def _is_metadata_log(folder: Path) -> bool:
     names = os.listdir(folder)
     has_log = any(_SEGMENT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
     # Partitions of other topics have segments too, but no quorum-state and no snapshots.
-    return has_log and (folder.name == TOPIC_FOLDER or QUORUM_STATE in names or any(map(_CHECKPOINT.fullmatch, names)))
+    return has_log and (folder.name == METADATA_LOG or QUORUM_STATE in names or any(map(_CHECKPOINT.fullmatch, names)))
 
 
 def log_range(folder: MetadataFolder) -> tuple[int, int]:

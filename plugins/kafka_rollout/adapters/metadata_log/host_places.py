@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.adapters.metadata_log.backup import MANIFEST, Files
-from kafka_rollout.adapters.metadata_log.folder import TOPIC_FOLDER, MetadataFolder
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder
 from kafka_rollout.adapters.metadata_log.places import COPY_TRIES, Place, paths_shown, start_files, too_fast
 from kafka_rollout.adapters.runtimes.hosts.directory import Entry, HostDirectory
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.adapters.system.files import sha256_of
 from kafka_rollout.domain.model.errors import FatalError, TransientError
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.topology import NodeSpec
 
 
@@ -39,7 +40,7 @@ class HostPlaces:
 
     def sizes(self, node: NodeSpec) -> Mapping[str, int]:
         files = {Path(entry.name): entry.size for entry in self._directory(node).entries() if not entry.is_folder}
-        return {path.name: size for path, size in files.items() if path.parent.name == TOPIC_FOLDER}
+        return {path.name: size for path, size in files.items() if path.parent.name == METADATA_LOG}
 
     def _directory(self, node: NodeSpec) -> HostDirectory:
         return HostDirectory(self.runtime, node, str(self.runtime.metadata_log_dir(node)))
@@ -57,7 +58,7 @@ class HostPlaces:
                     continue
                 break
             else:
-                raise too_fast(f"{directory.path}/{TOPIC_FOLDER}")
+                raise too_fast(f"{directory.path}/{METADATA_LOG}")
             with paths_shown(root, directory.path):
                 yield Place(root=root, path=directory.path, files=HostFiles(directory, root, entries))
 

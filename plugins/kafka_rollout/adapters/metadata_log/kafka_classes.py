@@ -18,7 +18,6 @@ from kafka_rollout.adapters.metadata_log.folder import (
     BOOTSTRAP,
     CONTROL_KRAFT_VERSION,
     META,
-    TOPIC_FOLDER,
     kraft_version_of,
     read_checkpoint,
 )
@@ -35,6 +34,7 @@ from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.system.files import read_regular, reading, sha256_of
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.model.state import CheckpointSummary
 
@@ -162,8 +162,8 @@ def _copy_formats(properties: Mapping[str, str], folder: Path) -> dict[str, Path
             for file in (Path(path) / one for one in _OF_FORMAT):
                 if file.exists():
                     (copy / file.name).write_bytes(read_regular(file))
-            if (Path(path) / TOPIC_FOLDER).is_dir():
-                (copy / TOPIC_FOLDER).mkdir()
+            if (Path(path) / METADATA_LOG).is_dir():
+                (copy / METADATA_LOG).mkdir()
     return copies
 
 

@@ -17,7 +17,6 @@ from typing import Self
 from kafka_rollout.adapters.metadata_log.backup import Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.adapters.metadata_log.folder import (
     BOOTSTRAP,
-    TOPIC_FOLDER,
     MetadataFolder,
     log_range,
     open_folder,
@@ -38,6 +37,7 @@ from kafka_rollout.domain.metadata_log.trim import (
     write_epochs,
 )
 from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.json_forms import from_json, to_json
 
@@ -242,7 +242,7 @@ def _prove(folder: MetadataFolder, plan: TrimPlan, release: Release, cache: Rele
 def _preview(folder: MetadataFolder, plan: TrimPlan) -> Iterator[MetadataFolder]:
     """The log after the trim: links to the remaining files, and the cut segment."""
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
-        log = Path(name) / TOPIC_FOLDER
+        log = Path(name) / METADATA_LOG
         log.mkdir()
         for path in folder.log.iterdir():
             if path.is_file() and path.name not in plan.removed:

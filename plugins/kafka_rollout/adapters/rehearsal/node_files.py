@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.adapters.metadata_log.folder import BOOTSTRAP, META, QUORUM_STATE, TOPIC_FOLDER, checkpoint_of
+from kafka_rollout.adapters.metadata_log.folder import BOOTSTRAP, META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading
 from kafka_rollout.domain.model.errors import TransientError, UserError
+from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import DIRECTORY_KEYS
-from kafka_rollout.domain.rehearsal.selection import COORDINATOR_TOPICS
 
 CONFIG = "server.properties"
 _PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending
@@ -45,7 +45,7 @@ class NodeFiles:
         for path in self.directories.values():
             for folder, name in _partitions(path):
                 folders += 1
-                if name in COORDINATOR_TOPICS or folder.name == TOPIC_FOLDER:
+                if name in COORDINATOR_TOPICS or folder.name == METADATA_LOG:
                     with reading(folder):
                         size += sum(file.stat().st_size for file in _copied(folder))
         return folders, size
@@ -167,7 +167,7 @@ def _copied(folder: Path) -> list[Path]:
 
 
 def _copy_partition(folder: Path, target: Path, *, whole: bool) -> None:
-    if not (whole or folder.name == TOPIC_FOLDER):
+    if not (whole or folder.name == METADATA_LOG):
         target.mkdir()
         metadata = folder / _PARTITION_METADATA
         if metadata.exists():

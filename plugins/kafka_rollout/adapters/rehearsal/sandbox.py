@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.metadata_log.folder import TOPIC_FOLDER
 from kafka_rollout.adapters.rehearsal.node_files import NodeFiles
 from kafka_rollout.adapters.rehearsal.voters import rewrite_voters
 from kafka_rollout.adapters.runtimes.local_process import end_processes, node_processes
@@ -24,6 +23,7 @@ from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import HOST, reserved_ports
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import rewrite_config, rewrite_overrides
 from kafka_rollout.domain.rehearsal.estimate import MIB, Estimate
@@ -128,7 +128,7 @@ def build(
         options = f"-Xms64m\n-Xmx{heap}m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
         write_whole(home / "jvm.options", options.encode())
         not_covered.update(dict.fromkeys(rewritten.not_covered))
-        for copy in {Path(path) / TOPIC_FOLDER for path in copies[node.node_id].values()}:
+        for copy in {Path(path) / METADATA_LOG for path in copies[node.node_id].values()}:
             if copy.is_dir():
                 rewrite_voters(copy, {one.node_id: str(one.controller_address) for one in spec.controllers})
     write_whole(sandbox.path / "clusters" / f"{spec.name}.yaml", dump_cluster(spec).encode())

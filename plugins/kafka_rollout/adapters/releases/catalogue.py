@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import (
-    GROUP_LOG,
     METADATA_VERSION,
     Catalogue,
     CoordinatorClass,
@@ -218,7 +218,7 @@ def _to_domain(facts: _Facts) -> ReleaseFacts:
         coordinator_logs={topic: _log_to_domain(topic, log) for topic, log in facts.coordinator_logs.items()},
         config_names=frozenset(facts.config_names),
         config_resources=frozenset(facts.config_resources),
-        new_group_coordinator=None if coordinator is None else _log_to_domain(GROUP_LOG, coordinator),
+        new_group_coordinator=None if coordinator is None else _log_to_domain(GROUPS_TOPIC, coordinator),
         **facts.model_dump(include=_UNCHANGED),
     )
 

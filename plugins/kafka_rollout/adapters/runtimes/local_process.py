@@ -41,6 +41,7 @@ from kafka_rollout.adapters.system.files import open_regular, read_regular, read
 from kafka_rollout.adapters.system.sessions import start_session
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.host_state import StartRecord
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
@@ -182,7 +183,7 @@ class LocalProcessRuntime:
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
         found: list[CheckpointFile] = []
-        for path in (self.metadata_log_dir(node) / "__cluster_metadata-0").glob("*.checkpoint"):
+        for path in (self.metadata_log_dir(node) / METADATA_LOG).glob("*.checkpoint"):
             match = _CHECKPOINT.fullmatch(path.name)
             if match is None or int(match[1]) == 0:
                 continue

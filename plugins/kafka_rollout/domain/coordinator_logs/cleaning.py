@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from kafka_rollout.domain.model.internal_topics import SHARE_TOPIC
+
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NO_LIMIT = 2**63 - 1  # Long.MAX_VALUE: Kafka's default of max.compaction.lag.ms
 
@@ -151,4 +153,4 @@ def defaults_of(topic: str) -> CleaningConfig:
     `__share_group_state` is not compacted. Its coordinator deletes the records before the oldest record that it needs
     (ShareCoordinatorService, `shareGroupStateTopicConfigs`).
     """
-    return CleaningConfig(policy="delete") if topic == "__share_group_state" else CleaningConfig()
+    return CleaningConfig(policy="delete") if topic == SHARE_TOPIC else CleaningConfig()

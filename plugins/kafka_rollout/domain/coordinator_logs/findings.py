@@ -17,8 +17,9 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     find_incompatible_records,
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, Damage, LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info, warning
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.wording import size
 
@@ -175,7 +176,7 @@ _REMOVED_AND_CLEANED = (
     "remove them and wait until the log cleaner has removed the records"
 )
 _REMOVALS = {
-    "__share_group_state": (
+    SHARE_TOPIC: (
         "Stop the members of the share groups. Delete the groups, then delete this topic. The log cleaner "
         "does not run on it. Kafka creates the topic again for the next share group"
     )
@@ -231,7 +232,7 @@ def _path_findings(
             failing.sentence,
             (f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them."),
         )
-        if gated is not None and topic == OFFSETS_TOPIC and _is_resolved_at_gate(scan, gated, source, release):
+        if gated is not None and topic == GROUPS_TOPIC and _is_resolved_at_gate(scan, gated, source, release):
             finding = _to_be_cleaned(finding, scan)
         yield finding
     if unread:
@@ -261,25 +262,25 @@ def _is_resolved_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release
     stopping = [
         found
         for found in find_incompatible_records(scan, catalogue, release)
-        if found.stops and found.topic == OFFSETS_TOPIC
+        if found.stops and found.topic == GROUPS_TOPIC
     ]
     return bool(stopping) and all(
         found.family in REMOVED_WITH_GROUPS
         and found.key_version is not None
-        and source in dict(facts_of_type(catalogue, OFFSETS_TOPIC, found.key_version))
+        and source in dict(facts_of_type(catalogue, GROUPS_TOPIC, found.key_version))
         for found in stopping
     )
 
 
 def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
-    cleaning = scan.cleaning.get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC))
+    cleaning = scan.cleaning.get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC))
     return replace(
         finding,
         code=CLEANED_AT_GATE,
         severity=Severity.WARNING,
         remedy=(
             "Convert these groups (`kafka-rollout groups plan --to classic` lists the steps) or delete them. "
-            f"Then wait for the log cleaner: {cleaned_when(OFFSETS_TOPIC, cleaning)}. The run waits for both "
+            f"Then wait for the log cleaner: {cleaned_when(GROUPS_TOPIC, cleaning)}. The run waits for both "
             "(gate groups) before it changes the cluster."
         ),
     )

@@ -15,7 +15,6 @@ from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
 from kafka_rollout.domain.model.releases import Release
 
-OFFSETS_TOPIC = "__consumer_offsets"
 OWNERS_OF_TAG = 50
 
 

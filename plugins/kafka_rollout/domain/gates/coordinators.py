@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from itertools import count as count_up
 
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
+from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.state import PartitionState
 from kafka_rollout.domain.model.wording import count, few
 
-GROUPS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
-SHARE_TOPIC = "__share_group_state"  # only brokers can query its coordinator, so only the log shows a failed load
 CONDITION = "coordinators loaded"
 
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
@@ -81,8 +80,7 @@ def ids_for(numbers: Collection[int], partitions: int) -> dict[str, int]:
 
 def led_partitions(partitions: Iterable[PartitionState], node_id: int) -> tuple[PartitionState, ...]:
     """Return the coordinator partitions that the node leads."""
-    topics = (GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC)
-    return tuple(p for p in partitions if p.topic in topics and p.leader == node_id)
+    return tuple(p for p in partitions if p.topic in COORDINATOR_TOPICS and p.leader == node_id)
 
 
 def find_load_errors(log: Sequence[str]) -> dict[str, str]:
@@ -171,7 +169,7 @@ def _not_loaded(answers: Mapping[str, str], led: int, errors: Mapping[str, str])
 def _one_per_topic(errors: Mapping[str, str]) -> str:
     """Return the first partition's error of each topic. The log's order differs: topics are loaded in parallel."""
     texts = []
-    for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC):
+    for topic in COORDINATOR_TOPICS:
         failed = sorted((int(name.rpartition("-")[2]), name) for name in errors if name.startswith(f"{topic}-"))
         if failed:
             more = f" (and {len(failed) - 1} more of this topic)" if len(failed) > 1 else ""

@@ -13,18 +13,12 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     find_incompatible_records,
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.domain.coordinator_logs.scan import (
-    OFFSETS_TOPIC,
-    BrokenRecords,
-    Damage,
-    LoadVerdict,
-    RecordKind,
-    ScanResult,
-)
+from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
 from kafka_rollout.domain.model.cluster_contents import SERVED_BY
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.wording import count, few
@@ -133,7 +127,7 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
         damage=records.damage,
     )
     failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
-    name = f"{release} can load {OFFSETS_TOPIC}"
+    name = f"{release} can load {GROUPS_TOPIC}"
     if not failing and any(verdict.verdict is LoadVerdict.UNKNOWN for verdict in verdicts):
         return Condition(name=name, holds=False, evidence=f"unknown for {_unread(records.damage)}")
     if not failing:
@@ -142,7 +136,7 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
             name=name, holds=True, evidence=f"it ignores {count(ignored, 'record')}" if ignored else ("all records")
         )
     failure = failing[0].first_failure
-    where = f"{OFFSETS_TOPIC}-{failing[0].partition}"
+    where = f"{GROUPS_TOPIC}-{failing[0].partition}"
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
     evidence = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
     return Condition(name=name, holds=False, evidence=evidence)
@@ -172,4 +166,4 @@ def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release)
     else:
         alive = sorted(records.alive_of(SERVED_BY.values()))
         end = f"convert or delete {few(alive)}, which have current records, then: " if alive else ""
-    return f"{end}{cleaned_when(OFFSETS_TOPIC, records.cleaning)}"
+    return f"{end}{cleaned_when(GROUPS_TOPIC, records.cleaning)}"

@@ -9,12 +9,12 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
-GROUP_LOG = "__consumer_offsets"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -323,8 +323,8 @@ def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
     if new is not None:
         return replace(facts, coordinator_logs={**facts.coordinator_logs, new.topic: new})
     if reason := facts.gaps.get("new_group_coordinator"):
-        others = {topic: log for topic, log in facts.coordinator_logs.items() if topic != GROUP_LOG}
-        return replace(facts, coordinator_logs=others, gaps={**facts.gaps, gap_of_log(GROUP_LOG): reason})
+        others = {topic: log for topic, log in facts.coordinator_logs.items() if topic != GROUPS_TOPIC}
+        return replace(facts, coordinator_logs=others, gaps={**facts.gaps, gap_of_log(GROUPS_TOPIC): reason})
     return facts
 
 

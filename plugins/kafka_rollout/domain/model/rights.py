@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.topology import Role
 
 CLUSTER, TOPIC, GROUP, TRANSACTIONAL_ID = "CLUSTER", "TOPIC", "GROUP", "TRANSACTIONAL_ID"  # Kafka's ResourceType
@@ -55,9 +56,9 @@ READING = (
     _right("DESCRIBE_CONFIGS", CLUSTER, "kafka-cluster", "read the settings of brokers, quotas and client metrics"),
     _right("DESCRIBE", TOPIC, "*", "list every partition with its replicas"),
     _right("DESCRIBE_CONFIGS", TOPIC, "*", "read min.insync.replicas and the other settings of topics"),
-    _right("READ", TOPIC, "__consumer_offsets", "scan the records of groups"),
-    _right("READ", TOPIC, "__transaction_state", "scan the records of transactions"),
-    _right("READ", TOPIC, "__share_group_state", "scan the records of share groups"),
+    _right("READ", TOPIC, GROUPS_TOPIC, "scan the records of groups"),
+    _right("READ", TOPIC, TRANSACTIONS_TOPIC, "scan the records of transactions"),
+    _right("READ", TOPIC, SHARE_TOPIC, "scan the records of share groups"),
     _right("DESCRIBE", GROUP, "*", "describe every group and read its committed offsets"),
     _right("DESCRIBE_CONFIGS", GROUP, "*", "read the settings of groups"),
     _right("DESCRIBE", TRANSACTIONAL_ID, "*", "list every transactional id"),

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
+from kafka_rollout.domain.gates.coordinators import coordinator_partition
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory, Difference, compare_inventories
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.wording import few
 
 FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED = (
@@ -20,7 +21,6 @@ FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED = (
     "REHEARSAL-SKIPPED",
 )
 CODES = frozenset({FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED})
-_COPIED_TOPICS = (GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC)
 
 
 class Outcome(StrEnum):
@@ -162,7 +162,7 @@ def _covered(contents: Contents, uncovered: Collection[str]) -> Contents:
     """Return what a copy has: end offsets of coordinator partitions, groups and ids of those that it serves."""
     inventory = contents.inventory
     without = set(uncovered)
-    sizes = {topic: len(inventory.topics.get(topic, {}).get("replicas", ())) for topic in _COPIED_TOPICS}
+    sizes = {topic: len(inventory.topics.get(topic, {}).get("replicas", ())) for topic in COORDINATOR_TOPICS}
 
     def is_served(topic: str, name: str) -> bool:
         return not sizes[topic] or f"{topic}-{coordinator_partition(name, sizes[topic])}" not in without
@@ -173,7 +173,7 @@ def _covered(contents: Contents, uncovered: Collection[str]) -> Contents:
             ends={
                 name: end
                 for name, end in inventory.ends.items()
-                if name.rpartition("-")[0] in _COPIED_TOPICS and name not in without
+                if name.rpartition("-")[0] in COORDINATOR_TOPICS and name not in without
             },
             groups={name: group for name, group in inventory.groups.items() if is_served(GROUPS_TOPIC, name)},
         ),

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
-from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.domain.model.state import PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import count, few, nodes
 
-COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC})
 DEFAULT_LIMIT = 6
 _MOST_COMBINATIONS = 2_000  # tried in about a second; beyond, the widest cover is taken first
 

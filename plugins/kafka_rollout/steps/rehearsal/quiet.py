@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointSummary
 from kafka_rollout.domain.run.events import APPROVED, Channel, Responder

@@ -6,16 +6,14 @@ import pytest
 
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
 from kafka_rollout.domain.gates.coordinators import (
-    GROUPS_TOPIC,
     LOADING,
-    SHARE_TOPIC,
-    TRANSACTIONS_TOPIC,
     CoordinatorAnswers,
     coordinator_partition,
     coordinators_condition,
     find_load_errors,
     ids_for,
 )
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from tests.unit.domain.builders import partition
 
 PARTITIONS = (

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.topology import ServiceSpec
 
 _ROOT = "root"
 _BIN = "/usr/bin"
 _NAME = "[a-z0-9][A-Za-z0-9_.-]*"
-_LOG = "__cluster_metadata-0"
 _BACKUP = "kafka-rollout-[a-z0-9-]+"
-_CHANGED = rf"bootstrap\.checkpoint|{_LOG}/({_BACKUP}/)?{_NAME}"
+_CHANGED = rf"bootstrap\.checkpoint|{METADATA_LOG}/({_BACKUP}/)?{_NAME}"
 _PLACEHOLDERS = {
     "{pid}": "[0-9]+",
     "{release}": r"[0-9]+\.[0-9]+\.[0-9]+",
@@ -33,10 +33,10 @@ EXAMPLE = {
     "pid": 1,
     "release": "0.0.0",
     "lines": 40,
-    "file": f"{_LOG}/quorum-state",
-    "to": f"{_LOG}/quorum-state",
+    "file": f"{METADATA_LOG}/quorum-state",
+    "to": f"{METADATA_LOG}/quorum-state",
     "backup": "kafka-rollout-install-0",
-    "place": f"/{_LOG}/quorum-state",
+    "place": f"/{METADATA_LOG}/quorum-state",
 }
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
 
@@ -207,7 +207,7 @@ class MetadataRights:
 
     @property
     def list(self) -> Right:
-        places = (f"{self.directory}/{name}" for name in ("meta.properties", "bootstrap.checkpoint", _LOG))
+        places = (f"{self.directory}/{name}" for name in ("meta.properties", "bootstrap.checkpoint", METADATA_LOG))
         words = (*places, "-maxdepth", "2", "-printf", "%y/%s/%T@/%i%p|")
         return self._right("find", words, "list its metadata log")
 
@@ -251,11 +251,11 @@ class MetadataRights:
 
     @property
     def make_folder(self) -> Right:
-        return self._change("mkdir", "-m", "700", f"{self.directory}/{_LOG}/{{backup}}")
+        return self._change("mkdir", "-m", "700", f"{self.directory}/{METADATA_LOG}/{{backup}}")
 
     @property
     def remove_folder(self) -> Right:
-        return self._change("rm", "-r", f"{self.directory}/{_LOG}/{{backup}}")
+        return self._change("rm", "-r", f"{self.directory}/{METADATA_LOG}/{{backup}}")
 
     def all(self) -> tuple[Right, ...]:
         reads = (self.list, self.read, self.digest, self.free)

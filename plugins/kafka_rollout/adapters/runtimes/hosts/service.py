@@ -31,6 +31,7 @@ from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import writing_whole
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.host_state import HostState, StartRecord
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
@@ -219,7 +220,7 @@ class SshServiceRuntime(HostCommands):
         directory = str(self.metadata_log_dir(node))
         found: list[CheckpointFile] = []
         for entry in HostDirectory(self, node, directory).entries():
-            match = re.fullmatch(r"__cluster_metadata-0/(\d{20})-(\d{10})\.checkpoint", entry.name)
+            match = re.fullmatch(rf"{METADATA_LOG}/(\d{{20}})-(\d{{10}})\.checkpoint", entry.name)
             if match is not None and int(match[1]) > 0:
                 found.append(
                     CheckpointFile(
