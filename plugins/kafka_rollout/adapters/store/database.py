@@ -40,6 +40,7 @@ from kafka_rollout.domain.model.errors import FatalError, RolloutError, Transien
 _BUSY_S = 30.0  # SQLite: time that a writer waits for another writer
 _CONNECT_S = 10  # PostgreSQL: connection timeout
 # PostgreSQL: a connection counts as lost after about 25 s without an answer, also while data was sent (milliseconds).
+# The server ends the session of a lost host after the same time: until then it keeps the host's locks.
 _KEEPALIVE = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -47,6 +48,10 @@ _KEEPALIVE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
+_SERVER_KEEPALIVE = (
+    "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
+    "SET tcp_user_timeout = 25000"
+)
 _SERIAL = 7_305_113_001  # PostgreSQL: key of the advisory lock for serialized transactions
 
 _READS = "kafka_rollout_reads"  # execution option of a transaction that only reads
@@ -198,9 +203,11 @@ class Database:
         options: dict[str, Any] = {"connect_timeout": _CONNECT_S, "application_name": "kafka-rollout", **_KEEPALIVE}
         if self._password_file is not None:
             options["password"] = _password(self._password_file)
-        return create_engine(
+        engine = create_engine(
             self._url, pool_size=2, max_overflow=8, pool_pre_ping=True, pool_recycle=300, connect_args=options
         )
+        event.listen(engine, "connect", _postgres_settings)
+        return engine
 
     @contextmanager
     def _upgrade_guard(self) -> Iterator[None]:
@@ -303,6 +310,12 @@ def _sqlite_settings(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # _sqlite_begin begins transactions
     for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {setting}")
+
+
+def _postgres_settings(connection: Any, _record: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_SERVER_KEEPALIVE)
+    connection.commit()
 
 
 def _sqlite_begin(connection: Connection) -> None:
