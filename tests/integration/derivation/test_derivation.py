@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.derivation.adding import derive_release
+from kafka_rollout.adapters.derivation.adding import add_release, derive_release
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.resolve import LOGGING
+from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import CoordinatorClass, Release
 from kafka_rollout.settings import Settings
 from tests.paths import INCLUDE
@@ -58,3 +62,36 @@ def test_missing_classes_become_gaps_and_the_other_facts_are_derived(
     assert list(derived.facts.coordinator_logs) == ["__consumer_offsets"]
     assert f"releases/metadata/{release}.json" not in derived.files
     assert derived.facts.java_minimum == 8
+
+
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></project>"""
+
+
+def publish(repository: Path, name: str, jar_sha1: str | None = None) -> None:
+    """Write a module without dependencies. `jar_sha1`: the published checksum of its jar; None: the right one."""
+    group, artifact, version = name.split(":")
+    folder = repository / group.replace(".", "/") / artifact / version
+    folder.mkdir(parents=True)
+    pom = POM.format(group=group, artifact=artifact, version=version).encode()
+    for ending, data, sha1 in (("pom", pom, None), ("jar", name.encode(), jar_sha1)):
+        path = folder / f"{artifact}-{version}.{ending}"
+        path.write_bytes(data)
+        path.with_name(f"{path.name}.sha1").write_text(sha1 or hashlib.sha1(data, usedforsecurity=False).hexdigest())
+
+
+def test_a_jar_with_a_wrong_checksum_is_one_sentence_and_adds_nothing(tmp_path: Path) -> None:
+    repository, wrong = tmp_path / "repository", "0" * 40
+    publish(repository, "org.apache.kafka:kafka_2.13:4.9.9", jar_sha1=wrong)
+    for name in LOGGING[4]:
+        publish(repository, name)
+    settings = replace(SETTINGS, home=tmp_path / "home", cache=tmp_path / "cache")
+    with pytest.raises(FatalError) as caught:
+        add_release(settings, Release(4, 9, 9), lambda _: None, repository=repository.as_uri())
+    right = hashlib.sha1(b"org.apache.kafka:kafka_2.13:4.9.9", usedforsecurity=False).hexdigest()
+    name = "kafka_2.13-4.9.9.jar"
+    assert (
+        caught.value.sentence == f"{name} of the jar repository does not have its published SHA-1 {wrong}, but {right}."
+    )
+    assert [path for path in (tmp_path / "home").rglob("*") if path.is_file() and path.name != ".lock"] == []
+    assert not list((tmp_path / "cache" / "kafka").iterdir())

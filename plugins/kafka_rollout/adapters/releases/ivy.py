@@ -139,8 +139,9 @@ def _run(command: list[str], on_jar: Callable[[str], None]) -> None:
         return
     text = "\n".join(lines)
     if wrong := re.search(r"invalid sha1: expected=(\w+) computed=(\w+)", text):
-        file = re.search(r"(\S+\.(?:jar|pom))", text[: wrong.start()].rpartition("\n")[2] or text)
-        name = file[1].rpartition("/")[2] if file else "A file"
+        # Ivy writes org.apache.kafka#kafka_2.13;4.4.0!kafka_2.13.jar
+        file = re.search(r";(\S+)!(\S+)\.(jar|pom)", text[: wrong.start()].rpartition("\n")[2])
+        name = f"{file[2]}-{file[1]}.{file[3]}" if file else "A file"
         raise FatalError(
             f"{name} of the jar repository does not have its published SHA-1 {wrong[1]}, but {wrong[2]}.",
             remedy="Repeat the command. If it happens again, do not trust the network.",
