@@ -11,7 +11,7 @@ from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.host_state import HostState, StartRecord
+from kafka_rollout.domain.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.rights import MissingRight
 from kafka_rollout.domain.model.state import CheckpointFile, GroupState, Movements, PartitionState, TransactionState
@@ -117,6 +117,7 @@ class FakeCluster:
         self.java = 17
         self.losses: list[Loss] = []  # of the metadata at a lower level
         self.log_directories: dict[str, str] = {}  # id → path
+        self.formats: dict[str, DirectoryFormat] | None = None
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
         self.group_configs: dict[str, dict[str, str]] = {}

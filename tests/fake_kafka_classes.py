@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.host_state import DirectoryFormat
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointSummary
 from tests.fake_cluster import FakeCluster
@@ -19,7 +20,7 @@ class FakeClasses:
         self._cluster = cluster
 
     def config_problems(
-        self, release: Release, properties: Mapping[str, str], *, with_directories: bool = False
+        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
     ) -> tuple[str, ...]:
         return self._cluster.config_problems.get(release, ())
 

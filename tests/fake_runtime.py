@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kafka_rollout.domain.model.errors import FatalError
-from kafka_rollout.domain.model.host_state import HostState, StartRecord
+from kafka_rollout.domain.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
@@ -78,6 +78,9 @@ class FakeRuntime:
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return self._cluster.log_directories if node.node_id not in self._cluster.unseen else {}
+
+    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
+        return self._cluster.formats
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         return None if node.node_id in self._cluster.unseen else Path(f"/nowhere/metadata/{node.node_id}")

@@ -16,7 +16,7 @@ from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.host_state import HostState, StartRecord
+from kafka_rollout.domain.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.rights import MissingRight
@@ -130,11 +130,11 @@ class KafkaClasses(Protocol):
     """What only Kafka's own classes can say for certain, run on a release's jars in a separate JVM."""
 
     def config_problems(
-        self, release: Release, properties: Mapping[str, str], *, with_directories: bool = False
+        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
     ) -> tuple[str, ...]:
         """Why the release would refuse to start with these properties (empty: it would not).
 
-        `with_directories`: also with the directories that they name, which this machine can read."""
+        `formats`: of each directory that they name (NodeRuntime.directory_formats); None: not checked."""
         ...
 
     def dynamic_config_problems(
@@ -191,6 +191,10 @@ class NodeRuntime(Protocol):
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         """directory.id → path of each of the node's directories that the runtime can read."""
+        ...
+
+    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
+        """Path → format of each directory that a configuration names. None if the runtime cannot read one of them."""
         ...
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:

@@ -6,7 +6,8 @@ import hashlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,9 @@ from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.releases.jvm import run_jvm
+from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.host_state import DirectoryFormat
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 
@@ -51,6 +54,10 @@ def test_a_segment_size_is_fine_for_3_9_1_and_too_small_for_4_3_1(classes: JvmKa
     assert problem == "Invalid value 20000 for configuration log.segment.bytes: Value must be at least 1048576"
 
 
+def formats(properties: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
+    return server_properties.directory_formats(properties, server_properties.local_format)
+
+
 @pytest.mark.jvm
 def test_a_cordoned_directory_is_no_problem_of_its_format(classes: JvmKafkaClasses, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
@@ -58,9 +65,33 @@ def test_a_cordoned_directory_is_no_problem_of_its_format(classes: JvmKafkaClass
         folder.mkdir()
         (folder / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n")
     properties = {**CONTROLLER, "log.dirs": f"{first},{second}", "cordoned.log.dirs": str(second)}
-    assert classes.config_problems(NEW, properties, with_directories=True) == ()
+    assert classes.config_problems(NEW, properties, formats(properties)) == ()
     (second / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=2\n")
-    assert len(classes.config_problems(NEW, properties, with_directories=True)) == 1
+    assert len(classes.config_problems(NEW, properties, formats(properties))) == 1
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("release", [OLD, NEW], ids=str)
+def test_the_format_of_every_directory_is_read_as_at_a_start(
+    classes: JvmKafkaClasses, release: Release, tmp_path: Path
+) -> None:
+    properties = {**CONTROLLER, "log.dirs": "/data/1,/data/2", "metadata.log.dir": "/meta"}
+    own = DirectoryFormat(meta=b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n")
+    right = {"/data/1": own, "/data/2": own, "/meta": own}
+
+    def problems(first: DirectoryFormat = own, second: DirectoryFormat = own) -> tuple[str, ...]:
+        return classes.config_problems(release, properties, {**right, "/data/1": first, "/data/2": second})
+
+    assert problems() == ()
+    (other,) = problems(second=DirectoryFormat(meta=b"version=1\ncluster.id=BAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"))
+    assert "BAAAAAAAAAAAAAAAAAAAAA" in other
+    (unformatted,) = problems(second=DirectoryFormat())
+    assert "/data/2" in unformatted
+    (misplaced,) = problems(first=replace(own, has_metadata_log=True))
+    assert "unexpected metadata location" in misplaced
+    assert problems(second=DirectoryFormat(problem="Permission denied")) == (
+        "/data/2 cannot be read: Permission denied",
+    )
 
 
 @pytest.mark.jvm

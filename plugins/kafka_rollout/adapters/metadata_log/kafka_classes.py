@@ -31,17 +31,17 @@ from kafka_rollout.adapters.metadata_log.images import (
 from kafka_rollout.adapters.metadata_log.replay import write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
-from kafka_rollout.adapters.system.files import read_regular, reading, sha256_of
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import reading, sha256_of
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.host_state import DirectoryFormat
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.model.state import CheckpointSummary
 
 PLUGINS = ("authorizer.class.name", "kafka.metrics.reporters", "metric.reporters", "replica.selector.class")
 _DIRECTORIES = ("log.dirs", "log.dir", "metadata.log.dir")
-_DEFAULT_DIRECTORY = "/tmp/kafka-logs"  # noqa: S108 - of log.dir
-_OF_FORMAT = (META, BOOTSTRAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class JvmKafkaClasses:
     cache: ReleaseCache
 
     def config_problems(
-        self, release: Release, properties: Mapping[str, str], *, with_directories: bool = False
+        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
     ) -> tuple[str, ...]:
-        """The first problem that KafkaConfig finds, or the plugin classes that the release does not have, and with
-        `with_directories` why it would not start with the format of the directories.
+        """The first problem that KafkaConfig finds, or the plugin classes that the release does not have, and why it
+        would not start with the format of the directories.
 
         KafkaConfig ignores unknown names. It loads the classes of settings of the type CLASS only; a node that starts
         loads those of PLUGINS as well, and ends if one is missing.
@@ -70,7 +70,7 @@ class JvmKafkaClasses:
                 for name in map(str.strip, properties.get(setting, "").split(","))
                 if name and jvm.find_class(name) is None
             )
-            return (*missing, *(_format_problems(jvm, properties) if with_directories else ()))
+            return (*missing, *(_format_problems(jvm, properties, formats) if formats is not None else ()))
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
@@ -118,22 +118,25 @@ def _kafka_config(jvm: Jvm, properties: Mapping[str, str]) -> Any:
     return jvm.packages.kafka.server.KafkaConfig.fromProps(java_properties, False)
 
 
-def _format_problems(jvm: Jvm, properties: Mapping[str, str]) -> tuple[str, ...]:
+def _format_problems(
+    jvm: Jvm, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat]
+) -> tuple[str, ...]:
     """Return why KafkaRaftServer.initializeLogDirs refuses the directories; empty if it does not.
 
     It gets copies of the files that it reads: from 3.7 on it writes a directory.id to meta.properties. It does not read
     cordoned.log.dirs, which names the directories themselves.
     """
-    properties = {key: value for key, value in properties.items() if key != "cordoned.log.dirs"}
-    if not _paths(properties, "log.dirs") and not _paths(properties, "log.dir"):
-        properties = {**properties, "log.dirs": _DEFAULT_DIRECTORY}
+    if unreadable := tuple(f"{path} cannot be read: {one.problem}" for path, one in formats.items() if one.problem):
+        return unreadable
+    kept = {key: value for key, value in properties.items() if key not in ("cordoned.log.dirs", *_DIRECTORIES)}
+    data = {"log.dirs": properties.get("log.dirs") or {**server_properties.DEFAULTS, **properties}["log.dir"]}
+    named = {key: _paths({**properties, **data}, key) for key in ("log.dirs", "metadata.log.dir")}
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
-        try:
-            copies = _copy_formats(properties, Path(name))
-        except OSError as error:
-            return (f"{error.filename} cannot be read: {error.strerror}",)
-        paths = {key: ",".join(str(copies[one]) for one in _paths(properties, key)) for key in _DIRECTORIES}
-        config = _kafka_config(jvm, {**properties, **{key: path for key, path in paths.items() if path}})
+        copies = {path: Path(name) / str(number) for number, path in enumerate(formats)}
+        for path, copy in copies.items():
+            _write_format(formats[path], copy)
+        paths = {key: ",".join(str(copies[one]) for one in found) for key, found in named.items() if found}
+        config = _kafka_config(jvm, {**kept, **paths})
         server = jvm.packages.java.lang.Class.forName("kafka.server.KafkaRaftServer$")
         initialize = next(method for method in server.getMethods() if method.getName() == "initializeLogDirs")
         arguments = [config, jvm.packages.org.slf4j.LoggerFactory.getLogger(server.getName()), ""]
@@ -152,19 +155,13 @@ def _paths(properties: Mapping[str, str], key: str) -> list[str]:
     return [path.strip() for path in properties.get(key, "").split(",") if path.strip()]
 
 
-def _copy_formats(properties: Mapping[str, str], folder: Path) -> dict[str, Path]:
-    """Return each directory of the node with a copy of the files about its format."""
-    named = [path for key in _DIRECTORIES for path in _paths(properties, key)]
-    copies = {path: folder / str(number) for number, path in enumerate(named)}
-    for path, copy in copies.items():
-        if Path(path).is_dir():
-            copy.mkdir()
-            for file in (Path(path) / one for one in _OF_FORMAT):
-                if file.exists():
-                    (copy / file.name).write_bytes(read_regular(file))
-            if (Path(path) / METADATA_LOG).is_dir():
-                (copy / METADATA_LOG).mkdir()
-    return copies
+def _write_format(found: DirectoryFormat, folder: Path) -> None:
+    folder.mkdir()
+    for name, content in ((META, found.meta), (BOOTSTRAP, found.bootstrap)):
+        if content is not None:
+            (folder / name).write_bytes(content)
+    if found.has_metadata_log:
+        (folder / METADATA_LOG).mkdir()
 
 
 def supported_features(jvm: Jvm) -> dict[str, VersionRange]:

@@ -40,7 +40,7 @@ from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading, write_whole, writing_whole
 from kafka_rollout.adapters.system.sessions import start_session
 from kafka_rollout.domain.model.errors import FatalError, UserError
-from kafka_rollout.domain.model.host_state import StartRecord
+from kafka_rollout.domain.model.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
@@ -206,6 +206,9 @@ class LocalProcessRuntime:
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.directory_ids(self.config(node))
+
+    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
+        return server_properties.directory_formats(config, server_properties.local_format)
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""

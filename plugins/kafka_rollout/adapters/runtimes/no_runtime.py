@@ -75,6 +75,9 @@ class NoRuntime:
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return {}
 
+    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> None:
+        return None
+
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         return None
 

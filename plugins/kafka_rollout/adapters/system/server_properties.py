@@ -12,7 +12,10 @@ from pathlib import Path
 
 from kafka_rollout.adapters.system.files import read_regular
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.host_state import DirectoryFormat
+from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 
+DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108
 _OUT = "#kafka-rollout-out: "
 _BEGIN = "# kafka-rollout: the following came with release "
 _END = "# kafka-rollout: end"
@@ -34,6 +37,39 @@ def read_directory_id(directory: str) -> str | None:
     try:
         return read_regular(Path(directory) / "meta.properties").decode()
     except (OSError, UnicodeDecodeError, UserError):
+        return None
+
+
+def directory_formats(
+    config: Mapping[str, str], read: Callable[[str], DirectoryFormat | None]
+) -> dict[str, DirectoryFormat] | None:
+    """Return path → format of each directory that a node with this configuration uses; None if one is not readable."""
+    formats = {}
+    for path in log_directories({**DEFAULTS, **config}):
+        found = read(path)
+        if found is None:
+            return None
+        formats[path] = found
+    return formats
+
+
+def local_format(directory: str) -> DirectoryFormat:
+    """Return the format of a directory on this machine."""
+    path = Path(directory)
+    try:
+        return DirectoryFormat(
+            meta=_content(path / "meta.properties"),
+            bootstrap=_content(path / "bootstrap.checkpoint"),
+            has_metadata_log=(path / METADATA_LOG).is_dir(),
+        )
+    except OSError as error:
+        return DirectoryFormat(problem=str(error.strerror))
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return read_regular(path)
+    except FileNotFoundError:
         return None
 
 

@@ -47,6 +47,20 @@ class HostState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryFormat:
+    """What a starting node reads of one of its directories.
+
+    `meta`: its meta.properties; None without one. `bootstrap`: its bootstrap.checkpoint, if it was read.
+    `has_metadata_log`: whether it was found there. `problem`: why it could not be read.
+    """
+
+    meta: bytes | None = None
+    bootstrap: bytes | None = None
+    has_metadata_log: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord:
     """One start of a node's process."""
 

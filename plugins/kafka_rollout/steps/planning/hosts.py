@@ -62,17 +62,22 @@ def config_problems(
     The validated configurations are recorded.
     """
     problems: dict[int, tuple[str, ...]] = {}
-    local = {node.node_id for node in ports.cluster.nodes if node.directory is not None}
     for release in path:
         overrides = ports.cluster.release_overrides.get(str(release), {})
         for node_id, config in configs.items():
-            found = ports.classes.config_problems(release, {**config, **overrides}, with_directories=node_id in local)
+            found = _config_problems(ports, ports.cluster.node(node_id), release, {**config, **overrides})
             problems[node_id] = (
                 *problems.get(node_id, ()),
                 *(problem if release == path[-1] else f"{release}: {problem}" for problem in found),
             )
     ports.run.save_fingerprints({node_id: _fingerprint(config) for node_id, config in configs.items()})
     return problems
+
+
+def _config_problems(
+    ports: ClusterPorts, node: NodeSpec, release: Release, config: Mapping[str, str]
+) -> tuple[str, ...]:
+    return ports.classes.config_problems(release, config, ports.runtime.directory_formats(node, config))
 
 
 def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
@@ -103,10 +108,8 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     config = ports.runtime.config(node)
     problems: tuple[str, ...] = ()
     if ports.run.load_fingerprints().get(node.node_id) != _fingerprint(config):
-        problems = ports.classes.config_problems(
-            release,
-            effective_config(node.node_id, config, plan.config_changes, release),
-            with_directories=node.directory is not None,
+        problems = _config_problems(
+            ports, node, release, effective_config(node.node_id, config, plan.config_changes, release)
         )
     return (
         *config_findings(ports.catalogue, release_step.from_release, release, {}, {node.node_id: problems}),

@@ -9,6 +9,7 @@ from pathlib import Path
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.host_state import DirectoryFormat
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointSummary
@@ -83,7 +84,7 @@ class UnpredictedConfigs:
     classes: KafkaClasses
 
     def config_problems(
-        self, release: Release, properties: Mapping[str, str], *, with_directories: bool = False
+        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
     ) -> tuple[str, ...]:
         return ()
 

@@ -7,6 +7,7 @@ import pytest
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.host_state import DirectoryFormat
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.reported_releases import identify_release
@@ -194,3 +195,16 @@ def test_the_host_of_a_node_is_described_before_anything_is_stopped() -> None:
     assert [line.split()[2].rsplit("/", 1)[-1] for line in seen.denied] == ["ln", "tee", "tee"]
     assert seen.free_bytes == 900_000
     assert (host.files, host.pid) == (files, 50)
+
+
+def test_the_formats_of_directories_are_read_as_the_user_of_the_node() -> None:
+    meta = "cluster.id=A\nnode.id=1\n"
+    host = FakeHost(files={"/data/meta.properties": meta})
+    runtime = runtime_on(host)
+    config = {"log.dirs": "/data,/new"}
+    assert runtime.directory_formats(NODE, config) == {
+        "/data": DirectoryFormat(meta=meta.encode()),
+        "/new": DirectoryFormat(),
+    }
+    host.refused.add("cat")
+    assert runtime.directory_formats(NODE, config) is None, "unknown, and not unformatted"

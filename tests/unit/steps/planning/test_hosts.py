@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from kafka_rollout.domain.model.host_state import DirectoryFormat
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.planning.hosts import config_problems
 from tests.fake_cluster import FakeCluster
@@ -17,21 +16,20 @@ from tests.fakes import fake_bench
 R431 = Release(4, 3, 1)
 
 
-@pytest.mark.parametrize("is_local", [True, False])
-def test_only_directories_of_this_machine_are_checked_by_kafkas_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_local: bool
+@pytest.mark.parametrize("formats", [{"/data": DirectoryFormat()}, None])
+def test_directories_are_checked_with_the_format_that_the_runtime_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, formats: dict[str, DirectoryFormat] | None
 ) -> None:
-    """On other hosts a path of the configuration names nothing here, although the runtime can read it there."""
-    asked: list[bool] = []
+    """A path of the configuration names another directory on this machine than on the host of the node."""
+    checked: list[object] = []
 
-    def record(classes: FakeClasses, *given: Any, with_directories: bool) -> tuple[str, ...]:
-        asked.append(with_directories)
+    def record(classes: FakeClasses, release: Release, config: object, found: object) -> tuple[str, ...]:
+        checked.append(found)
         return ()
 
     monkeypatch.setattr(FakeClasses, "config_problems", record)
-    ports = fake_bench(FakeCluster(R431), tmp_path)
-    node = replace(ports.cluster.nodes[0], directory="/nowhere/node" if is_local else None)
-    ports = replace(ports, cluster=replace(ports.cluster, nodes=(node,)))
-    assert ports.runtime.metadata_log_dir(node) is not None
-    config_problems(ports, (R431,), {node.node_id: {}})
-    assert asked == [is_local]
+    cluster = FakeCluster(R431)
+    cluster.formats = formats
+    ports = fake_bench(cluster, tmp_path)
+    config_problems(ports, (R431,), {ports.cluster.nodes[0].node_id: {}})
+    assert checked == [formats]

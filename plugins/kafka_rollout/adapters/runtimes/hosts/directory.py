@@ -17,7 +17,7 @@ _BYTES_S = 1 << 20  # slower connections are given up
 _RUNS = 75  # exit code of a change that was refused
 _ENTRY = re.compile(r"([a-z])/(\d+)/(\d+(?:\.\d+)?)/(\d+)(/.+)")
 _NAME = re.compile(r"meta\.properties|bootstrap\.checkpoint|__cluster_metadata-0(/[a-z0-9][A-Za-z0-9_.-]*){0,2}")
-_MISSING = "No such file"
+MISSING = "No such file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class HostDirectory:
     def entries(self) -> tuple[Entry, ...]:
         """The metadata log, bootstrap.checkpoint and meta.properties, without those that do not exist."""
         done = self.commands.sudo(self.node, self.rights.list)
-        if _MISSING not in done.err:  # or a file disappeared while its folder was read
+        if MISSING not in done.err:  # or a file disappeared while its folder was read
             self.commands.expect(self.node, self.rights.list, done)
         found = []
         for match in filter(None, map(_ENTRY.fullmatch, done.out.split("|"))):
@@ -67,7 +67,7 @@ class HostDirectory:
         """Pass on the content of a file. Raises FileNotFoundError if the node has removed it."""
         right = self.rights.read
         done = self.commands.sudo(self.node, right, sink=sink, values={"file": name}, within_s=transfer_s(size))
-        if _MISSING in done.err:
+        if MISSING in done.err:
             raise FileNotFoundError(f"{self.path}/{name}")
         self.commands.expect(self.node, right, done)
 

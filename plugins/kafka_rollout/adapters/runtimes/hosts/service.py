@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
-from kafka_rollout.adapters.runtimes.hosts.directory import HostDirectory
+from kafka_rollout.adapters.runtimes.hosts.directory import MISSING, HostDirectory
 from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
 from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided, provide
 from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, Rights
@@ -30,7 +30,7 @@ from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_d
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import writing_whole
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.host_state import HostState, StartRecord
+from kafka_rollout.domain.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
@@ -250,6 +250,18 @@ class SshServiceRuntime(HostCommands):
             return done.out if done.code == 0 else None
 
         return server_properties.directory_ids(self.config(node), read)
+
+    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
+        """Without bootstrap.checkpoint. None if sudo refuses a directory, which can be one that the run adds."""
+        rights = rights_of(node)
+
+        def read(directory: str) -> DirectoryFormat | None:
+            done = self.sudo(node, rights.read_directory_id(directory))
+            if done.code == 0:
+                return DirectoryFormat(meta=done.out.encode())
+            return DirectoryFormat() if MISSING in done.err else None
+
+        return server_properties.directory_formats(config, read)
 
     def metadata_log_dir(self, node: NodeSpec) -> Path:
         return Path(metadata_directory(self.config(node)))
