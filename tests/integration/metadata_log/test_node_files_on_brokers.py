@@ -84,7 +84,8 @@ class Move:
         return f"{self.source}-{self.target}-{self.quorum}"
 
 
-# What every release refuses: a missing class, and a directory that belongs to another node or is not formatted.
+# What every release refuses: a missing class, a directory that belongs to another node, and one that is not formatted
+# (KafkaRaftServer.initializeLogDirs: every directory needs meta.properties).
 REFUSED = frozenset(
     {
         "bootstrap servers only",
@@ -94,6 +95,7 @@ REFUSED = frozenset(
         "missing replica selector",
         "missing policy",
         "another node id",
+        "another directory",
         "another directory of metadata",
     }
 )
@@ -112,7 +114,7 @@ MOVES = (
         target="3.4.1",
         level="3.4-IV0",
         files=FILES,
-        refused=REFUSED | {"newer protocol", "newer format", "another directory"},
+        refused=REFUSED | {"newer protocol", "newer format"},
     ),
     Move(source="4.3.1", target="3.9.1", level="3.9-IV0", files=FILES, refused=REFUSED),
     Move(source="3.9.1", target="4.3.1", quorum="dynamic", files=DYNAMIC, refused=frozenset()),
