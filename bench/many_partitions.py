@@ -1,7 +1,8 @@
 """The time without an active controller in a live downgrade of a cluster with many partitions.
 
 The partitions are added to the metadata log of a stopped cluster as a snapshot, with replicas on brokers that do not
-exist, so that no broker creates files for them.
+exist, so that no broker creates files for them. These partitions are never in sync, and the gate before the stop of
+the controllers does not see them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
 from kafka_rollout.adapters.metadata_log.folder import MetadataBatch, MetadataRecord, open_folder
@@ -25,14 +27,18 @@ from kafka_rollout.adapters.metadata_log.replay import encode_batch
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, GateRef
+from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.state import ClusterState, Movements
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.gates import checks
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.planning.plans import plan_downgrade
@@ -56,8 +62,9 @@ def measure(folder: Path, source: Release, target: Release, partitions: int) -> 
         with open_cluster_ports("bench", "run", None, settings) as ports:
             plan = plan_downgrade(ports, target, where_refused=WhereRefused.LIVE)
             record_approval(ports, ApprovalOf.ROLL, "bench", APPROVED, "a benchmark")
-            wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
-            lower_live(ports, plan)
+            with mock.patch.object(checks, "check_before_controllers_stop", _check_without_absent):
+                wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
+                lower_live(ports, plan)
             wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
             ended, events = time.time(), ports.run.events()
         (lowered,) = events_of(events, LiveLowered)
@@ -73,6 +80,11 @@ def measure(folder: Path, source: Release, target: Release, partitions: int) -> 
         }
     finally:
         stop_nodes(folder, deadline_s=0.0)
+
+
+def _check_without_absent(cluster: ClusterSpec, state: ClusterState, movements: Movements) -> GateCheck:
+    real = tuple(partition for partition in state.partitions if set(partition.replicas).isdisjoint(ABSENT))
+    return check_before_controllers_stop(cluster, replace(state, partitions=real), movements)
 
 
 def _add_partitions(cluster: LocalCluster, cache: ReleaseCache, release: Release, count: int) -> int:
