@@ -125,6 +125,7 @@ class FakeCluster:
         self.no_log: set[int] = set()  # nodes without a readable metadata log
         self.replaced: dict[int, int] = {}  # nodes with a snapshot as their log → starts before
         self.level_before: int | None = None  # of the metadata logs that are in the backups
+        self.free_bytes: dict[int, int] = {}  # of the file systems of metadata logs; much for the others
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
         self.hosts: dict[int, HostState] = {}
         self.written_since: list[RecordKind] = []  # to the coordinator logs, after they were scanned

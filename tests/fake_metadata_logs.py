@@ -109,6 +109,9 @@ class FakeMetadataLogs:
     def log_bytes(self, node: NodeSpec) -> int:
         return 1 << 20
 
+    def free_bytes(self, node: NodeSpec) -> int:
+        return self._cluster.free_bytes.get(node.node_id, 1 << 30)
+
     def write_snapshot(
         self,
         node: NodeSpec,

@@ -117,6 +117,11 @@ def test_the_sizes_are_those_of_the_files_in_the_log(places: Places, host: Local
     assert places.sizes(host.node) == {path.name: path.stat().st_size for path in log.iterdir()}
 
 
+def test_the_free_space_is_that_of_the_host(host: LocalHost) -> None:
+    host.free = 12_345
+    assert places_on(host).free_bytes(host.node) == 12_345
+
+
 def test_a_running_node_is_not_changed(host: LocalHost, snapshot: Path) -> None:
     host.pid, before = 50, whole(host.data)
     with pytest.raises(UserError, match=r"kafka\.service runs"):

@@ -250,6 +250,10 @@ class MetadataLogs(Protocol):
         """Size of the log and its snapshots on disk."""
         ...
 
+    def free_bytes(self, node: NodeSpec) -> int:
+        """Free bytes of the file system of the log, for the node's user."""
+        ...
+
     def write_snapshot(
         self,
         node: NodeSpec,

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Self
 
 from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, stopped_node
 from kafka_rollout.adapters.system.files import open_regular, sha256_of, sync_folder
+from kafka_rollout.domain.metadata_log.backup_space import space_for_backup
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 
 MANIFEST = "manifest.json"
@@ -175,7 +176,7 @@ def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, st
 
 
 def _check_space(free: int, folder: Path, sources: Iterable[Path]) -> None:
-    needed = 2 * sum(path.stat().st_size for path in sources)
+    needed = space_for_backup(sum(path.stat().st_size for path in sources))
     if needed > free:
         raise RefusedError(
             f"The backup in {folder} needs up to {needed >> 20} MiB, but only {free >> 20} MiB are free.",

@@ -83,6 +83,9 @@ class DirectoryMetadataLogs:
         sizes = self.places.sizes(node)
         return sum(size for name, size in sizes.items() if name.endswith((".log", ".checkpoint")))
 
+    def free_bytes(self, node: NodeSpec) -> int:
+        return self.places.free_bytes(node)
+
     def write_snapshot(
         self,
         node: NodeSpec,

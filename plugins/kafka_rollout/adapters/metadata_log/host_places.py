@@ -42,6 +42,9 @@ class HostPlaces:
         files = {Path(entry.name): entry.size for entry in self._directory(node).entries() if not entry.is_folder}
         return {path.name: size for path, size in files.items() if path.parent.name == METADATA_LOG}
 
+    def free_bytes(self, node: NodeSpec) -> int:
+        return self._directory(node).free_bytes()
+
     def _directory(self, node: NodeSpec) -> HostDirectory:
         return HostDirectory(self.runtime, node, str(self.runtime.metadata_log_dir(node)))
 

@@ -55,6 +55,10 @@ class Places(Protocol):
         """Name → bytes of the files in the folder of the log."""
         ...
 
+    def free_bytes(self, node: NodeSpec) -> int:
+        """Free bytes of the file system of the log."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LocalPlaces:
@@ -77,6 +81,9 @@ class LocalPlaces:
         log = open_folder(self._directory(node)).log
         with reading(log):
             return {path.name: path.stat().st_size for path in log.iterdir()}
+
+    def free_bytes(self, node: NodeSpec) -> int:
+        return shutil.disk_usage(self._directory(node)).free
 
     def _directory(self, node: NodeSpec) -> Path:
         directory = self.directory_of(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from kafka_rollout.domain.metadata_log.backup_space import BACKUP_SPACE
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.domain.model.cluster_contents import PARTS, SETTINGS
@@ -34,6 +35,7 @@ METADATA_CODES = frozenset(
         "METADATA-LOG-TRIM",
         "METADATA-LOG-SNAPSHOT",
         "BOOTSTRAP-CHECKPOINT-TOO-NEW",
+        BACKUP_SPACE,
     }
 )
 LOSS_CODES = frozenset({"METADATA-LOST", "LOSSES-UNKNOWN", "SETTINGS-NOT-KEPT"})

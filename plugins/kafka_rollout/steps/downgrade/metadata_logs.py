@@ -6,11 +6,12 @@ approval, after the levels are lowered, immediately before the node stops, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
+from kafka_rollout.domain.metadata_log.backup_space import LogSpace, backup_space_findings, nodes_with_backup
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
@@ -50,8 +51,21 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     """Scan every node's log for every release of the path, and add the findings to the plan."""
     scans, unreadable = _scan_all(ports, plan)
     _record(ports, ScanStage.BEFORE, scans)
-    found = (*unreadable_log_findings(unreadable, ports.cluster), *metadata_findings(plan, scans))
+    found = (
+        *unreadable_log_findings(unreadable, ports.cluster),
+        *metadata_findings(plan, scans),
+        *backup_space_findings(_spaces(ports, nodes_with_backup(ports.cluster, plan, scans) - set(unreadable))),
+    )
     return replace_findings(ports, METADATA_CODES, found)
+
+
+def _spaces(ports: ClusterPorts, node_ids: Collection[int]) -> list[LogSpace]:
+    logs = ports.metadata_logs
+    return [
+        LogSpace(node_id=node.node_id, log_bytes=logs.log_bytes(node), free_bytes=logs.free_bytes(node))
+        for node in ports.cluster.nodes
+        if node.node_id in node_ids
+    ]
 
 
 def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
