@@ -4,7 +4,7 @@
     python bench/downgrade.py --partitions 100000
 
 Each round creates three equal clusters of three controllers and three brokers, one after the other. It runs
-`kafka-rollout downgrade` on each with the same gates (2 consecutive checks, 0.5 s apart, soak 0):
+`kafka-rollout downgrade` on each with the same gates (2 consecutive checks, 0.5 s apart, soak 0), without a rehearsal:
 
 - live: from the newest metadata.version, which Kafka refuses to lower. The controllers stop, then all nodes are rolled;
 - offline: the same, with all nodes stopped. A live downgrade is switched off by a patch, because the plan prefers it;
@@ -188,7 +188,8 @@ def _highest_level(settings: Settings, release: Release) -> str:
 def _downgrade(folder: Path, cluster: LocalCluster, way: str, arguments: argparse.Namespace) -> None:
     refused = {"live": "live", "offline": "offline", "roll": "stop"}[way]
     words = (
-        f"downgrade --cluster bench --to {arguments.target} --where-refused {refused} --soak 0 --looks 2 --interval 0.5"
+        f"downgrade --cluster bench --to {arguments.target} --where-refused {refused} --no-rehearse "
+        "--soak 0 --looks 2 --interval 0.5"
     )
     patch = _NOT_LIVE if way == "offline" else ""
     done = subprocess.run(
