@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres demo testbed demo-hosts setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
@@ -23,6 +23,9 @@ setup-browser: setup
 
 setup-postgres:
 	@tools/postgres.sh
+
+setup-celery: setup
+	@tools/celery.sh
 
 demo: setup ## upgrade or downgrade a real cluster from FROM to TO with test traffic (APPROVE=auto: unattended)
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null
@@ -47,7 +50,7 @@ test: setup setup-browser setup-hosts ## run all tests, with real brokers, excep
 	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 4.4.0 agents >/dev/null
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
 
-test-full: setup setup-browser setup-hosts setup-postgres ## run all tests with the larger matrix
+test-full: setup setup-browser setup-hosts setup-postgres setup-celery ## run all tests with the larger matrix
 	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=exploring $(ARGS)
 
 lint: setup ## check with ruff, mypy and import-linter
@@ -82,6 +85,8 @@ bench-scan-start: setup ## compare a scan of a small log with a bare Spark sessi
 lock: setup ## resolve requirements.in into requirements.txt again
 	$(BIN)/uv pip compile requirements.in --override requirements-overrides.txt --python-version 3.11 --universal \
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.txt
+	$(BIN)/uv pip compile requirements-celery.in --constraints requirements.txt --no-deps --python-version 3.11 --universal \
+	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements-celery.txt
 
 clean: ## stop the demos of this checkout and remove its files (not the shared cache of releases)
 	@if [ -e .testbed ]; then $(BIN)/python -m tools.testbed down; fi
