@@ -28,12 +28,16 @@ def postgres_binaries() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postgres:
-    """A running server; its superuser is `rollout`, and every user of the machine may connect."""
+    """A running server; its superuser is `rollout`, and every user of the machine may connect.
+
+    `address`: of its TCP port 5432 too, if it has one.
+    """
 
     folder: Path
+    address: str = ""
 
     def url(self, database: str) -> str:
-        return f"postgresql://rollout@/{database}?host={self.folder}"
+        return f"postgresql://rollout@{self.address}/{database}{'' if self.address else f'?host={self.folder}'}"
 
     def create_database(self) -> str:
         """A new empty database; its URL."""
@@ -55,23 +59,28 @@ class Postgres:
     def control(self, *words: str) -> None:
         """pg_ctl: start, stop, restart."""
         # Durability is what the kill tests are about: fsync stays on.
-        settings = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c max_connections=200"
+        settings = (
+            f"-c listen_addresses='{self.address}' -c unix_socket_directories={self.folder} -c max_connections=200"
+        )
         command = [str(postgres_binaries() / "pg_ctl"), "-D", str(self.folder / "data"), "-w", "-t", _WAIT_S]
         command += ["-l", str(self.folder / "log"), "-o", settings, *words]
         subprocess.run(_unprivileged(command), check=True, stdout=subprocess.DEVNULL, cwd="/")
 
 
 @contextmanager
-def running_postgres() -> Iterator[Postgres]:
-    """A server that is stopped and removed at the end."""
+def running_postgres(address: str = "") -> Iterator[Postgres]:
+    """A server that is stopped and removed at the end. `address`: for the hosts of a test bed."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-rollout-postgres-", dir="/tmp"))
-    server = Postgres(folder=folder)
+    server = Postgres(folder=folder, address=address)
     folder.chmod(0o755)
     if os.geteuid() == 0:
         shutil.chown(folder, _USER)
     initdb = [str(postgres_binaries() / "initdb"), "-D", str(folder / "data"), "-U", "rollout", "-A", "trust"]
     try:
         subprocess.run(_unprivileged([*initdb, "-E", "UTF8", "--no-locale"]), check=True, capture_output=True, cwd="/")
+        if address:
+            with (folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet trust\n")
         server.control("start")
         try:
             yield server

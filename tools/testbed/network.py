@@ -17,6 +17,7 @@ _NETNS = Path("/run/netns")
 _OWN = Path("/proc/thread-self/ns/net")
 _CLONE_NEWNET = 0x40000000
 _PREFIX = "10.77.0."
+BRIDGE_ADDRESS = f"{_PREFIX}1"  # of the test itself
 
 
 def address(number: int) -> str:
@@ -40,7 +41,7 @@ def create_network(bed: str, hosts: int) -> None:
     """Create the namespaces, the bridge and one link for each host."""
     bridge = bridge_namespace(bed)
     run("ip", "netns", "add", bridge)
-    outer = ["link set lo up", "link add br0 type bridge", f"addr add {_PREFIX}1/24 dev br0", "link set br0 up"]
+    outer = ["link set lo up", "link add br0 type bridge", f"addr add {BRIDGE_ADDRESS}/24 dev br0", "link set br0 up"]
     for number in range(1, hosts + 1):
         name = host_namespace(bed, number)
         run("ip", "netns", "add", name)
@@ -52,6 +53,23 @@ def create_network(bed: str, hosts: int) -> None:
     for number in range(1, hosts + 1):
         inner = ["link set lo up", f"addr add {address(number)}/24 dev eth0", "link set eth0 up"]
         _batch(host_namespace(bed, number), inner)
+
+
+def add_namespace(bed: str, name: str, number: int) -> str:
+    """Create one more host's namespace and link, with `address(number)`; returns the name of the namespace."""
+    namespace = f"{bridge_namespace(bed)}-{name}"
+    run("ip", "netns", "add", namespace)
+    _batch(
+        bridge_namespace(bed),
+        [f"link add {name} type veth peer name eth0 netns {namespace}", f"link set {name} master br0 up"],
+    )
+    _batch(namespace, ["link set lo up", f"addr add {address(number)}/24 dev eth0", "link set eth0 up"])
+    return namespace
+
+
+def cut_link(bed: str, name: str) -> None:
+    """Remove the link of `add_namespace` at once: the other hosts get no packet from this host any more."""
+    run("ip", "-n", bridge_namespace(bed), "link", "delete", name)
 
 
 def remove_network(bed: str) -> None:
