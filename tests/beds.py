@@ -18,12 +18,13 @@ MakeBed = Callable[..., Bed]
 @contextmanager
 def beds(factory: pytest.TempPathFactory) -> Iterator[MakeBed]:
     """Yield `make("4.2.1", size=3, others=["4.3.1"])`. It moves the test into the network of the test bed, whose hosts
-    and SSH configuration the command line then finds. All beds are removed at the end."""
+    and SSH configuration the command line then finds. A bed is removed when the next one is made, and at the end."""
     if why := missing():
         pytest.skip(why)
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
 
         def make(release: str, *, others: tuple[str, ...] = (), **options: Any) -> Bed:
+            stack.close()
             folder: Path = factory.mktemp("bed")
             bed = up(folder, Release.parse(release), others=[Release.parse(text) for text in others], **options)
             stack.callback(bed.down)

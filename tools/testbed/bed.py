@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -99,6 +99,15 @@ class Bed:
                 raise TestbedError(f"The cluster was not in service after {_IN_SERVICE_S:.0f} s.")
             time.sleep(0.3)
 
+    def stop_kafka(self) -> None:
+        """Kill every node: a controller can wait in its shutdown until the other controllers run again."""
+        for host in self.hosts:
+            host.run("systemctl", "stop", "--no-block", "kafka.service")
+            with suppress(TestbedError):  # the process has ended
+                host.run("systemctl", "kill", "--signal=SIGKILL", "kafka.service")
+        for host in self.hosts:
+            host.run("systemctl", "stop", "kafka.service")
+
     def in_service(self) -> bool:
         with self.inside():
             return is_in_service(self.spec)
@@ -121,10 +130,12 @@ def up(
     size: int = 6,
     others: Sequence[Release] = (),
     properties: Mapping[str, str] = MappingProxyType({}),
+    metadata_version: str | None = None,
 ) -> Bed:
     """Boot the hosts with `release` installed and running, and the releases `others` unpacked next to it.
 
-    `properties`: lines of every configuration in addition.
+    `properties`: lines of every configuration in addition. `metadata_version`: name of a level such as 3.4-IV0;
+    default: the newest of the release.
     """
     folder = folder.resolve()
     if why := missing():
@@ -142,9 +153,10 @@ def up(
         network.create_network(bed.bed, size)
         for host in bed.hosts:
             host.boot()
-        cluster_id = kafka_uuid()
+        options = [] if metadata_version is None else ["--release-version", metadata_version]
+        command = format_command(release, kafka_uuid(), options)
         with ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1)) as pool:
-            list(pool.map(lambda host: _format(host, release, cluster_id), bed.hosts))
+            list(pool.map(lambda host: _format(host, command), bed.hosts))
         _say(f"{size} hosts booted in {time.monotonic() - began:.0f} s")
         bed.start_kafka()
         _say(f"Kafka {release} in service after {time.monotonic() - began:.0f} s")
@@ -202,9 +214,9 @@ def _write_sudoers(upper: Path, node: NodeSpec) -> None:
     file.chmod(0o440)
 
 
-def _format(host: Host, release: Release, cluster_id: str) -> None:
+def _format(host: Host, command: Sequence[str]) -> None:
     host.wait_until_booted()
-    host.run(*format_command(release, cluster_id))
+    host.run(*command)
 
 
 def _node(host: Host, size: int) -> NodeSpec:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import MakeCluster
-from tests.integration.downgrade.test_dag_downgrade_trim import DOWNGRADE, read_all, write_records
+from tests.integration.downgrade.test_dag_downgrade_trim import DOWNGRADE
 from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized
 from tests.integration.harness.dag_in_process import ProcessRuns
+from tests.integration.harness.old_records import read_all, write_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.timeout(1800), pytest.mark.full]
 
@@ -22,8 +23,8 @@ def test_a_bootstrap_file_that_the_older_release_cannot_read_is_found_before_and
     cluster = make_cluster(
         "4.3.1", name="bootstrap", layout="combined", metadata_version="4.0-IV0", extra_config=QUICK_SNAPSHOTS
     )
-    write_records(cluster)
-    read_all(cluster, "billing", "classic")
+    write_records(cluster.spec)
+    read_all(cluster.spec, "billing", "classic")
 
     state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.7.2")
     assert state == "success", states

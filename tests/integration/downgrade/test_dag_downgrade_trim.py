@@ -7,71 +7,24 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
-from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.dag_in_process import ProcessRuns
+from tests.integration.harness.old_records import read_all, set_and_take_back, write_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 
 DOWNGRADE = "kafka_downgrade"
-RECORDS = 10
 
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
     return ProcessRuns.open(tmp_path, monkeypatch)
-
-
-def set_and_take_back(cluster: LocalCluster, group: str = "") -> None:
-    """group.version 1 and back to 0, with a group of the consumer protocol in between: both leave records."""
-    admin = KafkaAdminClient(bootstrap_servers=cluster.spec.bootstrap_servers)
-    try:
-        assert admin.update_features({"group.version": ("UPGRADE", 1)}) == {"group.version": "OK"}
-        if group:
-            wait_until_all_know(cluster.spec)  # a coordinator that has not read of it refuses the protocol for good
-            read_all(cluster, group, "consumer")
-        assert admin.update_features({"group.version": ("SAFE_DOWNGRADE", 0)}) == {"group.version": "OK"}
-    finally:
-        admin.close()
-
-
-def write_records(cluster: LocalCluster) -> None:
-    servers = {"bootstrap.servers": cluster.spec.bootstrap_servers}
-    admin = AdminClient(servers)  # kept: its futures end with it
-    for future in admin.create_topics([NewTopic("orders", 1, 3)]).values():
-        future.result(60)
-    producer = Producer({**servers, "acks": "all"})
-    for number in range(RECORDS):
-        producer.produce("orders", str(number))
-    assert producer.flush(60) == 0
-
-
-def read_all(cluster: LocalCluster, group: str, protocol: str) -> None:
-    """A group of that protocol that has read and committed every record."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.spec.bootstrap_servers,
-            "group.id": group,
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe(["orders"])
-    seen, deadline = 0, time.monotonic() + 300
-    while seen < RECORDS:
-        assert time.monotonic() < deadline, f"{seen} of {RECORDS} records were read"
-        message = consumer.poll(1.0)
-        seen += message is not None and message.error() is None
-    consumer.commit(asynchronous=False)
-    consumer.close()
 
 
 def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_each_nodes_turn(
@@ -80,9 +33,9 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
     cluster = make_cluster(
         "4.3.1", name="trim", layout="combined", metadata_version="3.4-IV0", extra_config=QUICK_SNAPSHOTS
     )
-    write_records(cluster)
-    read_all(cluster, "billing", "classic")
-    set_and_take_back(cluster, "shipping")
+    write_records(cluster.spec)
+    read_all(cluster.spec, "billing", "classic")
+    set_and_take_back(cluster.spec, "shipping")
 
     state, _, record = runs.run(cluster, DOWNGRADE, target_release="3.4.0")
     assert (state, runs.asked) == ("failed", [])
@@ -118,8 +71,8 @@ def test_an_intolerant_release_is_reached_while_no_newer_coordinator_has_written
     cluster = make_cluster(
         "4.3.1", name="oldest", layout="combined", metadata_version="3.4-IV0", extra_config=QUICK_SNAPSHOTS
     )
-    write_records(cluster)
-    set_and_take_back(cluster)
+    write_records(cluster.spec)
+    set_and_take_back(cluster.spec)
 
     state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.4.0")
     assert state == "success", states
@@ -133,7 +86,7 @@ def test_an_intolerant_release_is_reached_while_no_newer_coordinator_has_written
     assert report["outcome"] == "finished", report["sentence"]
     assert report["inventory"]["differences"] == []
     assert {trim["node_id"] for trim in report["trims"]} == {node.node_id for node in cluster.spec.nodes}
-    read_all(cluster, "billing", "classic")
+    read_all(cluster.spec, "billing", "classic")
 
 
 def test_an_intolerant_release_that_is_forced_onto_newer_coordinator_logs_fails_as_the_gate_said(
