@@ -15,7 +15,7 @@ from kafka_rollout.domain.model.wording import few, size
 STOP_DEADLINE_S = 180.0  # for a controlled shutdown
 _FREE_BYTES = 1 << 20  # for copies of the configuration
 _RELEASE_BYTES = 300_000_000  # an archive of 4.x has 130 MB, and its folder about as much
-_CLOCK_SKEW_S = 5.0
+CLOCK_SKEW_S = 5.0
 _SHOWN = 8
 # Property of the JVM that names the file of the logging library of a release.
 _LOGGING = {"reload4j": "log4j.configuration", "log4j2": "log4j2.configurationFile"}
@@ -80,13 +80,13 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             f"(TimeoutStopSec). A controlled shutdown can take {STOP_DEADLINE_S:.0f} s.",
             f"Set TimeoutStopSec={STOP_DEADLINE_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
         )
-    if abs(host.facts.clock_skew_s) > _CLOCK_SKEW_S:
+    if abs(host.facts.clock_skew_s) > CLOCK_SKEW_S:
         skew = host.facts.clock_skew_s
         yield blocker(
             "CLOCK-SKEW",
             subject,
             f"The clock of host {host.name} is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the clock of "
-            f"this machine. The gates compare times of both, and accept {_CLOCK_SKEW_S:.0f} s.",
+            f"this machine. The gates compare times of both, and accept {CLOCK_SKEW_S:.0f} s.",
             "Synchronize both clocks (chrony or systemd-timesyncd).",
         )
     if host.denied:

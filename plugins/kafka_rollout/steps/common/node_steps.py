@@ -67,8 +67,13 @@ def running_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
 
 
 def last_started_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
-    """Return the release of the node's last start, by the runtime's record."""
-    starts = ports.runtime.starts(node)
+    """Return the release of the node's last start; None if the runtime never started it.
+
+    The runtime has no record of a start by an operator or by systemd: such a process counts by its own release.
+    """
+    starts, process = ports.runtime.starts(node), ports.runtime.process(node)
+    if process.pid is not None and (not starts or starts[-1].pid != process.pid):
+        return process.running or process.installed
     return starts[-1].release if starts else None
 
 

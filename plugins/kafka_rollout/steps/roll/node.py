@@ -20,7 +20,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
-from kafka_rollout.domain.planning.host_problems import STOP_DEADLINE_S
+from kafka_rollout.domain.planning.host_problems import CLOCK_SKEW_S, STOP_DEADLINE_S
 from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, find_closing_records
 from kafka_rollout.domain.run.events import ApprovalOf, RollbackClosed
 from kafka_rollout.domain.run.projections.nodes import (
@@ -38,7 +38,6 @@ from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     install_release,
     is_rollback_step,
-    last_started_release,
     node_step_state,
     read_last_error,
     record_start,
@@ -346,17 +345,22 @@ def _stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: Nod
 
 
 def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Refuse a node without a process unless this run stopped it and has not started it since."""
-    if ports.run.load_before_stop(release_step.key, node.node_id) is None:
-        other = ports.run.load_before_stop(release_step.reversed().key, node.node_id)
-        if other is None:
+    """Refuse a node without a process unless this run stopped it and has not started it since.
+
+    A recorded start before this run's stop does not count: an operator can have started the node on another release.
+    """
+    before = ports.run.load_before_stop(release_step.key, node.node_id)
+    if before is None:
+        before = ports.run.load_before_stop(release_step.reversed().key, node.node_id)
+        if before is None:
             raise RefusedError(
                 f"Node {node.node_id} has no process, and this run did not stop it.",
                 remedy=f"Find out why it is down ({read_last_error(ports, node)}), start it, then repeat the step.",
             )
         # Rolled back right after a failed start: its state was recorded before the stop of the upgrade.
-        ports.run.save_before_stop(release_step.key, other)
-    if last_started_release(ports, node) == release_step.to_release:
+        ports.run.save_before_stop(release_step.key, before)
+    since = [start for start in ports.runtime.starts(node) if start.started_at >= before.at - CLOCK_SKEW_S]
+    if since and since[-1].release == release_step.to_release:
         raise FatalError(
             f"Node {node.node_id} was started on {release_step.to_release}, but its process is gone: "
             f"{read_last_error(ports, node)}.",

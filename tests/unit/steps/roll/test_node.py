@@ -12,12 +12,13 @@ import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError
+from kafka_rollout.domain.model.host_state import StartRecord
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Event, events_of
 from kafka_rollout.domain.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
+from kafka_rollout.steps.common.node_steps import NodeStepState, last_started_release, node_step_state
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import (
@@ -29,6 +30,7 @@ from kafka_rollout.steps.roll.node import (
     rollback_release_steps,
 )
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
+from tests.fake_runtime import FakeRuntime
 from tests.fakes import fake_bench
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
@@ -215,6 +217,26 @@ def test_a_node_that_died_after_its_start_is_not_started_blindly_again(
     ).holds
     cluster.cannot_start.clear()
     assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
+    assert cluster.release_of(NODE) == R431
+
+
+def test_a_start_before_this_run_s_stop_does_not_count(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier run started the node on this release, and an operator has started the older one since."""
+    node = cluster.nodes[NODE]
+    node.starts.append(StartRecord(release=R431, started_at=cluster.clock.now() - 3600, pid=node.pid + 1))
+    assert last_started_release(ports, cluster.spec.node(NODE)) == R391
+
+    def break_off(*_: object) -> None:
+        raise TransientError("the connection broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeRuntime, "install", break_off)
+        with pytest.raises(TransientError):
+            replace_node(ports, plan, RELEASE_STEP, NODE)
+    assert not cluster.runs(NODE)
+    assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
     assert cluster.release_of(NODE) == R431
 
 
