@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.domain.features.support import keeps_registrations
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.model.findings import Finding, blocker
+from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
 
+DROPPED_RANGES = "REGISTRATION-DROPPED-RANGES"
 UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"  # error of UpdateFeatures version 0, which has no validate-only
 
 _BY_MESSAGE = (
@@ -64,9 +67,12 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
     all_support = bool(own) and all(supported is not None and level in supported for supported in own)
     code = "FEATURE-REFUSED"
     if "does not support this feature" in message and all_support:
-        code = "REGISTRATION-DROPPED-RANGES"
+        code = DROPPED_RANGES
         remedy = (
-            "Finalize metadata.version first, so that the brokers re-register. If it is already at the "
+            "Restart the listed broker, and every other one that registered with an older controller. At this level, "
+            "nothing else makes them re-register."
+            if keeps_registrations(state.finalized.get(METADATA_VERSION, 0))
+            else "Finalize metadata.version first, so that the brokers re-register. If it is already at the "
             "target, restart the listed broker so that it registers with the new controller."
         )
         message += " Every node supports it: an older controller accepted the registration and dropped the range."

@@ -10,6 +10,8 @@ from kafka_rollout.domain.model.state import ClusterState, NodeState, find_unlis
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import few, nodes
 
+_WITH_DIRECTORIES, _OF_39 = 17, 21  # 3.7-IV2 and 3.9-IV0
+
 
 def supported_range(catalogue: Catalogue, seen: NodeState, feature: str) -> VersionRange | str | None:
     """Return the node's own range, None if it has none, or the reason why the range is unknown."""
@@ -126,7 +128,7 @@ def dropped_registration(
     old_level = state.finalized.get(METADATA_VERSION, 0)
     if old_level >= latest or feature not in known or known[feature].supported.min > 0:
         return
-    is_raised = targets.get(METADATA_VERSION, old_level) > old_level
+    is_raised = targets.get(METADATA_VERSION, old_level) > old_level and not keeps_registrations(old_level)
     yield Finding(
         code="REGISTRATION-MAY-LACK-RANGES",
         severity=Severity.INFO if is_raised else Severity.WARNING,
@@ -138,8 +140,22 @@ def dropped_registration(
             "brokers re-register."
         )
         if is_raised
-        else "Finalize metadata.version first, so that the brokers re-register.",
+        else (
+            "Restart these brokers once every controller runs the new release: at this level a change of "
+            "metadata.version does not make them re-register."
+            if keeps_registrations(old_level)
+            else "Finalize metadata.version first, so that the brokers re-register."
+        ),
     )
+
+
+def keeps_registrations(level: int) -> bool:
+    """Return whether a broker keeps the registration that lacks ranges when metadata.version is raised from `level`.
+
+    A registration contains directories from 3.7-IV2 on, and a broker re-registers only if they are missing
+    (BrokerRegistrationTracker). Controllers of 3.9 and later drop no ranges (KAFKA-17011).
+    """
+    return _WITH_DIRECTORIES <= level < _OF_39
 
 
 def find_lossy_downgrade_gap(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> str:

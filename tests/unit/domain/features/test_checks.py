@@ -250,6 +250,16 @@ def test_the_registration_that_dropped_ranges_with_minimum_0_is_seen_before_it_i
     assert _registration(_on_431(30), {"group.version": 1}) == []
 
 
+@pytest.mark.parametrize(("level", "restarts"), [(16, False), (17, True), (20, True), (21, False)])
+def test_brokers_of_3_7_and_3_8_must_restart_because_they_do_not_register_again(level: int, *, restarts: bool) -> None:
+    (found,) = _registration(_on_431(level), {"metadata.version": 30, "group.version": 1})
+    assert found.severity is (Severity.WARNING if restarts else Severity.INFO)
+    assert ("Restart these brokers" in found.remedy) == restarts
+    message = "Broker 1 does not support this feature."
+    refused = refused_by_controller(_on_431(level), "group.version", 1, "INVALID_UPDATE_VERSION", message)
+    assert refused.remedy.startswith("Restart the listed broker") == restarts
+
+
 def test_the_controllers_refusal_gets_the_remedy_it_lacks() -> None:
     message = "Invalid update version 1 for feature group.version. Broker 1 does not support this feature."
     finding = refused_by_controller(_on_431(8), "group.version", 1, "INVALID_UPDATE_VERSION", message)

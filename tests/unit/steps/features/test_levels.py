@@ -127,6 +127,24 @@ def test_a_controller_that_disagrees_with_the_nodes_is_a_finding(
     assert not verdict.ok
 
 
+@pytest.mark.parametrize(("level", "is_refused"), [(16, False), (20, True)])
+def test_a_range_that_a_registration_lacks_is_refused_before_metadata_version_is_raised(
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan, level: int, *, is_refused: bool
+) -> None:
+    """From 3.7-IV2 on, raising metadata.version does not make brokers re-register."""
+
+    class Lacks(FakeAdmin):
+        def update_features(self, targets: Mapping[str, int], **_: Any) -> tuple[FeatureUpdateResult, ...]:
+            said = "Broker 11 does not support this feature."
+            error = "INVALID_UPDATE_VERSION" if "group.version" in targets else "NONE"
+            return tuple(FeatureUpdateResult(feature=f, error=error, message=said) for f in targets)
+
+    cluster.finalized["metadata.version"] = level
+    verdict = check_support(replace(ports, admin=Lacks(cluster)), rolled)
+    found = {finding.subject for finding in verdict.blockers if finding.code == "REGISTRATION-DROPPED-RANGES"}
+    assert found == ({"feature group.version"} if is_refused else set())
+
+
 def test_the_controller_says_whether_a_finalized_level_can_be_taken_back(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
