@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
 
 _END_S = 30.0
+_GATE_S_OF_REPLICA = 0.01  # a broker of the copy catches up with its replicas within the gate timeout
 _ISOLATED = "In a network namespace of its own: no address outside of the sandbox exists there."
 
 
@@ -109,6 +110,7 @@ class LocalRehearsals:
                 job,
                 not_covered=(*job.not_covered, *not_covered),
                 estimate=needed.sentence,
+                gate_timeout_s=job.gate_timeout_s + needed.partitions * _GATE_S_OF_REPLICA,
                 isolation=_ISOLATED,
                 real_addresses=_addresses(self.cluster),
                 real_directories=_directories(files),

@@ -44,6 +44,8 @@ _FIXED = {
     "log.preallocate": "false",  # empty partitions would fill the disk
     # Nothing expires during a rehearsal, so that the comparison sees the releases only.
     "offsets.retention.check.interval.ms": str(24 * 3600 * 1000),
+    # A stopping broker waits for the disk four times for each log. In parallel, the waits share their time.
+    "num.recovery.threads.per.data.dir": "8",
 }
 
 
@@ -70,11 +72,12 @@ def rewrite_config(
         )
     kept, taken_out = _without_surroundings(config)
     kept = {key: value for key, value in kept.items() if key not in _REPLACED}
-    lines = {**kept, **_FIXED, **_addresses(config, node, cluster), **_directories(config, node, directories)}
-    for key, most in _THREADS.items():
-        if lines.get(key, "").isdecimal() and int(lines[key]) > most:
-            lines[key] = str(most)
-    return RewrittenConfig(lines=lines, not_covered=taken_out)
+    fewer = {key: str(most) for key, most in _THREADS.items() if _is_above(config.get(key, ""), most)}
+    own = {**_FIXED, **fewer}
+    lines = {**kept, **own, **_addresses(config, node, cluster), **_directories(config, node, directories)}
+    differing = ", ".join(f"{key}={value}" for key, value in sorted(own.items()) if config.get(key) != value)
+    sentence = f"The copy has values of its own for memory, disk and speed: {differing}."
+    return RewrittenConfig(lines=lines, not_covered=(*taken_out, sentence))
 
 
 def rewrite_overrides(overrides: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
@@ -111,6 +114,10 @@ def find_escapes(config: Mapping[str, str], real_addresses: Collection[str]) -> 
             elif address in real_addresses or port in ports:
                 found.append(f"{key} contains {address}, which the real cluster uses.")
     return tuple(found)
+
+
+def _is_above(value: str, most: int) -> bool:
+    return value.isdecimal() and int(value) > most
 
 
 def _without_surroundings(config: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:

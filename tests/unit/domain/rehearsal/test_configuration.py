@@ -79,6 +79,15 @@ def test_credentials_are_taken_out_and_every_client_is_allowed() -> None:
     assert any("my.plugin.password" in sentence for sentence in result.not_covered)
 
 
+def test_values_that_differ_for_speed_are_reported() -> None:
+    config = {**REAL, "log.preallocate": "false", "background.threads": "1"}
+    (*_, sentence) = rewrite_config(config, SANDBOX.node(1), SANDBOX, DIRECTORIES).not_covered
+    assert "num.io.threads=4" in sentence
+    assert "num.recovery.threads.per.data.dir=8" in sentence
+    assert "log.preallocate" not in sentence
+    assert "background.threads" not in sentence
+
+
 def test_a_foreign_authorizer_and_values_of_config_providers_are_taken_out() -> None:
     lines = rewritten(authorizer_class_name="com.example.Ranger", broker_rack="${vault:rack}")
     assert "authorizer.class.name" not in lines
