@@ -1,0 +1,104 @@
+"""Airflow and Spark on three hosts (tests/integration/harness/airflow_hosts.py); one is lost during a roll over SSH."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kafka_rollout.adapters.store.artifacts import Artifacts
+from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.composition.background import find_background
+from kafka_rollout.demo.folder import PROJECT_ROOT
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.run.background import BackgroundKind
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import Started, Stopping
+from kafka_rollout.settings import Settings
+from tests.beds import MakeBed
+from tests.integration.harness import airflow_hosts
+from tests.integration.harness.airflow_harness import PATIENCE_S, House, Run, nothing_lost, wait_for
+from tests.integration.harness.airflow_hosts import airflow_settings, control_services, use_celery, worker_host
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(3000),
+    pytest.mark.skipif(bool(airflow_hosts.missing()), reason=airflow_hosts.missing()),
+]
+
+CLUSTER, SCAN = "testbed", "kafka_compatibility_scan"
+
+
+def test_a_roll_ends_complete_although_a_worker_host_is_lost_during_the_second_node(
+    make_bed: MakeBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = make_bed("4.2.1", others=("4.3.1",), size=3)
+    cluster = cast(LocalCluster, bed)  # the harness uses its `spec` only
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    with control_services(tmp_path) as postgres:
+        settings = airflow_settings(postgres, shared)
+        for name in ("KAFKA_ROLLOUT_DATABASE", "KAFKA_ROLLOUT_ARTIFACTS"):
+            monkeypatch.setenv(name, settings[name])
+        with House.open(tmp_path / "house", settings) as house:
+            use_celery(house)
+            folders = (PROJECT_ROOT, Settings.from_environment().cache, shared, house.clusters, bed.folder / "ssh")
+            with (
+                worker_host(bed, house, 1, folders, tmp_path / "airflow-1.log") as first,
+                worker_host(bed, house, 2, folders, tmp_path / "airflow-2.log") as second,
+            ):
+                # The first one has the test traffic, and begins the step of the second node.
+                second.take_tasks(False)
+                house.add(cluster)
+                run = house.trigger(cluster, "4.3.1", finalize="later")
+                run.approve("approve_plan")
+                database = Database(settings["KAFKA_ROLLOUT_DATABASE"])
+                store = SqlRunStore(database, Artifacts(str(shared)), house.home, CLUSTER, run.run_id)
+                wait_for(
+                    lambda: len({event.node_id for event in events_of(store.events(), Stopping)}) == 2,
+                    timeout_s=PATIENCE_S,
+                    said="the stop of the second node",
+                )
+                first.lose()
+                assert _hosts(run) == {"airflow-1"}
+                assert all("Asked to launch executor" in host.log.read_text() for host in (first, second))
+                second.take_tasks(True)
+                run.wait_success()
+                assert _hosts(run) == {"airflow-1", "airflow-2"}
+
+                scan_id = house.add(cluster, SCAN)
+                scan = Run(
+                    house=house,
+                    cluster=cluster,
+                    dag_id=scan_id,
+                    run_id=house.client().trigger(scan_id, {}),
+                    client=house.client(),
+                )
+                scan.wait_success()
+                assert _hosts(scan) == {"airflow-2"}
+
+        assert Counter(event.node_id for event in events_of(store.events(), Started)) == {1: 1, 2: 1, 3: 1}
+        for host in bed.hosts:
+            assert host.run("readlink", "/opt/kafka").strip() == "/opt/kafka_2.13-4.3.1"
+            journal = host.run("journalctl", "--unit=kafka.service", "--output=cat", "--no-pager")
+            # With the release before, and with the new one.
+            assert (journal.count("Started kafka.service"), journal.count("Stopped kafka.service")) == (2, 1)
+        report = store.attachment("report.json")
+        assert report is not None
+        assert report["outcome"] == "rolled_not_finalized"
+        assert report["scan"] is not None
+        nothing_lost(report["ledger"])
+        traffic = find_background(CLUSTER, run.run_id, BackgroundKind.TRAFFIC)
+        assert traffic is not None
+        assert (traffic.host, traffic.settings["period"]) == ("airflow-2", 1), "it continues with the same journals"
+        assert not store.verify_chain()
+
+
+def _hosts(run: Run) -> set[str]:
+    """The hosts of the tasks that have begun."""
+    tasks = run.client.tasks(run.dag_id, run.run_id).values()
+    return {str(task["hostname"]) for task in tasks if task["hostname"]}
