@@ -144,9 +144,10 @@ def shell(bed: Bed, tmp_path: Path) -> Shell:
 def test_the_connection_breaks_during_a_stop_an_installation_or_a_start(
     shell: Shell, bed: Bed, tmp_path: Path, part: str
 ) -> None:
-    command = f"sudo -n -u root /usr/bin/{part}"
-    upgrade(shell, bed, beforehand=cutting(tmp_path / "cuts", bed.hosts[1], command, command))
-    assert not (tmp_path / "cuts").read_text()
+    command, cuts = f"sudo -n -u root /usr/bin/{part}", tmp_path / "cuts"
+    upgrade(shell, bed, beforehand=cutting(cuts, bed.hosts[1], command, command))
+    # A command that did its work before the first cut is not repeated.
+    assert cuts.read_text().splitlines() in ([], [command])
 
 
 def partition(host: Host, *matches: str, seconds: float = 12.0) -> Callable[[], None]:
