@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
@@ -59,10 +59,14 @@ lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools tests
 	$(BIN)/lint-imports
 
-bench: bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start ## run all benchmarks
+bench: bench-roll bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python bench/roll.py $(ARGS)
+
+bench-hosts: setup-hosts ## compare the roll of real hosts by a shell script and by the tool (needs root)
+	@$(CACHE) 3.9.1 4.3.1 agents >/dev/null
+	$(BIN)/python -m bench.hosts $(ARGS)
 
 bench-rebalance: setup ## compare groups that rebalance by each protocol
 	@$(CACHE) 4.3.1 agents >/dev/null
