@@ -163,6 +163,8 @@ def _not_loaded(answers: Mapping[str, str], led: int, errors: Mapping[str, str])
         parts.append(f"does not serve {len(others)} of {count(led, 'coordinator partition')}: {few(others)}")
     if reasons := dict.fromkeys(errors[name] for name in answers if name in errors):
         parts.append(f"the node's log: {few(reasons)}")
+    if unasked := {name: error for name, error in errors.items() if name not in answers}:
+        parts.append(f"could not load {count(len(unasked), 'partition')}: {_one_per_topic(unasked)}")
     return "; ".join(parts)
 
 

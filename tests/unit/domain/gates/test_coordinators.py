@@ -89,6 +89,9 @@ def test_a_partition_that_is_not_served_or_not_answered_is_named_with_the_broker
     assert f"Failed to load metadata from {LED[0]} with epoch 3 due to java.lang.X: no." in failed.evidence
     silent = check(replace(ALL, by_partition={LED[0]: "NONE"}))
     assert f"{LED[1]} (no answer)" in silent.evidence
+    more = (*log, f"ERROR Failed to load metadata from {LED[1]} with epoch 3 due to java.lang.X: no.")
+    both = check(replace(ALL, by_partition={**ALL.by_partition, LED[0]: "NOT_COORDINATOR"}), log=more)
+    assert "could not load 1 partition: " in both.evidence, "also those that answer, or that are not asked"
 
 
 def test_a_failed_load_counts_although_the_broker_answers_for_the_partition() -> None:
