@@ -22,6 +22,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
+QUICK_SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
 R340, R391 = Release(3, 4, 0), Release(3, 9, 1)
 
 
@@ -36,8 +37,7 @@ def old_shell(make_cluster: MakeCluster, tmp_path: Path) -> Shell:
 
 
 def shell_on(release: Release, make_cluster: MakeCluster, folder: Path) -> Shell:
-    quick_snapshots = {"metadata.log.max.snapshot.interval.ms": "5000"}
-    return Shell(folder, make_cluster(str(release), name="shell", layout="combined", extra_config=quick_snapshots))
+    return Shell(folder, make_cluster(str(release), name="shell", layout="combined", extra_config=QUICK_SNAPSHOTS))
 
 
 def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None:
@@ -79,6 +79,26 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
 
 def _stopped(shell: Shell) -> int:
     return shell.count_events(Stopping)
+
+
+@pytest.mark.full
+def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """3.8.1 at 20 to 4.4.0 at 33, with the scan. Combined nodes would need a restart (REGISTRATION-DROPPED-RANGES)."""
+    shell = Shell(tmp_path, make_cluster("3.8.1", name="shell", extra_config=QUICK_SNAPSHOTS))
+    roll = ("roll", "--cluster", "shell", "--to", "4.4.0", *QUICK, "--finalize", "after-approval", "--ledger")
+
+    rolled = shell(*roll, *APPROVED)
+
+    assert rolled.returncode == 0, rolled.stderr
+    report = json.loads(Path(rolled.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "finished", report["sentence"]
+    assert set(map(tuple, later_starts(shell.cluster).values())) == {("4.4.0",)}
+    assert report["features"]["before"] == {"metadata.version": 20}
+    assert (report["features"]["after"]["metadata.version"], report["features"]["after"]["share.version"]) == (33, 2)
+    assert report["snapshot"]["proved"]
+    assert report["ledger"]["ok"]
+    assert report["ledger"]["acknowledged"] > 0
+    assert shell("verify", "--cluster", "shell").returncode == 0
 
 
 @pytest.mark.full
