@@ -30,7 +30,9 @@ from tests.integration.harness.planted_orders import planted_orders
 pytestmark = pytest.mark.integration
 
 ALWAYS = ("3.4.0", "3.9.1", "4.3.1")  # the others in the larger matrix alone
-RELEASES = tuple(Release.parse(name) for name in ("3.4.0", "3.4.1", "3.9.1", "4.0.1", "4.1.1", "4.3.1", "4.4.0"))
+RELEASES = tuple(
+    Release.parse(name) for name in ("3.4.0", "3.4.1", "3.8.1", "3.9.1", "4.0.1", "4.1.1", "4.3.1", "4.4.0")
+)
 _SEGMENT = "00000000000000000000.log"
 _QUOTED = re.compile(r': "(.+)"$')
 

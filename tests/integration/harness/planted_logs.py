@@ -160,7 +160,7 @@ def endless_logs() -> Iterator[PlantedLog]:
         ("nothing but unknown keys", log_of(unknown)),
         ("unknown keys last and before", log_of(none, GOOD_STATE, unknown)),
     ):
-        yield PlantedLog(name=name, topic=TRANSACTION_STATE, data=data, blocks=("3.4.1", "3.9.1"))
+        yield PlantedLog(name=name, topic=TRANSACTION_STATE, data=data, blocks=("3.4.1", "3.8.1", "3.9.1"))
 
 
 def planted_logs() -> Iterator[PlantedLog]:
