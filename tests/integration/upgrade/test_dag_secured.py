@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from cryptography.fernet import Fernet
 
@@ -22,6 +17,7 @@ from tests.integration.harness.airflow_harness import (
     no_lock_left,
     nothing_lost,
 )
+from tests.integration.harness.secret_search import files_with, middle_of, watched_processes
 from tests.integration.harness.secured import CHANGER, SecuredCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(3000)]
@@ -40,9 +36,9 @@ def test_an_upgrade_and_a_downgrade_need_only_the_listed_rights_and_leave_no_sec
     (tmp_path / "airflow").mkdir()
     (tmp_path / "airflow" / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "airflow" / "tmp"))
-    planted = {*secured.passwords.values(), _middle((secured.files / "rollout.key").read_text())}
+    planted = {*secured.passwords.values(), middle_of((secured.files / "rollout.key").read_text())}
     environment = {"AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode()}
-    with _watched_processes(planted) as seen, House.open(tmp_path / "airflow" / "house", environment) as house:
+    with watched_processes(planted) as seen, House.open(tmp_path / "airflow" / "house", environment) as house:
         for body in secured.connections(CHANGER).values():
             house.client().call("POST", "/api/v2/connections", json=body)
         house.add(cluster)
@@ -71,43 +67,7 @@ def test_an_upgrade_and_a_downgrade_need_only_the_listed_rights_and_leave_no_sec
         nothing_lost(report["ledger"])
         no_lock_left(house, cluster)
 
-        left = _files_with(planted, tmp_path / "airflow")
+        left = files_with(planted, tmp_path / "airflow", kinds=(".db", ".log"))
     assert not left
     assert not seen
     assert (house.home / "runs").exists(), "the search found no file of a run"
-
-
-def _middle(key: str) -> str:
-    """A line of a private key."""
-    return key.splitlines()[1]
-
-
-def _files_with(secrets: set[str], folder: Path) -> list[str]:
-    """The files below a folder that contain one of the secrets: databases, logs, reports, temporary files."""
-    wanted = [secret.encode() for secret in secrets]
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert any(path.suffix == ".db" for path in files), "the search found no database"
-    assert any(path.suffix == ".log" for path in files), "the search found no log"
-    return [str(path) for path in files if any(secret in path.read_bytes() for secret in wanted)]
-
-
-@contextmanager
-def _watched_processes(secrets: set[str]) -> Iterator[set[str]]:
-    """Collect the command lines, of all processes of this machine, that contain one of the secrets."""
-    found: set[str] = set()
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.3):
-            for process in psutil.process_iter(["cmdline"]):
-                line = " ".join(process.info["cmdline"] or ())
-                if process.pid != os.getpid() and any(secret in line for secret in secrets):
-                    found.add(line)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield found
-    finally:
-        stop.set()
-        thread.join()
