@@ -50,8 +50,7 @@ def test_from_3_9_1_to_4_3_1_and_back_with_the_levels(make_bed: MakeBed, tmp_pat
     shell = Shell(tmp_path, bed)
     change(shell, "roll", "4.3.1", "--no-scan", "--ledger", "--finalize", "after-approval", "--snapshot-interval", "5")
     assert_all_run(bed, "4.3.1")
-    # Without test traffic: its groups and transactions need the features that 3.9.1 does not have.
-    report = change(shell, "downgrade", "3.9.1", "--where-refused", "offline")
+    report = change(shell, "downgrade", "3.9.1", "--ledger", "--where-refused", "offline")
     assert_all_run(bed, "3.9.1")
     assert {level["api_versions"] for level in report["current_metadata_version"]} == {LEVEL["3.9.1"]}
     assert len(events_of(shell.events(shell.newest_run()), OfflineInstalled)) == 3
