@@ -23,6 +23,9 @@ mkdir /mnt/small
 mount -t tmpfs -o size=10m tmpfs /mnt/small
 systemctl restart kafka.service
 """
+_SET_NODE_ID = (
+    "sed -i 's/^node.id=.*/node.id={}/' $(sed -n 's/^log.dirs=//p' /etc/kafka/server.properties)/meta.properties"
+)
 _WRONG_CLOCK = """cat > /usr/local/bin/date <<'END'
 #!/bin/sh
 echo $(($(/usr/bin/date +%s) + 3600)).0
@@ -61,6 +64,11 @@ def test_every_obstacle_on_a_host_is_found_while_the_node_runs(make_bed: MakeBed
         return {finding["code"]: finding["sentence"] for finding in node["findings"]}
 
     assert found() == {}
+    host.run("sh", "-c", _SET_NODE_ID.format(77))
+    planned = json.loads(shell("plan", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
+    (rejected,) = (one for one in planned["plan"]["findings"] if one["code"] == "CONFIG-REJECTED")
+    assert "Stored node id 77 doesn't match previous node id 1" in rejected["sentence"]
+    host.run("sh", "-c", _SET_NODE_ID.format(1))
     host.run("sh", "-c", _PREPARE)
     bed.start_kafka()
     warnings = found()
