@@ -88,6 +88,7 @@ _TRANSIENT = frozenset(
     {
         "NOT_CONTROLLER",
         "NOT_LEADER_OR_FOLLOWER",
+        "UNKNOWN_TOPIC_OR_PARTITION",  # its leader has not replayed the record of the new topic yet
         "LEADER_NOT_AVAILABLE",
         "BROKER_NOT_AVAILABLE",
         "COORDINATOR_LOAD_IN_PROGRESS",
