@@ -139,16 +139,16 @@ def test_the_newest_of_each_key_are_found_in_real_logs(file: Path, buckets: int)
 def test_the_newest_are_found_whatever_the_order_of_the_parts(small: bool, request: pytest.FixtureRequest) -> None:
     if small:
         request.getfixturevalue("small_tables")
-    different = 150
+    different = 30
     made = make_batches((Codec.NONE, Codec.LZ4), different)
-    parts = [b"".join(bytes(next(made)) for _ in range(40)) for _ in range(10)]
+    parts = [b"".join(bytes(next(made)) for _ in range(20)) for _ in range(4)]
     spec = deep(live=True, buckets=4)
     found: list[pa.RecordBatch] = []
     for part in parts:
         chunk = LogBytes(topic=OFFSETS, partition=0, data=memoryview(part), file="f")
         found += worker_rows(iter([chunk]), spec)
     of_entries = sum(len(batch) and batch["kind"][0].as_py() == RowKind.ENTRIES for batch in found)
-    assert (of_entries > 500) is small  # a table of 76 keys is emptied all the time
+    assert (of_entries > 200) is small  # a table of 76 keys is emptied all the time
     random.Random(3).shuffle(found)
     sums: Counter[Any] = Counter()
     for batch in reduce_entries(iter(found)):
