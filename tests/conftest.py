@@ -4,10 +4,12 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kafka_rollout.adapters.store import database
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
 from tests.postgres import Postgres, running_postgres
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 (hooks)
@@ -33,6 +35,20 @@ logging.getLogger("py4j").setLevel(logging.WARNING)
 # A shell starts background processes with SIGINT ignored; the processes that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sqlite_without_flush() -> Iterator[None]:
+    """SQLite does not wait for the disk: tests kill processes, and what a killed process wrote stays in the kernel."""
+    apply = database._sqlite_settings
+
+    def apply_without_flush(connection: Any, record: Any) -> None:
+        apply(connection, record)
+        connection.execute("PRAGMA synchronous = OFF")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_sqlite_settings", apply_without_flush)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -94,8 +94,11 @@ def quick_schemas() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def database(quick_schemas: None) -> None:
+    from airflow.settings import engine
     from airflow.utils import db
+    from sqlalchemy import event
 
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
     db.initdb()
 
 
