@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import compileall
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from kafka_rollout.adapters.store import database
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
+from tests.paths import ROOT
 from tests.postgres import Postgres, running_postgres
 from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 (hooks)
 
@@ -28,6 +30,14 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
 
 # A run that makes copies of its cluster takes a minute longer; tests of rehearsals set it to 1.
 os.environ.setdefault("KAFKA_ROLLOUT_REHEARSE", "0")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the project once, where PYTHONDONTWRITEBYTECODE is set, and not in each process of a test."""
+    if not hasattr(config, "workerinput"):
+        for folder in ("plugins", "spark_jobs"):
+            compileall.compile_dir(ROOT / folder, quiet=1)
+
 
 # py4j logs when Python exits, to a stream that pytest has closed already.
 logging.getLogger("py4j").setLevel(logging.WARNING)
