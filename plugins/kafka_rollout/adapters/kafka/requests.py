@@ -83,17 +83,27 @@ NO_ERROR = "NONE"
 # Where kafka-python's name is not (or no longer) Kafka's.
 _KAFKA_NAMES = {-1: "UNKNOWN_SERVER_ERROR", 6: "NOT_LEADER_OR_FOLLOWER"}
 
-# The request may succeed later or at another node.
+# The request may succeed later or at another node: what these requests can get of the subclasses of Kafka's
+# RetriableException (org.apache.kafka.common.errors), BROKER_NOT_AVAILABLE and UNKNOWN_SERVER_ERROR.
 _TRANSIENT = frozenset(
     {
         "NOT_CONTROLLER",
         "NOT_LEADER_OR_FOLLOWER",
         "UNKNOWN_TOPIC_OR_PARTITION",  # its leader has not replayed the record of the new topic yet
+        "UNKNOWN_TOPIC_ID",
         "LEADER_NOT_AVAILABLE",
+        "LISTENER_NOT_FOUND",
+        "REPLICA_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR",  # a directory of the leader failed: another replica becomes the leader
         "BROKER_NOT_AVAILABLE",
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
         "NOT_COORDINATOR",
+        "CONCURRENT_TRANSACTIONS",
+        "UNSTABLE_OFFSET_COMMIT",
+        "THROTTLING_QUOTA_EXCEEDED",
         "REQUEST_TIMED_OUT",
         "NETWORK_EXCEPTION",
         "OFFSET_NOT_AVAILABLE",

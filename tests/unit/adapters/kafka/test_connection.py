@@ -197,7 +197,7 @@ def test_closed_connections_stay_closed() -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        *((code, TransientError) for code in (41, 14, 15, 16, -1, 6, 3)),
+        *((code, TransientError) for code in (41, 14, 15, 16, -1, 6, 3, 9, 51, 56, 72, 74, 75, 88, 89, 100)),
         *((code, RefusedError) for code in (29, 30, 31, 53)),
         *((code, FatalError) for code in (35, 42, 9999)),
     ],
