@@ -144,6 +144,7 @@ class NodeConnection:
         while not mechanism.is_done():
             request = SaslAuthenticateRequest(mechanism.auth_bytes())
             request.API_VERSION = link.versions.api_version(request)
+            asked_at = time.monotonic()
             response = link.exchange(request, deadline)
             if response.error_code:
                 raise RefusedError(
@@ -153,7 +154,7 @@ class NodeConnection:
             mechanism.receive(response.auth_bytes)
             lifetime_ms = response.session_lifetime_ms or 0
             if lifetime_ms > 0:
-                link.renew_at = time.monotonic() + 0.8 * lifetime_ms / 1000
+                link.renew_at = asked_at + 0.8 * lifetime_ms / 1000
 
 
 class _Link:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import ListGroupsResponse, UpdateFeaturesResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
@@ -260,6 +261,25 @@ def test_each_listener_is_opened_with_its_own_settings() -> None:
             nodes.ask(target, broker.question())
         nodes.close()
     assert [listener.tokens[0].split(b"\0")[1] for listener in (broker, controller)] == [b"b", b"c"]
+
+
+def test_a_session_lasts_from_the_request_and_not_from_its_slow_answer() -> None:
+    def slowly(api_key: int, version: int, body: bytes) -> Any:
+        if api_key != SaslAuthenticateRequest.API_KEY:
+            return Listener.well(None, api_key, version, body)  # type: ignore[arg-type]
+        time.sleep(0.9)
+        return SaslAuthenticateResponse(
+            version=version, error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=1000
+        )
+
+    plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    security = ClientSecurity.from_airflow_connection_extra(plain, login="b", password="secret")
+    with accepting_plain(slowly) as listener:
+        connection = NodeConnection(listener.address, "Node 1", security)
+        for _ in range(2):
+            connection.ask(listener.question(), timeout_s=60)
+        connection.close()
+    assert listener.connections == 2
 
 
 def test_an_answer_without_epoch_has_none() -> None:
