@@ -38,6 +38,9 @@ _DESCRIBED_BY: dict[str, tuple[Any, str]] = {
     STREAMS: (StreamsGroupDescribeRequest, "group_ids"),
 }
 
+# Another broker becomes the coordinator of a listed group.
+_MOVES = frozenset({LOADING, "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
@@ -77,18 +80,20 @@ def describe_listed(
 
 
 def list_groups(nodes: ClusterConnections, brokers: Sequence[Target]) -> tuple[GroupState, ...]:
-    """Groups of all `brokers`, by id; raises TransientError when one of them does not respond or still loads.
+    """Groups of all `brokers`, by id; raises TransientError when one of them does not respond, loads or moves a group.
 
     Number of members None: the group was deleted after it was listed, or this user cannot describe it.
     """
     groups: dict[str, GroupState] = {}
     for broker in brokers:
         listed = list_groups_of(nodes, broker)
-        members = {
-            group.group_id: len(answer.members)
-            for group, answer in describe_listed(nodes, broker, listed)
-            if answer.error_code == 0
-        }
+        members: dict[str, int] = {}
+        for group, answer in describe_listed(nodes, broker, listed):
+            if error_name(answer.error_code) in _MOVES:
+                what = f"the members of group {group.group_id}"
+                raise_for_error(answer.error_code, what=what, who=broker.who, right="DESCRIBE on GROUP")
+            if answer.error_code == 0:
+                members[group.group_id] = len(answer.members)
         for group in listed:
             groups[group.group_id] = GroupState(**asdict(group), members=members.get(group.group_id))
     return tuple(groups[group_id] for group_id in sorted(groups))
