@@ -52,7 +52,7 @@ def read_inventory(
     leaderless: bool = False,
 ) -> ClusterInventory:
     """Raises TransientError where a broker does not respond, RefusedError with a missing right."""
-    topics, leaders = _topics(nodes, leaderless=leaderless)
+    topics, leaders, source = _topics(nodes, leaderless=leaderless)
     groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
     subscriptions, listed = list_configured(nodes, live[0], unasked)
@@ -61,7 +61,7 @@ def read_inventory(
         topics=topics,
         ends=_ends(nodes, live, leaders, leaderless=leaderless),
         groups=groups,
-        configs=_all_configs(nodes, live, sorted(topics)),
+        configs=_all_configs(nodes, live, source, sorted(topics)),
         group_configs=read_group_configs(nodes, live[0], sorted(of_groups), unasked),
         subscriptions=read_configs(nodes, live[0], ResourceType.CLIENT_METRICS, subscriptions),
         acls=_acls(nodes, unasked),
@@ -73,9 +73,9 @@ def read_inventory(
 
 def _topics(
     nodes: ClusterConnections, *, leaderless: bool
-) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]]]:
-    """Topics by name, and the partitions that each broker leads."""
-    found, _ = nodes.topics()
+) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]], Target]:
+    """Topics by name, the partitions that each broker leads, and the broker that reported them."""
+    found, source = nodes.topics()
     topics: dict[str, dict[str, Any]] = {}
     leaders: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for topic in found.values():
@@ -92,7 +92,7 @@ def _topics(
                     f"{topic.name}-{partition.partition_index} has no leader, so its end offset is unknown."
                 )
             leaders[partition.leader_id][topic.name].append(partition.partition_index)
-    return topics, leaders
+    return topics, leaders, source
 
 
 def _ends(
@@ -149,9 +149,14 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
     return dict(sorted(found.items()))
 
 
-def _all_configs(nodes: ClusterConnections, live: Sequence[Target], topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Of topics, of each broker, and of all brokers together."""
-    of_topics = read_configs(nodes, live[0], ResourceType.TOPIC, topics)
+def _all_configs(
+    nodes: ClusterConnections, live: Sequence[Target], source: Target, topics: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Of topics, of each broker, and of all brokers together.
+
+    Topics: of the broker that listed them. Another one may not know a new topic yet, and its settings would be missing.
+    """
+    of_topics = read_configs(nodes, source, ResourceType.TOPIC, topics)
     brokers, all_brokers = read_broker_configs(nodes, live)
     return {
         **{f"topic {name}": values for name, values in of_topics.items()},
