@@ -169,8 +169,11 @@ def test_it_loads_what_ends_before_the_records_that_would_block_it(evaluated: Ju
 
 @pytest.mark.parametrize(
     ("name", "log"),
-    [(name, log) for log in endless_logs() for name in log.blocks[-1:]],
-    ids=lambda one: getattr(one, "name", one),
+    [
+        pytest.param(name, log, marks=pytest.mark.full if number else (), id=f"{name}-{log.name}")
+        for number, log in enumerate(endless_logs())
+        for name in log.blocks[-1:]
+    ],
 )
 def test_it_never_ends_loading_a_log_that_the_scan_calls_endless(
     name: str, log: PlantedLog, scanned: Scanned, tmp_path: Path, release_cache: ReleaseCache

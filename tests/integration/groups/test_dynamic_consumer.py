@@ -33,7 +33,7 @@ NAMES = [f"member-{number}" for number in range(6)]
 EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 
 
-# For tests that do not depend on the release of the brokers.
+# For tests whose rebalances are those of the other tests, or that do not depend on the release of the brokers.
 one_release = pytest.mark.parametrize(
     "cluster",
     ["4.3.1", *(pytest.param(release, marks=pytest.mark.full) for release in ("3.4.1", "3.9.1"))],
@@ -164,6 +164,7 @@ def leads(worker: Worker) -> bool:
     return bool(worker.consumer._coordinator._is_leader)
 
 
+@one_release
 def test_members_through_librdkafka_and_java_share_a_group_with_ours(
     cluster: LocalCluster, release_cache: ReleaseCache
 ) -> None:
@@ -200,6 +201,7 @@ def test_members_through_librdkafka_and_java_share_a_group_with_ours(
         group.finish()
 
 
+@one_release
 def test_members_go_back_to_the_old_code_one_by_one_and_nothing_is_lost(cluster: LocalCluster) -> None:
     with live_group(cluster, "downgrade") as group:
         for name in NAMES[:4]:
