@@ -73,7 +73,7 @@ bench-rebalance: setup ## compare groups that rebalance by each protocol
 	$(BIN)/python bench/rebalance.py $(ARGS)
 
 bench-downgrade: setup ## compare a live and an offline downgrade with a rolling restart
-	$(BIN)/python bench/downgrade.py $(ARGS)
+	$(BIN)/python -m bench.downgrade $(ARGS)
 
 bench-scan: setup ## compare scans of coordinator logs with other readers (12 GB of disk; ARGS=--quick)
 	@$(CACHE) 4.3.1 agents >/dev/null
