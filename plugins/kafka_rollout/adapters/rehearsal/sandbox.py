@@ -124,8 +124,8 @@ def build(
         rewritten = rewrite_config(one.config, node, spec, copies[node.node_id])
         home = sandbox.home(node)
         write_whole(home / "server.properties", server_properties.to_text(rewritten.lines).encode())
-        heap = needed.heaps[node.node_id] // MIB
-        options = f"-Xms64m\n-Xmx{heap}m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
+        heap = needed.heaps[node.node_id] // MIB  # all of it at once: a heap that grows is collected after each step
+        options = f"-Xms{heap}m\n-Xmx{heap}m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
         write_whole(home / "jvm.options", options.encode())
         not_covered.update(dict.fromkeys(rewritten.not_covered))
         for copy in {Path(path) / METADATA_LOG for path in copies[node.node_id].values()}:

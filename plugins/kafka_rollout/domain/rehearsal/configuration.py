@@ -47,6 +47,9 @@ _FIXED = {
     # A stopping broker waits for the disk four times for each log. In parallel, the waits share their time.
     "num.recovery.threads.per.data.dir": "8",
 }
+_FETCH_WAIT_MS = 2000
+# Kafka requires these to be at least as long as the wait of a fetch (KafkaConfig.validateValues).
+_AT_LEAST_FETCH_WAIT = ("replica.lag.time.max.ms", "replica.socket.timeout.ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ def rewrite_config(
     kept, taken_out = _without_surroundings(config)
     kept = {key: value for key, value in kept.items() if key not in _REPLACED}
     fewer = {key: str(most) for key, most in _THREADS.items() if _is_above(config.get(key, ""), most)}
-    own = {**_FIXED, **fewer}
+    own = {**_FIXED, **fewer, "replica.fetch.wait.max.ms": _fetch_wait(config)}
     lines = {**kept, **own, **_addresses(config, node, cluster), **_directories(config, node, directories)}
     differing = ", ".join(f"{key}={value}" for key, value in sorted(own.items()) if config.get(key) != value)
     sentence = f"The copy has values of its own for memory, disk and speed: {differing}."
@@ -114,6 +117,12 @@ def find_escapes(config: Mapping[str, str], real_addresses: Collection[str]) -> 
             elif address in real_addresses or port in ports:
                 found.append(f"{key} contains {address}, which the real cluster uses.")
     return tuple(found)
+
+
+def _fetch_wait(config: Mapping[str, str]) -> str:
+    """Return how long a follower's fetch waits: each one costs its leader time for all empty partitions (500 ms)."""
+    limits = [int(value) for key in _AT_LEAST_FETCH_WAIT if (value := config.get(key, "").strip()).isdecimal()]
+    return str(min((_FETCH_WAIT_MS, *limits)))
 
 
 def _is_above(value: str, most: int) -> bool:

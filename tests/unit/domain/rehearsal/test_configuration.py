@@ -88,6 +88,13 @@ def test_values_that_differ_for_speed_are_reported() -> None:
     assert "background.threads" not in sentence
 
 
+@pytest.mark.parametrize(("lag_ms", "expected"), [(None, "2000"), ("30000", "2000"), ("1500", "1500")])
+def test_a_fetch_never_waits_longer_than_kafka_allows(lag_ms: str | None, expected: str) -> None:
+    config = REAL if lag_ms is None else {**REAL, "replica.lag.time.max.ms": lag_ms}
+    lines = rewrite_config(config, SANDBOX.node(1), SANDBOX, DIRECTORIES).lines
+    assert lines["replica.fetch.wait.max.ms"] == expected
+
+
 def test_a_foreign_authorizer_and_values_of_config_providers_are_taken_out() -> None:
     lines = rewritten(authorizer_class_name="com.example.Ranger", broker_rack="${vault:rack}")
     assert "authorizer.class.name" not in lines
