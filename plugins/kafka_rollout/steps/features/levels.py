@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from kafka_rollout.domain.features.answers import DROPPED_RANGES, FeatureUpdateResult
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import feature_request_batches
 from kafka_rollout.domain.features.rules import check_feature_support
-from kafka_rollout.domain.features.support import keeps_registrations
 from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Finding, Verdict, warning
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import CheckpointFile, CheckpointSummary, ClusterState
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.projections.levels import finalization
@@ -26,11 +23,11 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import (
     ensure_levels,
+    find_refusals,
     levels_now,
     levels_of_changes,
     named,
     refusals,
-    second_opinion,
 )
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 
@@ -49,23 +46,12 @@ def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Ve
         own = replace(own, findings=leave_to_gate(own.findings))
     findings = list(own.findings)
     if targets and own.ok:
-        # For the first request only: later requests depend on its result.
-        first, *later = (levels_of_changes(batch) for batch in feature_request_batches(pending))
-        refused = list(second_opinion(ports, state, first, unsafe=plan.unsafe))
-        if METADATA_VERSION in first and keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
-            refused += _dropped(ports, state, {name: level for levels in later for name, level in levels.items()})
-        findings += with_disagreement(tuple(refused))
+        findings += with_disagreement(find_refusals(ports, state, feature_request_batches(pending), unsafe=plan.unsafe))
     verdict = Verdict(question=own.question, findings=tuple(findings))
     ports.run.record(
         FeatureSupport(levels=targets, ok=verdict.ok, findings=tuple(str(finding) for finding in verdict.findings))
     )
     return verdict
-
-
-def _dropped(ports: ClusterPorts, state: ClusterState, levels: Mapping[str, int]) -> list[Finding]:
-    """Return the features that a registration lacks. Each is sent alone: one refused feature refuses the request."""
-    answers = (second_opinion(ports, state, {name: level}, unsafe=False) for name, level in levels.items() if level > 0)
-    return [finding for found in answers for finding in found if finding.code == DROPPED_RANGES]
 
 
 def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:

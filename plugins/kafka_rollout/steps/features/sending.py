@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from kafka_rollout.domain.features.answers import UNSUPPORTED_VERSION, FeatureUpdateResult, refused_by_controller
+from kafka_rollout.domain.features.answers import (
+    DROPPED_RANGES,
+    UNSUPPORTED_VERSION,
+    FeatureUpdateResult,
+    refused_by_controller,
+)
+from kafka_rollout.domain.features.support import keeps_registrations
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.plan import FeatureChange
@@ -72,7 +78,24 @@ def ensure_levels(
     )
 
 
-def second_opinion(
+def find_refusals(
+    ports: ClusterPorts, state: ClusterState, batches: Sequence[Sequence[FeatureChange]], *, unsafe: bool
+) -> tuple[Finding, ...]:
+    """Return the controller's refusals of the first request, by validate-only; later requests depend on its result.
+
+    Where raising metadata.version does not make the brokers re-register, also the later features that a registration
+    lacks. Each of them is sent alone, because one refused feature refuses the whole request.
+    """
+    first, *later = map(levels_of_changes, batches)
+    found = _ask_controller(ports, state, first, unsafe=unsafe)
+    if METADATA_VERSION in first and keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
+        for feature, level in (one for levels in later for one in levels.items() if one[1] > 0):
+            answer = _ask_controller(ports, state, {feature: level}, unsafe=False)
+            found += tuple(finding for finding in answer if finding.code == DROPPED_RANGES)
+    return found
+
+
+def _ask_controller(
     ports: ClusterPorts, state: ClusterState, levels: Mapping[str, int], *, unsafe: bool
 ) -> tuple[Finding, ...]:
     """Return the findings of the controller's validate-only request; empty if it accepts."""

@@ -31,11 +31,11 @@ from kafka_rollout.steps.features.levels import refuse, with_disagreement
 from kafka_rollout.steps.features.sending import (
     NOT_SENT,
     ensure_levels,
+    find_refusals,
     levels_now,
     levels_of_changes,
     named,
     refusals,
-    second_opinion,
 )
 from kafka_rollout.steps.planning.check import check_plan
 from kafka_rollout.steps.planning.plans import freeze, record_observed
@@ -223,12 +223,12 @@ def _changes(ports: ClusterPorts, state: ClusterState, requests: Sequence[Featur
 def _second_opinion(
     ports: ClusterPorts, state: ClusterState, own: Verdict, changes: Sequence[FeatureChange], *, unsafe: bool
 ) -> tuple[Finding, ...]:
-    """Return the result of the controller's validate-only request for the first batch; a disagreement is a finding."""
+    """Return the result of the controller's validate-only requests; a disagreement is a finding."""
     batches = feature_request_batches(c for c in changes if c.target != c.current)
     if not batches or not {finding.code for finding in own.blockers} <= _ABOUT_NODES_AND_USERS:
         return ()
     levels = levels_of_changes(batches[0])
-    found = second_opinion(ports, state, levels, unsafe=unsafe)
+    found = find_refusals(ports, state, batches, unsafe=unsafe)
     if own.ok:
         return with_disagreement(found)
     subjects = {f"feature {feature}" for feature in levels}

@@ -91,6 +91,17 @@ def test_every_feature_is_planned_and_the_controller_asked_for_a_second_opinion(
     assert set(results(planned_outcomes(plan)).values()) == {Result.ACCEPTED}
 
 
+def test_ranges_that_a_registration_lacks_refuse_the_whole_plan(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    def lacks(targets: Mapping[str, int], _: bool) -> tuple[FeatureUpdateResult, ...]:
+        error = "INVALID_UPDATE_VERSION" if "group.version" in targets else "NONE"
+        said = "Broker 11 does not support this feature."
+        return tuple(FeatureUpdateResult(feature=name, error=error, message=said) for name in targets)
+
+    cluster.finalized = {"metadata.version": 20}
+    plan = plan_for(replace(ports, admin=Scripted(cluster, lacks)), up="metadata.version:30,group.version:1")
+    assert [(f.code, f.subject) for f in plan.blockers] == [("REGISTRATION-DROPPED-RANGES", "feature group.version")]
+
+
 def test_levels_fall_before_metadata_version_does(tmp_path: Path) -> None:
     cluster = FakeCluster(R431, finalized={**LEVELS, "metadata.version": 29})
     admin = Scripted(cluster, lambda targets, _: None)
