@@ -18,11 +18,11 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 from kafka_rollout.adapters.kafka import features as kafka_features
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, VersionRange
 from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import SETTINGS, set_settings, wait_until_all_know
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -33,16 +33,8 @@ def _create_topic(cluster: LocalCluster, name: str, partitions: int = 3) -> None
     wait_until_all_know(cluster.spec)
 
 
-def _eventually(what: Callable[[], bool], within_s: float = 180) -> bool:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        try:
-            if what():
-                return True
-        except TransientError:
-            pass
-        time.sleep(0.2)
-    return False
+def _eventually(what: Callable[[], bool]) -> bool:
+    return bool(wait_until(what, 180))
 
 
 class Test340:

@@ -24,6 +24,7 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.topology import NEVER, NodeSpec
 from tests.records import change_lock, run_history
+from tests.waiting import wait_until
 
 ADMIN, APPROVER, OTHER = "admin", "anna", "otto"
 PATIENCE_S = 900.0  # limit of each wait: for a busy machine
@@ -348,8 +349,4 @@ def no_lock_left(house: House, cluster: LocalCluster) -> None:
 
 def wait_for(what: Callable[[], Any], *, timeout_s: float, every_s: float = 0.1, said: str = "it") -> Any:
     """The first true value of `what`."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"{said} did not come about in {timeout_s:.0f} s"
-        time.sleep(every_s)
-    return found
+    return wait_until(what, timeout_s, every_s=every_s, said=said)

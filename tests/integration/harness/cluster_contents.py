@@ -97,7 +97,7 @@ def wait_until_all_know(spec: ClusterSpec) -> None:
     read of it. The epoch of a broker's features is the last offset of the metadata that it has, and the controller
     appends a record at least every half a second: a broker that has a later one is through with those before it."""
     with KafkaAdmin(spec, timeout_s=60) as admin:
-        end = admin.quorum().high_watermark
+        end = wait_until(lambda: admin.quorum().high_watermark, _WAIT_S)
         wait_until(lambda: all((admin.features(node).epoch or 0) >= end for node in spec.brokers), _WAIT_S)
 
 
@@ -171,7 +171,7 @@ def _read(spec: ClusterSpec, group: str, protocol: str, number: int) -> None:
     )
     try:
         consumer.subscribe(["orders"])
-        assert len(consumer.consume(number, timeout=_WAIT_S)) == number
+        _consume(consumer, number)
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()
@@ -184,10 +184,23 @@ def _read_all(spec: ClusterSpec) -> list[str]:
     )
     try:
         consumer.assign([TopicPartition(name, number, 0) for name, many in _TOPICS.items() for number in range(many)])
-        found = consumer.consume(RECORDS + 1, timeout=_WAIT_S)
+        found = _consume(consumer, RECORDS + 1)
         return [f"{one.topic()}-{one.partition()}@{one.offset()} {one.value().decode()}" for one in found]
     finally:
         consumer.close()
+
+
+def _consume(consumer: Consumer, number: int) -> list[Any]:
+    """This number of records. Among them librdkafka returns errors, such as a topic that a broker does not know yet."""
+    found: list[Any] = []
+
+    def are_there() -> bool:
+        polled = consumer.consume(number - len(found), timeout=1)
+        found.extend(one for one in polled if one.error() is None)
+        return len(found) == number
+
+    wait_until(are_there, _WAIT_S, every_s=0)
+    return found
 
 
 def _committed(spec: ClusterSpec, group: str) -> dict[str, int]:

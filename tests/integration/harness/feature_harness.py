@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +23,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features import sending as feature_sending
 from kafka_rollout.steps.features import update as feature_update
 from kafka_rollout.steps.features.update import plan_features
+from tests.waiting import wait_until
 
 Command = Callable[[LocalCluster, str], tuple[int, str, str]]  # (exit code, standard output, standard error)
 
@@ -59,12 +59,7 @@ def has_groups(ports: ClusterPorts, **expected: tuple[str, int]) -> bool:
 
 
 def eventually(what: Callable[[], bool], within_s: float = 180) -> bool:
-    deadline = time.monotonic() + within_s
-    while not what():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
+    return bool(wait_until(what, within_s))
 
 
 def meanwhile(

@@ -20,6 +20,7 @@ from kafka.structs import OffsetAndMetadata
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.joins import KeptJoins
 from kafka_rollout.domain.rebalance.protocols import RebalanceProtocol
+from tests import waiting
 
 DEADLINE_S = 180.0  # a machine that is busy with much else takes its time; nobody waits longer than he has to
 _POLL_MS = 1000
@@ -328,8 +329,5 @@ class LiveGroup:
             self.stop(name)
 
 
-def wait_until(holds: Callable[[], bool], what: str, *, within_s: float = DEADLINE_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
-        time.sleep(0.02)
+def wait_until(holds: Callable[[], Any], what: str, *, within_s: float = DEADLINE_S) -> None:
+    waiting.wait_until(holds, within_s, every_s=0.02, said=what)
