@@ -11,6 +11,8 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.settings import Settings
 from tests.integration.conftest import MakeCluster
+from tests.integration.coordinator_logs.test_scan_live import is_quiet
+from tests.waiting import wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS, make_traffic, plant, versioned
 
 pytestmark = pytest.mark.integration
@@ -30,6 +32,7 @@ def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
     )
     servers = cluster.spec.bootstrap_servers
     make_traffic(servers, consumer_protocol=True)
+    wait_until(lambda: is_quiet(cluster), 180)
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         plant(servers, CONSUMER_OFFSETS, 1, [(versioned(99, codec.encode()), versioned(0, bytes(500)))] * 5, codec)
     return cluster

@@ -21,9 +21,10 @@ from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.dynamic_config_findings import dynamic_config_findings, find_removed_settings
+from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until
 
-_WAIT_S = 60.0
+_WAIT_S = 180.0  # a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ class Started:
 
 
 def set_configs(cluster: LocalCluster, kind: ResourceType, name: str, values: Mapping[str, str | None]) -> None:
-    """Set values, or remove them (None). Raises AssertionError with the broker's sentence if it refuses."""
+    """Set values, or remove them (None), and wait until every broker knows it.
+
+    Raises AssertionError with the broker's sentence if it refuses.
+    """
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     request = IncrementalAlterConfigsRequest(
         resources=[
@@ -52,6 +56,7 @@ def set_configs(cluster: LocalCluster, kind: ResourceType, name: str, values: Ma
     )
     answer = _ask(cluster, request)
     assert [one.error_code for one in answer.responses] == [0], answer.responses[0].error_message
+    wait_until_all_know(cluster.spec)
 
 
 def set_quota(cluster: LocalCluster, user: str, key: str, value: float) -> None:
@@ -66,6 +71,7 @@ def set_quota(cluster: LocalCluster, user: str, key: str, value: float) -> None:
         validate_only=False,
     )
     assert [one.error_code for one in _ask(cluster, request).entries] == [0]
+    wait_until_all_know(cluster.spec)
 
 
 def _ask(cluster: LocalCluster, request: Any) -> Any:

@@ -239,7 +239,7 @@ class SecuredCluster:
         for made in admin.create_topics([NewTopic("orders", 1), NewTopic("__share_group_state", 1)]).values():
             made.result(60)
         commit(Consumer({**client, "group.id": "billing", "enable.auto.commit": False}), TopicPartition("orders", 0, 1))
-        Producer({**client, "transactional.id": "payments"}).init_transactions(60)
+        Producer({**client, "transactional.id": "payments"}).init_transactions(180)
 
     def _create_users(self) -> None:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)

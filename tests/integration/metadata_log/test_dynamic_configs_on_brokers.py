@@ -192,7 +192,7 @@ def planted(make_cluster: MakeCluster, case: Case) -> LocalCluster:
     (node,) = cluster.spec.nodes
     ends = cluster.runtime.checkpoints
     last = max((one.end_offset for one in ends(node)), default=0)
-    wait_until(lambda: max((one.end_offset for one in ends(node)), default=0) > last, 60)
+    wait_until(lambda: max((one.end_offset for one in ends(node)), default=0) > last, 180)
     return cluster
 
 
