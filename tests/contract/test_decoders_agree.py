@@ -29,7 +29,7 @@ pytestmark = pytest.mark.jvm
 
 SCHEMAS = load_schemas(INCLUDE)
 LOGS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-ASKED = ("3.4.0", "3.4.1", "3.9.1", "4.0.1", "4.3.1")
+ASKED = ("3.4.0", "3.9.1", "4.3.1")
 RELEASES = [
     pytest.param(release, id=str(release), marks=() if str(release) in ASKED else pytest.mark.full)
     for release in SCHEMAS.releases
