@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from py4j import java_gateway
+from py4j import protocol as py4j_protocol
 
 from kafka_rollout.adapters.store import database
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
@@ -45,6 +47,17 @@ logging.getLogger("py4j").setLevel(logging.WARNING)
 # A shell starts background processes with SIGINT ignored; the processes that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _errors_of_their_own_java(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the errors of a release's classes as py4j does.
+
+    A Spark session of an earlier test makes pyspark convert the errors of every gateway of the process. It asks Spark's
+    Java for the error, and another object can have the same number there.
+    """
+    if request.node.get_closest_marker("spark") is None:
+        monkeypatch.setattr(java_gateway, "get_return_value", py4j_protocol.get_return_value)
 
 
 @pytest.fixture(scope="session", autouse=True)
