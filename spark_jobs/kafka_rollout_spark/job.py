@@ -13,7 +13,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -24,8 +24,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from kafka_rollout.adapters.coordinator_logs.segments import SegmentGoneError
+from kafka_rollout.adapters.kafka.security import ClientSecurity, SecurityProtocol
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
+from kafka_rollout.domain.coordinator_logs.executor_credentials import SETTINGS, protect_credentials
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import RolloutError, UserError
 from kafka_rollout.domain.model.releases import Catalogue, Release
@@ -106,7 +108,8 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
     releases = sorted({*releases, *must_load})
     for release in releases:
         catalogue.get(release)
-    logs = _find_logs(options, catalogue)
+    protection = _protect_credentials(options, gateway)
+    logs = _find_logs(options, catalogue, carry=bool(protection))
     question = Question(
         catalogue=catalogue.configured(new_group_coordinator=logs.new_group_coordinator),
         schemas=load_schemas(*folders, new_group_coordinator=logs.new_group_coordinator),
@@ -115,7 +118,7 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
         live=options.live,
     )
     _say("starting Spark")
-    spark = start_spark(gateway())
+    spark = start_spark(gateway(), protection)
     try:
         try:
             result = _read(spark, question, logs, options.parquet)
@@ -123,7 +126,8 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
             if SegmentGoneError.__name__ not in f"{type(error).__name__}: {error}":
                 raise
             _say("a segment was replaced during the scan; scanning again")
-            result = _read(spark, question, _find_logs(options, catalogue), options.parquet)
+            logs = _find_logs(options, catalogue, carry=bool(protection))
+            result = _read(spark, question, logs, options.parquet)
     finally:
         spark.stop()
     if options.json:
@@ -132,7 +136,22 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
     return 0 if all(result.is_proved_loadable(release) for release in must_load) else VERDICT_FAILS
 
 
-def _find_logs(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
+def _protect_credentials(options: argparse.Namespace, gateway: Gateway) -> dict[str, str]:
+    """Return the Spark settings with which executors on other hosts get the credentials; empty if they need none.
+
+    A file without credentials is left out of the options. Raises UserError if Spark does not protect credentials.
+    """
+    if not options.security_file:
+        return {}
+    if ClientSecurity.from_file(options.security_file).protocol is SecurityProtocol.PLAINTEXT:
+        options.security_file = None
+        return {}
+    SparkContext._ensure_initialized(gateway=gateway())
+    configured = SparkConf()
+    return protect_credentials({name: configured.get(name) or "" for name in SETTINGS})
+
+
+def _find_logs(options: argparse.Namespace, catalogue: Catalogue, *, carry: bool) -> LogsToRead:
     known = catalogue.coordinator_topics
     for topic in options.topic:
         if topic not in known:
@@ -152,6 +171,7 @@ def _find_logs(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
             security_file=options.security_file,
             topics=options.topic,
             known=known,
+            carry=carry,
         )
         if logs.note and not options.new_group_coordinator:
             _say(logs.note)
@@ -170,7 +190,7 @@ def _read(spark: SparkContext, question: Question, logs: LogsToRead, parquet: Pa
     return result
 
 
-def start_spark(gateway: JavaGateway | None = None) -> SparkContext:
+def start_spark(gateway: JavaGateway | None = None, protection: Mapping[str, str] | None = None) -> SparkContext:
     """The master comes from spark-submit. Workers import our packages from the same folders as the driver."""
     configuration = {
         "spark.app.name": "kafka-rollout: scan of coordinator logs",
@@ -180,6 +200,7 @@ def start_spark(gateway: JavaGateway | None = None) -> SparkContext:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",  # merged rows are few: record kinds, not records
         "spark.sql.adaptive.enabled": "false",  # it would plan again between stages and change nothing
+        **(protection or {}),
     }
     spark = SparkContext(conf=SparkConf().setAll(list(configuration.items())), gateway=gateway)
     spark.setLogLevel("OFF")  # main prints one sentence for a worker's error; Spark would print its trace several times

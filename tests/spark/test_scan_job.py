@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,11 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from py4j.protocol import Py4JError
+from pydantic import SecretStr
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, environment
+from kafka_rollout.adapters.kafka.security import ClientSecurity, SaslMechanism, SecurityProtocol
 from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
@@ -46,6 +49,7 @@ from kafka_rollout_spark.source.ranges import LogsToRead
 from kafka_rollout_spark.source.splits import plan_splits, read_split
 
 OFFSETS = "__consumer_offsets"
+LIVE = ("--cluster", "x", "--bootstrap-servers", "127.0.0.1:9")
 
 some_ranges = st.lists(
     st.builds(
@@ -228,6 +232,47 @@ def test_the_job_runs_by_what_its_environment_holds() -> None:
     )
     error = "scan: error: /nowhere/at/all does not exist. Use a log directory of a broker, or a copy of it."
     assert (done.returncode, error in done.stderr.splitlines()) == (2, True)
+
+
+def test_a_file_without_credentials_is_scanned_with_any_master_and_waits_for_no_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The scan fails later, when it reads the logs."""
+
+    def gateway() -> NoReturn:
+        raise AssertionError("the configuration of Spark was read")
+
+    ClientSecurity().write_file(tmp_path / "security.json")
+    assert job.main([*LIVE, "--security-file", str(tmp_path / "security.json")], gateway) == job.COULD_NOT_READ
+    assert "No broker of 127.0.0.1:9 answered" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("master", "code", "sentence"),
+    [
+        ("spark://127.0.0.1:9", 2, "spark.authenticate and spark.network.crypto.enabled are not both true"),
+        ("local[2]", job.COULD_NOT_READ, "No broker of 127.0.0.1:9 answered"),
+    ],
+)
+def test_credentials_are_refused_to_executors_that_spark_does_not_protect(
+    tmp_path: Path, master: str, code: int, sentence: str
+) -> None:
+    security = ClientSecurity(
+        protocol=SecurityProtocol.SASL_PLAINTEXT, mechanism=SaslMechanism.PLAIN, username="u", password=SecretStr("p")
+    )
+    security.write_file(tmp_path / "security.json")
+    submit_arguments = {"PYSPARK_SUBMIT_ARGS": f"--master {master} pyspark-shell"}
+    done = subprocess.run(
+        [sys.executable, str(APPLICATION), *LIVE, "--security-file", str(tmp_path / "security.json")],
+        env={**os.environ, **environment(Settings.from_environment()), **submit_arguments},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("scan: "))
+    assert (done.returncode, sentence in line) == (code, True), line
 
 
 @pytest.mark.spark

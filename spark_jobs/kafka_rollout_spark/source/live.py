@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kafka_rollout.adapters.kafka.carried_security import CarriedSecurity
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
@@ -20,14 +21,23 @@ _OFFSETS_PER_RANGE = 2_000_000  # several workers can read one long partition
 
 @dataclass(frozen=True, slots=True)
 class LiveLogs:
-    """`security_file`: a file that the driver and the workers can read."""
+    """`security`: a file that the driver and local workers can read, or what executors on other hosts get."""
 
     bootstrap_servers: str
-    security_file: Path | None = None
+    security: Path | CarriedSecurity | None = None
+
+    def carried(self) -> LiveLogs:
+        """The same logs for executors on other hosts."""
+        assert isinstance(self.security, Path)  # noqa: S101 - without a file nothing is carried
+        return replace(self, security=CarriedSecurity.pack(ClientSecurity.from_file(self.security)))
 
     def connect(self) -> FetchSource:
-        security = ClientSecurity.from_file(self.security_file) if self.security_file else None
-        return FetchSource(self.bootstrap_servers, security)
+        match self.security:
+            case CarriedSecurity() as carried:
+                return FetchSource(self.bootstrap_servers, carried.unpack())
+            case Path() as file:
+                return FetchSource(self.bootstrap_servers, ClientSecurity.from_file(file))
+        return FetchSource(self.bootstrap_servers)
 
     def read(self, ranges: Sequence[Range], damage: list[dict[str, Any]]) -> Iterator[LogBytes]:
         """As in LogSource. The rest of a range after bytes that cannot begin a batch is not read."""

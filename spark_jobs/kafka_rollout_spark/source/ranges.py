@@ -71,9 +71,18 @@ class LogsToRead:
 
 
 def live_logs(
-    *, cluster: str, bootstrap_servers: str, security_file: Path | None, topics: Sequence[str], known: Sequence[str]
+    *,
+    cluster: str,
+    bootstrap_servers: str,
+    security_file: Path | None,
+    topics: Sequence[str],
+    known: Sequence[str],
+    carry: bool = False,
 ) -> LogsToRead:
-    """The current start and end of a cluster's logs. `topics` empty: every log of `known` that the cluster has."""
+    """The current start and end of a cluster's logs. `topics` empty: every log of `known` that the cluster has.
+
+    `carry`: the tasks get the content of `security_file`, because they run on other hosts.
+    """
     from kafka_rollout_spark.source.live import LiveLogs, cut_logs
 
     live = LiveLogs(bootstrap_servers, security_file)
@@ -90,7 +99,7 @@ def live_logs(
         cluster=cluster,
         logs=logs,
         ranges=cut_logs(logs),
-        source=live,
+        source=live.carried() if carry else live,
         unit="offsets",
         log_bytes=_BYTES_PER_OFFSET * sum(map(size_of, logs)),
         cleaning=cleaning,

@@ -18,7 +18,7 @@ Split = tuple[Range, ...]
 
 
 class LogSource(Protocol):
-    """Where a scan reads. It is pickled into the tasks, so it holds the path of a credentials file, not its content."""
+    """Where a scan reads. It is pickled into the tasks, with credentials only if Spark protects them."""
 
     def read(self, ranges: Sequence[Range], damage: list[dict[str, Any]]) -> Iterator[LogBytes]:
         """Whole batches of the ranges, in order. Unreadable parts become rows in `damage`."""
