@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,15 +27,20 @@ def files_with(secrets: Collection[str | bytes], folder: Path, *, kinds: Collect
 
 
 @contextmanager
-def watched_processes(secrets: Collection[str], *, every_s: float = 0.3) -> Iterator[set[str]]:
-    """Collect the command lines, of all processes of this machine, that contain one of the secrets."""
+def watched_processes(
+    secrets: Collection[str], *, every_s: float = 0.3, attributes: Sequence[str] = ("cmdline",)
+) -> Iterator[set[str]]:
+    """Collect the command lines, of all processes of this machine, that contain one of the secrets.
+
+    `attributes`: of psutil; "environ" adds the environment variables.
+    """
     found: set[str] = set()
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(every_s):
-            for process in psutil.process_iter(["cmdline"]):
-                line = " ".join(process.info["cmdline"] or ())
+            for process in psutil.process_iter([*attributes]):
+                line = " ".join(str(process.info[name] or "") for name in attributes)
                 if process.pid != os.getpid() and any(secret in line for secret in secrets):
                     found.add(line)
 
