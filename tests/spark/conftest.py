@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pyspark import SparkContext
-from pyspark.errors.exceptions import captured
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
@@ -24,8 +23,6 @@ from tests.paths import FIXTURES
 
 FixtureLogs = Callable[..., Path]
 Scan = Callable[..., ScanResult]
-GetValue = Callable[..., Any]
-Convert = Callable[[GetValue], GetValue]
 MERGED_ON_DRIVER, MERGED_BY_SPARK = 0, 1 << 30  # size of a log
 DRIVER = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -34,7 +31,6 @@ TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkContext]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(captured, "capture_sql_exception", _convert_exceptions_of_spark)
         for name, value in environment(Settings.from_environment()).items():
             patch.setenv(name, value)
         options = [f"--conf {key}={value}" for key, value in DRIVER.items()]
@@ -42,18 +38,6 @@ def spark() -> Iterator[SparkContext]:
         started = start_spark()
         yield started
         started.stop()
-
-
-def _convert_exceptions_of_spark(get_value: GetValue, convert: Convert = captured.capture_sql_exception) -> GetValue:
-    """PySpark asks its own JVM about the exceptions of every JVM of this process, also of one with Kafka's classes."""
-    converting = convert(get_value)
-
-    def get(answer: Any, client: Any, *more: Any) -> Any:
-        gateway = SparkContext._gateway
-        is_spark = gateway is not None and client is gateway._gateway_client
-        return (converting if is_spark else get_value)(answer, client, *more)
-
-    return get
 
 
 @pytest.fixture
