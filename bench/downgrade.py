@@ -188,10 +188,12 @@ def _measured(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str
             "errors": dict(traffic.failed),
             "longest_gap_s": round(_length(gaps[-1]), 2),
             "longest_gap": _described(gaps[-1], events),
-            "restart_gaps_s": _of_restarts(gaps, events, {node.node_id for node in cluster.spec.brokers}),
             "without_controller_s": round(absence.seconds, 2),
             "command_s": round(command_s, 1),
         }
+        if way != "offline":
+            brokers = {node.node_id for node in cluster.spec.brokers}
+            figures["restart_gaps_s"] = _of_restarts(gaps, events, brokers)
         return figures if way != "live" else {**figures, **_of_the_switch(gaps, events)}
     finally:
         stop_nodes(folder, deadline_s=0.0)
