@@ -19,65 +19,23 @@ from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     APPROVER,
-    PATIENCE_S,
     House,
     Run,
     finalized,
     no_lock_left,
-    wait_for,
 )
 from tests.integration.harness.airflow_pages import (
-    TASKS_MS,
-    box,
-    choices,
     choose,
-    known_releases,
     own_page,
     run_of,
     section,
-    settled,
     sign_in,
-    widen_the_panel,
 )
-from tests.records import change_lock, scan_history
+from tests.records import scan_history
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
 
 OWN_PATHS = ("", "runs", "scans", "static/page.js", "dags/kafka_upgrade_nobody/report?run_id=any")
-
-
-def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
-    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
-) -> None:
-    cluster = make_cluster("3.9.1", name="orders", layout="combined")
-    dag_id = house.add(cluster)
-    sign_in(page, house, APPROVER)
-
-    page.goto(f"{house.server.url}/dags/{dag_id}")
-    trigger_by_the_form(page, pictures)
-    page.wait_for_url(re.compile(r"/runs/manual__"))
-    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
-    try:
-        run.wait_for_question("approve_plan")
-        page.get_by_role("button", name="Show Graph").click()
-        expect(box(page, "approve_plan")).to_contain_text("awaiting_input")
-        for task in ("observe", "plan"):
-            expect(box(page, task)).to_contain_text("success")
-        own = own_page(page, house)
-        expect(own.get_by_text("It waits for the approval: Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
-        own.get_by_role("link", name="Answer").click()
-        page.wait_for_url(re.compile(r"/required_actions"))
-        approve_the_plan(page, pictures)
-        run.note_answer("approve_plan", "Approve", "a quiet evening")
-        run.wait_for_task("approve_plan")
-        expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
-        the_roll_goes_on(page, house, run, pictures)
-    finally:
-        run.client.call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}", json={"state": "failed"})
-    lock = change_lock(house.home)
-    wait_for(
-        lambda: lock.holder("orders") is None, timeout_s=PATIENCE_S, said="a run marked as failed lets go of its lock"
-    )
 
 
 @pytest.mark.full
@@ -172,71 +130,3 @@ def test_nobody_reads_the_page_without_signing_in(house: House, page: Page) -> N
         assert "nobody" not in answer.text
     page.goto(f"{house.server.url}/plugin/kafka-rollout")
     expect(page.get_by_text("Enter your username and password below")).to_be_visible()
-
-
-def trigger_by_the_form(page: Page, pictures: Path) -> None:
-    page.get_by_role("button", name="Trigger").first.click()
-    form = page.get_by_role("dialog")
-    assert choices(page, form, "Target release") == known_releases()
-    choose(page, form, "Target release", "4.3.1")
-    choose(page, form, "Finalize features", "in this run, after an approval")
-    expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
-    expect(form.get_by_text("Finalizing is the point of no return.")).to_be_visible()
-    page.screenshot(path=pictures / "trigger-form.png")
-
-    section(form, "Gates")
-    form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
-    expect(form.get_by_role("spinbutton", name="Consecutive checks")).to_have_value("3")
-    section(form, "Approvals")
-    expect(form.get_by_role("textbox", name="Enter each string on a new line")).to_have_value(APPROVER)
-    form.get_by_role("button", name="Trigger").click()
-
-
-def approve_the_plan(page: Page, pictures: Path) -> None:
-    """What is decided on stands in front of the person, as text and tables and not as Markdown's source."""
-    asked = page.get_by_role("dialog", name="Required Actions")
-    expect(asked.get_by_text("Pending required actions (1)")).to_be_visible()
-    asked.get_by_role("link", name="approve_plan").click()
-    page.wait_for_url(re.compile(r"/tasks/approve_plan/required_actions"))
-    expect(page.get_by_text("Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
-    widen_the_panel(page)
-    expect(page.get_by_role("heading", name="3.9.1 → 4.3.1, one node at a time")).to_be_visible()
-    expect(page.get_by_role("listitem").filter(has_text="active controller")).to_have_count(1)
-    expect(page.get_by_role("heading", name="Findings: 1")).to_be_visible()
-    expect(page.get_by_role("listitem").filter(has_text="CLIENTS")).to_contain_text("apache-kafka-java 3.9.1")
-    level = page.get_by_role("listitem").filter(has_text="metadata.version")
-    expect(level).to_have_text("undo by the controller impossible: metadata.version 21 → 30")
-
-    button = page.get_by_role("button", name="Approve", exact=True)
-    expect(button).to_be_disabled()  # not without a reason
-    page.get_by_role("group").filter(has_text="Reason").get_by_role("textbox").fill("a quiet evening")
-    expect(button).to_be_enabled()
-    button.scroll_into_view_if_needed()
-    page.screenshot(path=pictures / "approval.png")
-    button.click()
-
-
-def the_roll_goes_on(page: Page, house: House, run: Run, pictures: Path) -> None:
-    """The first node's turn begins: in the graph, and on the page of our own."""
-    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
-    box(page, "roll").get_by_role("button", name="Tasks").click()
-    page.mouse.move(0, 0)  # no tooltip in the way of what comes next
-    expect(box(page, "roll.begin")).to_contain_text("success", timeout=TASKS_MS)
-    node_steps = page.locator(".react-flow__node[data-id^='roll.node-']")
-    expect(node_steps.filter(has_text=re.compile("running|deferred")).first).to_be_visible(timeout=TASKS_MS)
-    page.get_by_role("link", name="Progress").click()
-    expect(page.frame_locator("iframe").get_by_role("article")).to_contain_text("anna approved: roll")
-    page.get_by_role("button", name="Collapse Details Panel").click()
-    page.get_by_role("button", name="Fit View").click()
-    for _ in range(3):
-        settled(box(page, "roll"))
-        page.get_by_role("button", name="Zoom In").click()
-    settled(box(page, "roll"))
-    page.screenshot(path=pictures / "graph.png")
-
-    own = own_page(page, house).get_by_role("article").first
-    expect(own.get_by_text("3.9.1 → 4.3.1", exact=True)).to_be_visible()
-    expect(own.locator(".chip.now")).to_be_visible(timeout=TASKS_MS)
-    own.get_by_text("Events").click()
-    expect(own.get_by_text("anna approved: roll (a quiet evening)")).to_be_visible()
-    page.screenshot(path=pictures / "runs-page.png")

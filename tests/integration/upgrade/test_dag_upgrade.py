@@ -1,16 +1,25 @@
-"""The main job through Airflow: three brokers and three controllers from 3.9.1 to 4.3.1, finalized in the same run."""
+"""The main job through Airflow: three brokers and three controllers from 3.9.1 to 4.3.1, finalized in the same run.
+
+A person triggers, reads and approves it in Chromium: form, graph, approval, and the page of our own.
+"""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+from playwright.sync_api import Page, expect
 
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.domain.model.errors import UserError
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
+    APPROVER,
     OTHER,
     QUICK_SNAPSHOTS,
     House,
+    Run,
     all_run,
     each_started_once,
     every_gate_has_evidence,
@@ -21,27 +30,48 @@ from tests.integration.harness.airflow_harness import (
     planned_last,
 )
 from tests.integration.harness.airflow_harness import start_order as order_of_starts
+from tests.integration.harness.airflow_pages import (
+    TASKS_MS,
+    box,
+    choices,
+    choose,
+    known_releases,
+    own_page,
+    run_of,
+    section,
+    settled,
+    sign_in,
+    widen_the_panel,
+)
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
 
 METADATA_VERSION_4_3 = 30
 
 
 def test_three_brokers_and_controllers_reach_the_target_with_every_level_finalized(
-    house: House, make_cluster: MakeCluster
+    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
 ) -> None:
-    cluster = make_cluster("3.9.1", name="upgrade", extra_config=QUICK_SNAPSHOTS)
-    house.add(cluster)
+    cluster = make_cluster("3.9.1", name="orders", extra_config=QUICK_SNAPSHOTS)
+    dag_id = house.add(cluster)
     before = leadership(cluster)
-    run = house.trigger(cluster, "4.3.1", finalize="after_approval")
+    sign_in(page, house, APPROVER)
+    page.goto(f"{house.server.url}/dags/{dag_id}")
+    trigger_by_the_form(page, pictures)
+    page.wait_for_url(re.compile(r"/runs/manual__"))
+    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
 
-    question = run.wait_for_question("approve_plan")
-    assert "3.9.1 → 4.3.1" in question["body"]
+    run.wait_for_question("approve_plan")
     with pytest.raises(UserError, match="403"):
         run.answer("approve_plan", "Approve", "I should not be asked", by=OTHER)
     assert "approve_plan" in run.client.questions(run.dag_id, run.run_id), "the wrong person's answer counted"
     active = planned_last(run.store.load_plan(), cluster, before)
-    run.answer("approve_plan", "Approve", "a quiet evening")
+    the_run_waits(page, house)
+    approve_the_plan(page, pictures)
+    run.note_answer("approve_plan", "Approve", "a quiet evening")
+    run.wait_for_task("approve_plan")
+    expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
+    the_roll_goes_on(page, house, run, pictures)
     run.approve("approve_finalize")
     run.wait_success()
 
@@ -64,11 +94,24 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
         assert metrics.current_metadata_version_prometheus == METADATA_VERSION_4_3
         assert metrics.current_metadata_version_jolokia == METADATA_VERSION_4_3
 
+    the_report_has_all_of_it(run)
+
+    copies = list((house.home / "private").rglob("*.checkpoint"))
+    assert copies
+    for path in copies:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert not list((house.home / "runs").rglob("*.checkpoint")), "the documents hold a snapshot"
+    no_lock_left(house, cluster)
+
+
+def the_report_has_all_of_it(run: Run) -> None:
+    """Gates with their evidence, approvals, test traffic, groups, snapshot and scan."""
     report = run.report()
     assert report["outcome"] == "finished"
     every_gate_has_evidence(report)
     gates = {(gate["kind"], gate["node_id"]) for gate in report["gates"] if gate["state"] == "held"}
-    wanted = {(kind, node.node_id) for kind in ("before-stop", "after-start") for node in cluster.spec.nodes}
+    wanted = {(kind, node.node_id) for kind in ("before-stop", "after-start") for node in run.cluster.spec.nodes}
     assert gates == wanted | {("groups", None), ("finalized", None), ("snapshot", None), ("metadata-version", None)}
     assert {(approval["what"], approval["by"]) for approval in report["approvals"]} == {
         ("roll", "anna"),
@@ -83,10 +126,88 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     assert report["scan"] is not None
     assert run.store.page("report.html")
 
-    copies = list((house.home / "private").rglob("*.checkpoint"))
-    assert copies
-    for path in copies:
-        assert path.stat().st_mode & 0o777 == 0o600
-        assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert not list((house.home / "runs").rglob("*.checkpoint")), "the documents hold a snapshot"
-    no_lock_left(house, cluster)
+
+def trigger_by_the_form(page: Page, pictures: Path) -> None:
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog")
+    assert choices(page, form, "Target release") == known_releases()
+    choose(page, form, "Target release", "4.3.1")
+    choose(page, form, "Finalize features", "in this run, after an approval")
+    expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
+    expect(form.get_by_text("Finalizing is the point of no return.")).to_be_visible()
+    page.screenshot(path=pictures / "trigger-form.png")
+
+    section(form, "Gates")
+    form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
+    checks = form.get_by_role("spinbutton", name="Consecutive checks")
+    expect(checks).to_have_value("3")
+    checks.fill("2")
+    traffic = form.get_by_role("checkbox", name="Test traffic")
+    traffic.dispatch_event("click")
+    expect(traffic).to_be_checked()
+    section(form, "Approvals")
+    expect(form.get_by_role("textbox", name="Enter each string on a new line")).to_have_value(APPROVER)
+    form.get_by_role("button", name="Trigger").click()
+
+
+def the_run_waits(page: Page, house: House) -> None:
+    """In the graph, and on the page of our own, which leads to the question."""
+    page.get_by_role("button", name="Show Graph").click()
+    expect(box(page, "approve_plan")).to_contain_text("awaiting_input")
+    for task in ("observe", "plan"):
+        expect(box(page, task)).to_contain_text("success")
+    own = own_page(page, house)
+    expect(own.get_by_text("It waits for the approval: Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
+    own.get_by_role("link", name="Answer").click()
+    page.wait_for_url(re.compile(r"/required_actions"))
+
+
+def approve_the_plan(page: Page, pictures: Path) -> None:
+    """What is decided on stands in front of the person, as text and tables and not as Markdown's source."""
+    asked = page.get_by_role("dialog", name="Required Actions")
+    expect(asked.get_by_text("Pending required actions (1)")).to_be_visible()
+    asked.get_by_role("link", name="approve_plan").click()
+    page.wait_for_url(re.compile(r"/tasks/approve_plan/required_actions"))
+    expect(page.get_by_text("Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
+    widen_the_panel(page)
+    expect(page.get_by_role("heading", name="3.9.1 → 4.3.1, one node at a time")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="active controller")).to_have_count(1)
+    expect(page.get_by_role("heading", name="Findings: 1")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="CLIENTS")).to_contain_text("apache-kafka-java 3.9.1")
+    level = page.get_by_role("listitem").filter(has_text="metadata.version")
+    expect(level).to_have_text("undo by the controller impossible: metadata.version 21 → 30")
+
+    button = page.get_by_role("button", name="Approve", exact=True)
+    expect(button).to_be_disabled()  # not without a reason
+    page.get_by_role("group").filter(has_text="Reason").get_by_role("textbox").fill("a quiet evening")
+    expect(button).to_be_enabled()
+    button.scroll_into_view_if_needed()
+    page.screenshot(path=pictures / "approval.png")
+    button.click()
+
+
+def the_roll_goes_on(page: Page, house: House, run: Run, pictures: Path) -> None:
+    """The first node's turn begins: in the graph, and on the page of our own."""
+    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
+    box(page, "roll").get_by_role("button", name="Tasks").click()
+    page.mouse.move(0, 0)  # no tooltip in the way of what comes next
+    expect(box(page, "roll.begin")).to_contain_text("success", timeout=TASKS_MS)
+    node_steps = page.locator(".react-flow__node[data-id^='roll.']")
+    expect(node_steps.filter(has_text=re.compile("running|deferred")).first).to_be_visible(timeout=TASKS_MS)
+    page.get_by_role("link", name="Progress").click()
+    expect(page.frame_locator("iframe").get_by_role("article")).to_contain_text("anna approved: roll")
+    page.get_by_role("button", name="Collapse Details Panel").click()
+    page.get_by_role("button", name="Fit View").click()
+    for _ in range(3):
+        settled(box(page, "roll"))
+        page.get_by_role("button", name="Zoom In").click()
+    settled(box(page, "roll"))
+    page.screenshot(path=pictures / "graph.png")
+
+    own = own_page(page, house).get_by_role("article").first
+    expect(own.get_by_text("3.9.1 → 4.3.1", exact=True)).to_be_visible()
+    expect(own.locator(".chip.now")).to_be_visible(timeout=TASKS_MS)
+    own.get_by_text("Events").click()
+    expect(own.get_by_text("anna approved: roll (a quiet evening)")).to_be_visible()
+    page.screenshot(path=pictures / "runs-page.png")
+    page.goto("about:blank")  # an open page asks for news all the time

@@ -66,6 +66,10 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
         in refused.stderr
     )
     print(shown.stdout, broken.stdout, refused.stderr, run.log("outcome")[-600:])
+    client.call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}", json={"state": "failed"})
+    wait_for(lambda: lock.holder("wanted") is None, timeout_s=PATIENCE_S, said="the release of a run marked as failed")
+    run.clear("approve")
+    run.wait_for_question("approve")
     run.answer("approve", "Approve", "the other one is dead")
     run.wait_success()
     assert finalized(cluster, cluster.spec.nodes[0])["metadata.version"] == 30
