@@ -326,7 +326,7 @@ def test_a_segment_that_was_replaced_makes_it_scan_again(
 ) -> None:
     searches: list[object] = []
 
-    def find(*_: object) -> SimpleNamespace:
+    def find(*_: object, **__: object) -> SimpleNamespace:
         searches.append(1)
         return SimpleNamespace(new_group_coordinator=False)
 
@@ -341,7 +341,7 @@ def test_a_segment_that_was_replaced_makes_it_scan_again(
 
     monkeypatch.setattr(job, "_find_logs", find)
     monkeypatch.setattr(job, "_read", read)
-    monkeypatch.setattr(job, "start_spark", lambda _: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(job, "start_spark", lambda *_: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(job, "Question", SimpleNamespace)
     assert job.main(["--cluster", "copy", "--log-dir", "anywhere"]) == code
     assert len(searches) == 2
