@@ -180,7 +180,10 @@ def _ivy_jar() -> Path:
     for folder in folders:
         if jars := sorted(Path(folder).glob("jars/ivy-*.jar")):
             return jars[-1]
-    raise FatalError("PySpark's Ivy was not found among the Python packages.", remedy="Run `make setup`.")
+    raise FatalError(
+        "PySpark's Ivy was not found among the Python packages.",
+        remedy="Install kafka-rollout[spark], or run `make setup`.",
+    )
 
 
 def _java_network_options(work: Path) -> list[str]:
