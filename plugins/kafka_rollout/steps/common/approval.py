@@ -327,9 +327,12 @@ def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
         levels = [f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in changes if c.undo == undo]
         if levels:
             lines.append(f"- undo by the controller **{undo.value}**: {', '.join(levels)}")
+    parts = [heading("Levels to finalize later, with a separate approval"), "\n".join(lines)]
     if any(c.undo is not Undo.POSSIBLE for c in changes):
-        lines.append("\nThe approval to finalize shows whether a live or an offline downgrade can undo the others.")
-    return [heading("Levels to finalize later, with a separate approval"), "\n".join(lines)]
+        parts.append(
+            "The approval to finalize shows if a live or an offline downgrade can undo what the controller cannot undo."
+        )
+    return parts
 
 
 def features_in_full(changes: tuple[FeatureChange, ...], undos: Iterable[LevelUndo] = ()) -> list[str]:
