@@ -15,6 +15,18 @@ from xdist.scheduler import LoadFileScheduling
 from tests.paths import ROOT
 
 LONGEST_FIRST = (
+    # The first block has work for `make test-full` alone; in `make test` its files have few tests or none.
+    "tests/integration/downgrade/test_cli_downgrade_live.py",
+    "tests/integration/rehearsal/test_rehearsal_matrix.py",
+    "tests/integration/upgrade/test_dag_secured.py",
+    "tests/integration/hosts/test_faults_over_ssh.py",
+    "tests/integration/hosts/test_downgrades_over_ssh.py",
+    "tests/integration/downgrade/test_live_downgrade_objects.py",
+    "tests/integration/hosts/test_distributed_airflow.py",
+    "tests/integration/downgrade/test_dag_downgrade_live.py",
+    "tests/integration/metadata_log/test_node_files_on_brokers.py",
+    "tests/integration/derivation/test_derivation.py",
+    "tests/integration/upgrade/test_demo.py",
     "tests/integration/coordinator_logs/test_scan_oracle.py",
     "tests/integration/groups/test_dynamic_consumer.py",
     "tests/integration/groups/test_group_commands.py",
