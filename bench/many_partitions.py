@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kafka_rollout.adapters.metadata_log.changes.install import install
+from kafka_rollout.adapters.metadata_log.classes.loss_report import load_log
+from kafka_rollout.adapters.metadata_log.classes.replay import encode_batch
+from kafka_rollout.adapters.metadata_log.disk.folder import MetadataBatch, MetadataRecord, open_folder
+from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
 from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
-from kafka_rollout.adapters.metadata_log.folder import MetadataBatch, MetadataRecord, open_folder
-from kafka_rollout.adapters.metadata_log.install import install
-from kafka_rollout.adapters.metadata_log.loss_report import load_log
-from kafka_rollout.adapters.metadata_log.quorum import node_log
-from kafka_rollout.adapters.metadata_log.replay import encode_batch
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
+from kafka_rollout.domain.model.cluster.state import ClusterState, Movements
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
-from kafka_rollout.domain.model.state import ClusterState, Movements
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of

@@ -10,12 +10,18 @@ from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
-from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.domain.model.cluster.rights import MissingRight
+from kafka_rollout.domain.model.cluster.state import (
+    CheckpointFile,
+    GroupState,
+    Movements,
+    PartitionState,
+    TransactionState,
+)
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.rights import MissingRight
-from kafka_rollout.domain.model.state import CheckpointFile, GroupState, Movements, PartitionState, TransactionState
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from tests.fake_clock import FakeClock
 

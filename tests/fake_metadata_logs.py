@@ -11,9 +11,9 @@ from pathlib import Path
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.domain.metadata_log.trim import TrimResult
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from tests.fake_cluster import FakeCluster
 

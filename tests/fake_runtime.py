@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError
-from kafka_rollout.domain.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
-from kafka_rollout.domain.model.topology import NodeSpec
 from tests.fake_cluster import FakeCluster
 
 

@@ -19,14 +19,10 @@ from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory
-from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.model.plan import Undo
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
-from kafka_rollout.domain.model.rights import MissingRight
-from kafka_rollout.domain.model.state import (
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory
+from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.cluster.rights import MissingRight
+from kafka_rollout.domain.model.cluster.state import (
     GroupState,
     Movements,
     NodeFeatures,
@@ -38,7 +34,11 @@ from kafka_rollout.domain.model.state import (
     RequestCount,
     TransactionState,
 )
-from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.domain.model.plan import Undo
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.rehearsal.job import RehearsalJob
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

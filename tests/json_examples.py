@@ -31,7 +31,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.trim import TrimPlan
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import ChosenLog
 

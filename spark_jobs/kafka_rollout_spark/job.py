@@ -24,7 +24,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from kafka_rollout.adapters.coordinator_logs.segments import SegmentGoneError
-from kafka_rollout.adapters.kafka.security import ClientSecurity, SecurityProtocol
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity, SecurityProtocol
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.domain.coordinator_logs.executor_credentials import SETTINGS, protect_credentials

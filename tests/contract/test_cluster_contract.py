@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinator_partition
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.topology import NodeSpec
 from tests.contract.conftest import RELEASE, World
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces
 from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
-from kafka_rollout.adapters.metadata_log.places import LocalPlaces
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.ports.cluster import MetadataLogs
 from kafka_rollout.settings import Settings

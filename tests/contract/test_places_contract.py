@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log.folder import open_folder
-from kafka_rollout.adapters.metadata_log.host_places import HostPlaces
-from kafka_rollout.adapters.metadata_log.install import install, uninstall
-from kafka_rollout.adapters.metadata_log.places import LocalPlaces, Place, Places
-from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
+from kafka_rollout.adapters.metadata_log.changes.host_places import HostPlaces
+from kafka_rollout.adapters.metadata_log.changes.install import install, uninstall
+from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces, Place, Places
+from kafka_rollout.adapters.metadata_log.changes.trimmer import trim, undo_trim
+from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.dying_files import KilledError
 from tests.local_host import LocalHost, permitted
 from tests.paths import FIXTURES

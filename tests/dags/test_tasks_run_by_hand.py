@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStepPosition

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, environment
-from kafka_rollout.adapters.kafka.security import ClientSecurity, SaslMechanism, SecurityProtocol
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
 from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
     LoadVerdict,

@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,19 +30,22 @@ from pydantic import (
     model_validator,
 )
 
+from kafka_rollout.adapters.credential_search import find_credential
 from kafka_rollout.adapters.host_entries import Host, ServiceEntry, dump_services, service_of
 from kafka_rollout.adapters.metric_names import MetricName, OwnMetric
 from kafka_rollout.adapters.system.files import read_regular
+from kafka_rollout.domain.model.cluster.topology import (
+    DAILY,
+    NEVER,
+    NO_RUNTIME,
+    ClusterSpec,
+    NodeSpec,
+    Role,
+    ServiceSpec,
+)
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import DAILY, NEVER, NO_RUNTIME, ClusterSpec, NodeSpec, Role, ServiceSpec
 
-_CREDENTIAL_KEY = re.compile(
-    r"(^|[._-])(password|passwd|passphrase|secret|token|credentials?|jaas[._-]config"
-    r"|(api|secret|private|access|keystore)[._-]?key)$",
-    re.IGNORECASE,
-)
-_CREDENTIAL_VALUE = re.compile(r"-----BEGIN |://[^/\s@]*:[^/\s@]*@|\bpassword\s*=", re.IGNORECASE)
 _UNIQUE = ("id", "name", "broker_address", "controller_address", "prometheus_url", "jolokia_url")
 _PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")
 
@@ -236,7 +239,7 @@ def load_cluster(path: Path) -> ClusterSpec:
         raise UserError(f"The inventory {path} cannot be read: {reason}.", remedy="Use the path of a file.") from None
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 — a SafeLoader that also refuses duplicate keys
-        found = _credential(data, set())
+        found = find_credential(data)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that does not exist
         raise UserError(
             f"The inventory {path} is not YAML: {_yaml_problem(error)}.", remedy="Correct the YAML."
@@ -340,31 +343,6 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
     data["scan_releases"] = tuple(str(Release.parse(text)) for text in entry.scan_releases)
     data["apache_releases"] = {key: str(Release.parse(value)) for key, value in entry.apache_releases.items()}
     return ClusterSpec(**data, nodes=tuple(nodes))
-
-
-def _credential(value: object, seen: set[int], where: str = "") -> str | None:
-    """The place of a possible credential, as a path of keys; never its value.
-
-    `seen`: ids of the values that were checked. A few YAML aliases can repeat a value too often to check each.
-    """
-    if id(value) in seen:
-        return None
-    if isinstance(value, Mapping | list):
-        seen.add(id(value))
-    if isinstance(value, Mapping):
-        for key, below in value.items():
-            here = f"{where}.{key}" if where else str(key)
-            if _CREDENTIAL_KEY.search(str(key)):
-                return here
-            if found := _credential(below, seen, here):
-                return found
-    elif isinstance(value, list):
-        for index, below in enumerate(value):
-            if found := _credential(below, seen, f"{where}[{index}]"):
-                return found
-    elif isinstance(value, str) and _CREDENTIAL_VALUE.search(value):
-        return where
-    return None
 
 
 def _first_problem(error: ValidationError) -> tuple[str, str]:

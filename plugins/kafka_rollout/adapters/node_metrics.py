@@ -18,10 +18,10 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_rollout.adapters.metric_names import OwnNames, our_labels, our_metric, own_names
+from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
-from kafka_rollout.domain.model.topology import NodeSpec
 
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
 

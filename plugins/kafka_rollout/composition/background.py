@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_rollout.composition.records import ledger_folder, open_run, run_folder
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 from kafka_rollout.domain.traffic_check import LedgerVerdict
 from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.background.control import Control
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 
 
 def start_traffic(
@@ -36,7 +36,7 @@ def start_traffic(
     """
     from kafka_rollout.adapters.background import traffic_process
     from kafka_rollout.adapters.kafka.rights import refuse_without_traffic_rights
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 
     settings = settings or Settings.from_environment()
     of_traffic = (security or ClientSecurity()).of_traffic

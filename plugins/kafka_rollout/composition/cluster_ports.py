@@ -11,9 +11,9 @@ from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.composition.rehearsal import LocalRehearsals
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.reported_releases import identify_release
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import NodeRuntime
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -21,8 +21,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 if TYPE_CHECKING:
     from paramiko import SSHClient
 
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
-    from kafka_rollout.adapters.metadata_log.places import Places
+    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.adapters.metadata_log.changes.places import Places
     from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 
@@ -44,9 +44,9 @@ def open_cluster_ports(
     """
     from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
     from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-    from kafka_rollout.adapters.kafka.credential_files import remove_stale_files
+    from kafka_rollout.adapters.kafka.security.credential_files import remove_stale_files
+    from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
-    from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
@@ -91,11 +91,11 @@ def open_cluster_ports(
 
 
 def _places(cluster: ClusterSpec, runtime: NodeRuntime) -> Places:
-    from kafka_rollout.adapters.metadata_log.places import LocalPlaces
+    from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces
 
     if cluster.runtime != "ssh_service":
         return LocalPlaces(runtime.metadata_log_dir)
-    from kafka_rollout.adapters.metadata_log.host_places import HostPlaces
+    from kafka_rollout.adapters.metadata_log.changes.host_places import HostPlaces
     from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 
     return HostPlaces(cast(SshServiceRuntime, runtime))

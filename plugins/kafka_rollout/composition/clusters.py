@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 
 
 def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
@@ -45,7 +45,7 @@ def discover_inventory(
     """
     from kafka_rollout.adapters.discovery.cluster import discover_cluster
     from kafka_rollout.adapters.discovery.draft import default_name, write_inventory
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 
     existing, _ = list_readable_clusters(settings)
     if name is not None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_rollout.domain.groups.described import DescribedGroup
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.requests import ClusterConnections
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 
 _TIMEOUT_S = 10.0
 
@@ -47,7 +47,7 @@ class ClusterGroups:
 def open_groups(cluster: ClusterSpec, security: ClientSecurity | None) -> Iterator[ClusterGroups]:
     """Open connections to every broker, and close them at the end."""
     from kafka_rollout.adapters.kafka.requests import ClusterConnections
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 
     connections = ClusterConnections(cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)
     try:

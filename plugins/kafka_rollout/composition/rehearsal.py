@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.rehearsal.configuration import refuse_escaping
 from kafka_rollout.domain.rehearsal.estimate import Estimate, estimate, find_shortage

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from kafka_rollout.composition.clusters import get_catalogue
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.reported_releases import identify_release
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.planning.release_path import relevant_releases
 from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

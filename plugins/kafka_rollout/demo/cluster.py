@@ -15,9 +15,9 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.folder import DemoFolder
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, MetadataVersionLevel, Release, ReleaseFacts
-from kafka_rollout.domain.model.topology import ClusterSpec
 
 NAME = "demo"
 TOPICS = {"orders": 6, "payments": 3, "shipments": 3}  # topic → partitions

@@ -24,7 +24,7 @@ from kafka.protocol.admin import DescribeClusterRequest
 from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.runtimes.local_process import (
     LocalProcessRuntime,
@@ -36,9 +36,9 @@ from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import reserved_ports
 from kafka_rollout.demo.local_nodes import ClusterDraft, Layout, Quorum
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 _ATTEMPTS = 3
 _READY_S = 240.0  # enough for a busy machine; a node that exits is reported at once

@@ -14,9 +14,9 @@ from typing import Literal
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import HOST
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 Layout = Literal["separate", "combined", "mixed"]
 Quorum = Literal["static", "dynamic"]

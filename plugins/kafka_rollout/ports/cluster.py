@@ -14,13 +14,11 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory
-from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.host_state import DirectoryFormat, HostState, StartRecord
-from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.rights import MissingRight
-from kafka_rollout.domain.model.state import (
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory
+from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.domain.model.cluster.rights import MissingRight
+from kafka_rollout.domain.model.cluster.state import (
     CheckpointFile,
     CheckpointSummary,
     GroupState,
@@ -33,7 +31,9 @@ from kafka_rollout.domain.model.state import (
     RegisteredNodes,
     TransactionState,
 )
-from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
 
 

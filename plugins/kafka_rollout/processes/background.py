@@ -12,8 +12,8 @@ import sys
 
 from kafka_rollout.adapters.background import group_monitor, traffic_process
 from kafka_rollout.adapters.background.heartbeat import Heartbeat
-from kafka_rollout.adapters.kafka.credential_files import remove_stale_files
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.credential_files import remove_stale_files
 from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.adapters.store.database import open_database
 from kafka_rollout.adapters.store.leases import SqlChangeLock

@@ -8,7 +8,7 @@ from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 
 

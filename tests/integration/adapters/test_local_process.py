@@ -22,11 +22,11 @@ from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
+from kafka_rollout.domain.model.cluster.state import CheckpointFile
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import CheckpointFile
-from kafka_rollout.domain.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration

@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.cluster.state import NodeMetrics
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import NodeMetrics
-from kafka_rollout.domain.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
 from tests.waiting import wait_until

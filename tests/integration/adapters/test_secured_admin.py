@@ -31,11 +31,11 @@ from typer.testing import CliRunner, Result
 from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
 from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.system.free_ports import reserved_ports
 from kafka_rollout.cli.app import app
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, Role
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
-from kafka_rollout.domain.model.topology import ClusterSpec, Role
 from kafka_rollout.settings import Settings
 from tests.committing import commit
 from tests.integration.conftest import MakeCluster

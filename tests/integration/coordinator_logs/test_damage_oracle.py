@@ -19,8 +19,8 @@ from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.coordinator_logs.scan import Damage, LoadVerdict, ScanResult
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.json_forms import from_json
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.record_batch import batches

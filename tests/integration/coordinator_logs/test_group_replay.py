@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from kafka_rollout.adapters.derivation.coordinator_shards import GROUP_SERDE, Record, refusals
-from kafka_rollout.adapters.derivation.coordinators import SERDE_OF_3_9
-from kafka_rollout.adapters.derivation.group_families import GROUP_ID, MEMBER_ID, Records
+from kafka_rollout.adapters.derivation.coordinators.group_families import GROUP_ID, MEMBER_ID, Records
+from kafka_rollout.adapters.derivation.coordinators.records import SERDE_OF_3_9
+from kafka_rollout.adapters.derivation.coordinators.shards import GROUP_SERDE, Record, refusals
 from kafka_rollout.adapters.derivation.jars import coordinator_messages
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue

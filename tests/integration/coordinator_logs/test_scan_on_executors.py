@@ -28,12 +28,12 @@ from kafka_rollout.adapters.coordinator_logs.spark_submit import (
     scan_command,
     spark_submit,
 )
-from kafka_rollout.adapters.kafka.credential_files import credentials_file
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.credential_files import credentials_file
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.domain.model.cluster.rights import READING
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.rights import READING
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.json_forms import from_json
 from kafka_rollout.settings import Settings
 from kafka_rollout_spark.job import WORKER_DAEMON

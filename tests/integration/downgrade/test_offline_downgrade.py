@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log import places as metadata_places
-from kafka_rollout.adapters.metadata_log.folder import log_range, open_folder
-from kafka_rollout.adapters.metadata_log.trimmer import trim
+from kafka_rollout.adapters.metadata_log.changes import places as metadata_places
+from kafka_rollout.adapters.metadata_log.changes.trimmer import trim
+from kafka_rollout.adapters.metadata_log.disk.folder import log_range, open_folder
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
@@ -22,10 +22,10 @@ from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, RunOf

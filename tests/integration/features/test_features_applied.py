@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, error_name
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import events_of

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.adapters.background.producer_marks import read_marks
 from kafka_rollout.adapters.background.traffic import producer_settings
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.domain.traffic_check import ConsumedRecord, LedgerRecord, Position, compare
 from kafka_rollout.wire.record_batch import batches, payload, records

@@ -18,7 +18,7 @@ from kafka.structs import TopicPartition
 
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.composition.background import find_background, start_group_monitor, stop_group_monitor
 from kafka_rollout.composition.cluster_ports import open_cluster_ports

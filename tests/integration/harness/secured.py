@@ -35,12 +35,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import HOST, reserved_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.rights import CHANGING, CLUSTER, LIST_CONTROLLERS, READING, TRAFFIC, Right
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.cluster.rights import CHANGING, CLUSTER, LIST_CONTROLLERS, READING, TRAFFIC, Right
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.token_server import TokenServer
@@ -105,7 +105,7 @@ class SecuredCluster:
     def create(
         cls, make: MakeCluster, release: str, folder: Path, *, tokens: TokenServer | None = None, **options: Any
     ) -> SecuredCluster:
-        """Start the cluster and create its users with exactly the rights of domain/model/rights.py.
+        """Start the cluster and create its users with exactly the rights of domain/model/cluster/rights.py.
 
         `tokens`: its clients can connect too. `options`: of LocalCluster.
         """

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.adapters.metadata_log import install as metadata_bootstrap
-from kafka_rollout.adapters.metadata_log.folder import log_range, open_folder
-from kafka_rollout.adapters.metadata_log.install import lower_bootstrap, replace_bootstrap
-from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_log.changes import install as metadata_bootstrap
+from kafka_rollout.adapters.metadata_log.changes.install import lower_bootstrap, replace_bootstrap
+from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_log.disk.folder import log_range, open_folder
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import UserError

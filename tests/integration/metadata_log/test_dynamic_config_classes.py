@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log import dynamic_configs
-from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.metadata_log.classes import dynamic_configs
+from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.releases import Release
 
 pytestmark = pytest.mark.jvm

@@ -19,12 +19,12 @@ from confluent_kafka.admin import (
 )
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, log_range, open_folder
-from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
-from kafka_rollout.adapters.metadata_log.loss_report import loss_report
-from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
-from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
-from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
+from kafka_rollout.adapters.metadata_log.changes.trimmer import trim, undo_trim
+from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.metadata_log.classes.loss_report import loss_report
+from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_log.classes.snapshot import write_snapshot
+from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, log_range, open_folder
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import RefusedError, UserError

@@ -22,9 +22,9 @@ from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import House, starts, wait_for
 

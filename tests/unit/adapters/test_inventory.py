@@ -19,8 +19,8 @@ from kafka_rollout.adapters.inventory import (
     readable_clusters,
 )
 from kafka_rollout.demo.folder import PROJECT_ROOT
+from kafka_rollout.domain.model.cluster.topology import Role
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.topology import Role
 
 CLUSTERS = PROJECT_ROOT / "include" / "clusters"
 

@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+from kafka_rollout.domain.model.cluster.state import ClientSoftware
+from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClientSoftware
-from kafka_rollout.domain.model.topology import NodeSpec, Role
 
 NODE = NodeSpec(node_id=1, name="broker-1", roles=frozenset({Role.BROKER}), broker_address="127.0.0.1:1")
 LEVEL = "kafka_server_metadataloader_currentmetadataversion 30.0\n"

@@ -12,8 +12,8 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.tables import REVISION, events
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.run.events import Approval, ApprovalOf, events_of
 from tests.fake_cluster import make_spec
 from tests.records import FILE, database_of, run_history

@@ -13,9 +13,9 @@ import pytest
 
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli.commands import features as cli_features
+from kafka_rollout.domain.model.cluster.state import GroupState, NodeFeatures
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import GroupState, NodeFeatures
-from kafka_rollout.domain.model.topology import NodeSpec
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeAdmin, fake_bench
 from tests.records import change_lock, run_ids

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka_rollout.domain.model.releases import (
-    Catalogue,
-    CoordinatorClass,
-    FeatureFacts,
-    MetadataVersionLevel,
-    Release,
-    ReleaseFacts,
-    VersionRange,
-)
-from kafka_rollout.domain.model.state import (
+from kafka_rollout.domain.model.cluster.state import (
     ClusterState,
     NodeFeatures,
     NodeMetrics,
@@ -26,7 +17,16 @@ from kafka_rollout.domain.model.state import (
     ReplicaState,
     RequestCount,
 )
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.releases import (
+    Catalogue,
+    CoordinatorClass,
+    FeatureFacts,
+    MetadataVersionLevel,
+    Release,
+    ReleaseFacts,
+    VersionRange,
+)
 
 R340, R341, R391, R421, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.2.1", "4.3.1"))
 CHANGED = {8, 11, 13, 14, 15, 17, 23, 30}

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.adapters.store.database import open_database
 from kafka_rollout.adapters.system.sessions import start_session

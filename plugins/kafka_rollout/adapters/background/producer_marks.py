@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.traffic_check import Position, ProducerMark

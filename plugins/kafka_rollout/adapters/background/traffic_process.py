@@ -32,7 +32,7 @@ from kafka_rollout.adapters.background.traffic import (
     plain_producer,
     transactional_producer,
 )
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.domain.features.users import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError

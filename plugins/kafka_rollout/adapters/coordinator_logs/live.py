@@ -25,7 +25,7 @@ from kafka_rollout.adapters.coordinator_logs.second_reading import (
     strict_types,
 )
 from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord
@@ -34,11 +34,11 @@ from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogR
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
 from kafka_rollout.domain.groups.described import CLASSIC
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
-from kafka_rollout.domain.model.cluster_contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode

@@ -21,12 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.kafka.credential_files import credentials_file
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.credential_files import credentials_file
 from kafka_rollout.adapters.releases.java import spark_java_home
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.json_forms import from_json
 from kafka_rollout.settings import Settings
 

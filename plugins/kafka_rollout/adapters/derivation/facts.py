@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kafka_rollout.adapters.derivation import features, jars
-from kafka_rollout.adapters.derivation.coordinators import coordinator_logs, new_group_coordinator
+from kafka_rollout.adapters.derivation.coordinators.records import coordinator_logs, new_group_coordinator
 from kafka_rollout.adapters.derivation.gaps import Gaps, reason_of
 from kafka_rollout.adapters.derivation.jars import Message
 from kafka_rollout.adapters.derivation.metadata import metadata_log

@@ -7,11 +7,11 @@ from typing import Any
 
 from py4j.java_gateway import get_field
 
+from kafka_rollout.adapters.derivation.coordinators.writers import config_definition
 from kafka_rollout.adapters.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
 from kafka_rollout.adapters.derivation.jars import classes_named
 from kafka_rollout.adapters.derivation.jars import oldest_requests as oldest_in_definitions
-from kafka_rollout.adapters.derivation.writers import config_definition
-from kafka_rollout.adapters.metadata_log.kafka_classes import supported_features
+from kafka_rollout.adapters.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
 

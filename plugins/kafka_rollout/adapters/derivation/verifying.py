@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.adapters.derivation.coordinator_shards import serialized
+from kafka_rollout.adapters.derivation.coordinators.shards import serialized
 from kafka_rollout.adapters.derivation.jars import Message
 from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.domain.model.errors import FatalError

@@ -25,10 +25,10 @@ from kafka_rollout.adapters.kafka.requests import (
     host_and_port,
     raise_for_error,
 )
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.domain.model.cluster.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import VersionRange
-from kafka_rollout.domain.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 
 _TIMEOUT_S = 10.0
 _VOTER = re.compile(r"(\d+)@(.+)")

@@ -35,17 +35,14 @@ from kafka_rollout.adapters.kafka.requests import (
     raise_for_error,
 )
 from kafka_rollout.adapters.kafka.rights import controllers_deny_listing, find_missing
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory
-from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.internal_topics import METADATA_TOPIC
-from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight
-from kafka_rollout.domain.model.state import (
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory
+from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.cluster.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight
+from kafka_rollout.domain.model.cluster.state import (
     GroupState,
     Movements,
     NodeFeatures,
@@ -55,7 +52,10 @@ from kafka_rollout.domain.model.state import (
     ReplicaState,
     TransactionState,
 )
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.internal_topics import METADATA_TOPIC
+from kafka_rollout.domain.model.releases import METADATA_VERSION
 
 DEFAULT_TIMEOUT_S = 10.0
 

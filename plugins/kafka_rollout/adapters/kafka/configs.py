@@ -20,8 +20,8 @@ from kafka_rollout.adapters.kafka.requests import (
     error_name,
     raise_for_error,
 )
-from kafka_rollout.domain.model.cluster_contents import HIDDEN
-from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs, QuotaEntity
+from kafka_rollout.domain.model.cluster.contents import HIDDEN
+from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, QuotaEntity
 from kafka_rollout.domain.model.errors import FatalError, NotObservableError, RefusedError
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings

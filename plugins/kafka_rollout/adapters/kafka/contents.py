@@ -30,8 +30,8 @@ from kafka_rollout.adapters.kafka.requests import (
     list_offsets,
     raise_for_error,
 )
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory
-from kafka_rollout.domain.model.dynamic_configs import entity_name
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory
+from kafka_rollout.domain.model.cluster.dynamic_configs import entity_name
 from kafka_rollout.domain.model.errors import TransientError
 
 _ANY = 1

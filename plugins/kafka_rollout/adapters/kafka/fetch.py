@@ -31,7 +31,7 @@ from kafka_rollout.adapters.kafka.requests import (
     host_and_port,
     list_offsets,
 )
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CLEANING_SETTINGS, CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError

@@ -21,7 +21,7 @@ from kafka_rollout.adapters.kafka.requests import (
     error_name,
     raise_for_error,
 )
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.groups.described import CLASSIC, CONSUMER, STREAMS, DescribedGroup, GroupMember, Partition
 from kafka_rollout.domain.groups.migration import MIGRATION_POLICY
 

@@ -15,9 +15,9 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 READ_UNCOMMITTED = 0

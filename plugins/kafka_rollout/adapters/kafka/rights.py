@@ -29,9 +29,8 @@ from kafka_rollout.adapters.kafka.requests import (
     describe_configs,
     error_name,
 )
-from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.model.rights import (
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.domain.model.cluster.rights import (
     CLUSTER,
     GROUP,
     IMPLY_DESCRIBE,
@@ -41,8 +40,9 @@ from kafka_rollout.domain.model.rights import (
     MissingRight,
     Right,
 )
-from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.planning.right_findings import refuse_missing_rights
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.planning.findings.rights import refuse_missing_rights
 
 _PROBE = "rights-of-kafka-rollout"
 _TIMEOUT_S = 10.0

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.adapters.metadata_log.facts import known_releases
-from kafka_rollout.adapters.metadata_log.folder import MetadataFolder
-from kafka_rollout.adapters.metadata_log.install import (
+from kafka_rollout.adapters.metadata_log.changes.install import (
     install,
     is_installed,
     lower_bootstrap,
@@ -20,19 +18,21 @@ from kafka_rollout.adapters.metadata_log.install import (
     replace_bootstrap,
     uninstall,
 )
-from kafka_rollout.adapters.metadata_log.loss_report import loss_report
-from kafka_rollout.adapters.metadata_log.places import Place, Places
-from kafka_rollout.adapters.metadata_log.quorum import node_log
-from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
-from kafka_rollout.adapters.metadata_log.snapshot import PreparedSnapshot, prepared_snapshot, write_snapshot
-from kafka_rollout.adapters.metadata_log.trimmer import trim
+from kafka_rollout.adapters.metadata_log.changes.places import Place, Places
+from kafka_rollout.adapters.metadata_log.changes.trimmer import trim
+from kafka_rollout.adapters.metadata_log.classes.loss_report import loss_report
+from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_log.classes.snapshot import PreparedSnapshot, prepared_snapshot, write_snapshot
+from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder
+from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
+from kafka_rollout.adapters.metadata_log.facts import known_releases
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.adapters.metadata_log.folder import BOOTSTRAP, META, QUORUM_STATE, checkpoint_of
+from kafka_rollout.adapters.metadata_log.disk.folder import BOOTSTRAP, META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import TransientError, UserError
 from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import DIRECTORY_KEYS
 
 CONFIG = "server.properties"

@@ -22,9 +22,9 @@ from kafka_rollout.adapters.runtimes.local_process import end_processes, node_pr
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import HOST, reserved_ports
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import rewrite_config, rewrite_overrides
 from kafka_rollout.domain.rehearsal.estimate import MIB, Estimate
 from kafka_rollout.settings import Settings

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import crc32c
 
-from kafka_rollout.adapters.metadata_log.folder import (
+from kafka_rollout.adapters.metadata_log.classes.replay import zigzag
+from kafka_rollout.adapters.metadata_log.disk.folder import (
     CONTROL_VOTERS,
     MetadataBatch,
     MetadataFolder,
     MetadataRecord,
     read_file,
 )
-from kafka_rollout.adapters.metadata_log.quorum import decode_voters
-from kafka_rollout.adapters.metadata_log.replay import zigzag
+from kafka_rollout.adapters.metadata_log.disk.quorum import decode_voters
 from kafka_rollout.domain.model.errors import UserError
 
 _EPOCH_AT, _CRC_AT, _ATTRIBUTES_AT, _RECORDS_AT = 12, 17, 21, 61  # of a batch v2

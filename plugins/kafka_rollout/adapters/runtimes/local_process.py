@@ -39,13 +39,13 @@ from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_d
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading, write_whole, writing_whole
 from kafka_rollout.adapters.system.sessions import start_session
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, StartRecord
+from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, UserError
-from kafka_rollout.domain.model.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import CheckpointFile, ProcessState
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

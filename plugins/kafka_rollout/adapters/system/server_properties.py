@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from kafka_rollout.adapters.system.files import read_regular
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.host_state import DirectoryFormat
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 
 DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108

@@ -21,7 +21,7 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     unavailability_field,
 )
 from kafka_rollout.domain.features.requests import FeatureAction
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import ApprovalPolicy, FinalizePolicy
 from kafka_rollout.settings import Settings

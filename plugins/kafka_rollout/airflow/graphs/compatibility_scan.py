@@ -16,8 +16,8 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
     CompatibilityScanOperator,
     scan_failed_alert,
 )
+from kafka_rollout.domain.model.cluster.topology import DAILY, NEVER, ClusterSpec
 from kafka_rollout.domain.model.outside_text import escape_markdown
-from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec
 from kafka_rollout.settings import Settings
 
 TAGS = ["kafka", TAG, "compatibility-scan"]

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 class KafkaClusterHook(BaseHook):
     """A cluster of the inventory. `connection_id`: the Connection with its SASL and TLS settings.
 
-    Login and password are for SASL, other settings are in the extra field (adapters/kafka/security.py). Without a
-    Connection the listeners use plain text. `controller_connection_id` and `traffic_connection_id`: the Connections of
-    the controller listener and of the test traffic, if their settings differ.
+    Login and password are for SASL, other settings are in the extra field
+    (adapters/kafka/security/client_security.py). Without a Connection the listeners use plain text.
+    `controller_connection_id` and `traffic_connection_id`: the Connections of the controller listener and of the test
+    traffic, if their settings differ.
     """
 
     conn_name_attr = "kafka_cluster_conn_id"

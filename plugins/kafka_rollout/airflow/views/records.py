@@ -15,9 +15,9 @@ from croniter import croniter
 from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX, SCAN_DAG_PREFIX
 from kafka_rollout.composition.records import list_clusters_of_run, list_runs, open_lock, open_run, open_scan_history
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.domain.model.cluster.topology import NEVER, ClusterSpec
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.domain.run.events import Event, RunOf, TaskFailed, Unknown
 from kafka_rollout.domain.run.projections import runs as projections
 from kafka_rollout.domain.run.projections.nodes import NodeProgress, node_progress

@@ -10,9 +10,9 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
 from kafka_rollout.composition.clusters import discover_inventory
 from kafka_rollout.composition.credentials import read_credentials_file
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import count
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Undo
 from kafka_rollout.domain.model.releases import (
@@ -13,7 +14,6 @@ from kafka_rollout.domain.model.releases import (
     Release,
     ReleaseFacts,
 )
-from kafka_rollout.domain.model.state import ClusterState
 
 _LOSSES = {
     METADATA_VERSION: "Binaries that support less than level {target} cannot start in this cluster any more.",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.domain.model.cluster_contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.state import ClusterState, GroupState
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, warning
 from kafka_rollout.domain.model.releases import GROUP_VERSION, TRANSACTION_VERSION
-from kafka_rollout.domain.model.state import ClusterState, GroupState
 from kafka_rollout.domain.model.wording import few
 
 _CLIENTS_SEE_IT_FROM = 2  # KIP-890: from this level, clients raise their epoch with every transaction

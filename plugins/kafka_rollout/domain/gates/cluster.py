@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
+from kafka_rollout.domain.model.cluster.state import CheckpointFile, ClusterState, NodeFeatures, NodeState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
-from kafka_rollout.domain.model.state import CheckpointFile, ClusterState, NodeFeatures, NodeState
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 
 def check_finalized(

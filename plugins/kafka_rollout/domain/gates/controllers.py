@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.gates.node import answered
-from kafka_rollout.domain.model.state import ClusterState, Movements, check_caught_up
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.cluster.state import ClusterState, Movements, check_caught_up
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import count, few
 
 SETTLED_S = 30.0

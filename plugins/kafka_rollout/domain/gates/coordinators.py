@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import count as count_up
 
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
+from kafka_rollout.domain.model.cluster.state import PartitionState
 from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.model.state import PartitionState
 from kafka_rollout.domain.model.wording import count, few
 
 CONDITION = "coordinators loaded"

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import (
+from kafka_rollout.domain.model.cluster.state import (
     ClusterState,
     NodeState,
     PartitionState,
@@ -25,8 +24,9 @@ from kafka_rollout.domain.model.state import (
     check_caught_up,
     check_spare_voters,
 )
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.unavailability import find_acceptance
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.cluster.unavailability import find_acceptance
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.wording import count, few
 
 RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts when it is older

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kafka_rollout.domain.model.cluster_contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.wording import few
 
 _NAMED = 30

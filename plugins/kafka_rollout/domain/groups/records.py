@@ -17,10 +17,10 @@ from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, Damage, Lo
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
-from kafka_rollout.domain.model.cluster_contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.state import GroupState
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.wording import count, few
 
 _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STREAMS}

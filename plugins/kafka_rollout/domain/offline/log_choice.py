@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.cluster.state import majority
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import majority
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import few, nodes
 
 EPOCHS_ABOVE = 100

@@ -8,20 +8,22 @@ from dataclasses import replace
 from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, warning
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.planning.catalogue_gaps import gap_findings
-from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.domain.planning.configuration import (
+from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
+from kafka_rollout.domain.planning.findings.cluster import cluster_findings
+from kafka_rollout.domain.planning.findings.configuration import (
     config_changes,
     config_findings,
     java_findings,
     quorum_config_findings,
 )
+from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes
+from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.planning.lowering import (
     OF_ROLLS,
     LoweringChoice,
@@ -31,9 +33,7 @@ from kafka_rollout.domain.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
-from kafka_rollout.domain.planning.not_observable import unobserved_nodes
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
-from kafka_rollout.domain.planning.right_findings import right_findings
 
 
 def target_level(catalogue: Catalogue, state: ClusterState, target: Release, asked: int | None) -> int:

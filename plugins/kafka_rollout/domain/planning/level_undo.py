@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.lowering import (
     LoweringMethod,
     WhereRefused,

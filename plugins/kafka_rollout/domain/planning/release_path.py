@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, newest_patches
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import nodes
 
 CONTROLLERS = "controllers"

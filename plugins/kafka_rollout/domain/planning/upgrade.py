@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.features.checks import feature_changes, range_findings, rollback_level_findings
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.planning.catalogue_gaps import gap_findings
-from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.domain.planning.configuration import (
+from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
+from kafka_rollout.domain.planning.findings.cluster import cluster_findings
+from kafka_rollout.domain.planning.findings.configuration import (
     config_changes,
     config_findings,
     java_findings,
     quorum_config_findings,
 )
-from kafka_rollout.domain.planning.not_observable import unobserved_nodes
+from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes
+from kafka_rollout.domain.planning.findings.rights import right_findings
+from kafka_rollout.domain.planning.findings.rollback_blockers import rollback_end_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
-from kafka_rollout.domain.planning.right_findings import right_findings
-from kafka_rollout.domain.planning.rollback_blockers import rollback_end_findings
 
 
 def make_plan(

@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import few
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kafka_rollout.domain.gates.coordinators import coordinator_partition
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory, Difference, compare_inventories
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory, Difference, compare_inventories
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.wording import few

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
+from kafka_rollout.domain.model.cluster.state import PartitionState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS
-from kafka_rollout.domain.model.state import PartitionState
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import count, few, nodes
 
 DEFAULT_LIMIT = 6

@@ -9,9 +9,9 @@ from kafka_rollout.domain.gates.coordinators import (
     coordinators_condition,
     led_partitions,
 )
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 LOG_LINES = 20_000  # the start of a broker with many partitions

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from kafka_rollout.domain.model.cluster.state import ProcessState
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ProcessState
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.run.step_events import Started, Stopped, Stopping
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.model.cluster_contents import (
+from kafka_rollout.domain.model.cluster.contents import (
     PARTS,
     ClusterInventory,
     Difference,

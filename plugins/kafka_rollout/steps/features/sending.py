@@ -15,11 +15,11 @@ from kafka_rollout.domain.features.answers import (
     refused_by_controller,
 )
 from kafka_rollout.domain.features.support import keeps_registrations
+from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.run.step_events import Finalized, Finalizing, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until

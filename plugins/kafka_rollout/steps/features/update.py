@@ -16,12 +16,12 @@ from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, 
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support, check_requests
 from kafka_rollout.domain.features.support import held_back_feature_findings
 from kafka_rollout.domain.groups.findings import leave_to_gate
+from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding, Verdict, info
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.planning.right_findings import right_findings
+from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.run.events import ApprovalOf, RunOf
 from kafka_rollout.domain.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock

@@ -10,12 +10,12 @@ from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
+from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
 from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
 from kafka_rollout.domain.run.projections.offline import describe_lost_disk, stop_has_begun
 from kafka_rollout.domain.run.step_events import GateChecked

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.groups.findings import find_unserved_on_path
 from kafka_rollout.domain.groups.records import conversion_conditions, no_members_condition
-from kafka_rollout.domain.model.cluster_contents import SERVED_BY
+from kafka_rollout.domain.model.cluster.contents import SERVED_BY
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -15,7 +15,7 @@ from kafka_rollout.domain.gates.check import (
 )
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
+from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.step_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.domain.run.events import ApprovalOf, newest

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from kafka_rollout.domain.gates.node import state_before_stop
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.model.wording import nodes
 from kafka_rollout.domain.offline.log_choice import (
     ChosenLog,

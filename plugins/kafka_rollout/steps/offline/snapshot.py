@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.offline.log_choice import ChosenLog, NodeLog, UnreadableLogError, choose_log
 from kafka_rollout.domain.run.offline_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten

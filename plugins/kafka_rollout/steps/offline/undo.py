@@ -8,9 +8,9 @@ count.
 from __future__ import annotations
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.offline_events import OfflineRestored, OfflineUndoing, OfflineUndone

@@ -7,15 +7,15 @@ from typing import NoReturn
 
 from kafka_rollout.domain.features.checks import range_findings
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.findings import Finding, Verdict
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.domain.planning.configuration import quorum_config_findings
+from kafka_rollout.domain.planning.findings.cluster import cluster_findings
+from kafka_rollout.domain.planning.findings.configuration import quorum_config_findings
+from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.planning.lowering import OF_ROLLS
-from kafka_rollout.domain.planning.right_findings import right_findings
 from kafka_rollout.domain.run.events import Voided
 from kafka_rollout.domain.run.projections.runs import find_planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe

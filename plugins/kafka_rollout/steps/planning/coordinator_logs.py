@@ -13,7 +13,7 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.coordinator_logs.tagged_fields import dropped_tag_findings
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
-from kafka_rollout.domain.planning.downgrade_findings import LOG_CODES
+from kafka_rollout.domain.planning.findings.downgrade_scans import LOG_CODES
 from kafka_rollout.domain.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.configuration import effective_config
-from kafka_rollout.domain.planning.dynamic_config_findings import (
+from kafka_rollout.domain.planning.findings.configuration import effective_config
+from kafka_rollout.domain.planning.findings.dynamic_configs import (
     dynamic_config_findings,
     find_removed_settings,
     unread_config_finding,
 )
-from kafka_rollout.domain.planning.not_observable import not_observable
+from kafka_rollout.domain.planning.findings.not_observable import not_observable
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _CHECKED = "plan/dynamic-configs.json"

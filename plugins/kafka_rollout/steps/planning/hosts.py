@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import NotObservableError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.planning.configuration import config_findings, effective_config, java_findings
-from kafka_rollout.domain.planning.host_problems import host_problems
+from kafka_rollout.domain.planning.findings.configuration import config_findings, effective_config, java_findings
+from kafka_rollout.domain.planning.findings.hosts import host_problems
 from kafka_rollout.domain.planning.release_path import plan_release_steps, plan_steps_down
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_rollout.domain.features.requests import FeatureRequest
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.unavailability import accepted_topics
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.unavailability import accepted_topics
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.upgrade import make_plan

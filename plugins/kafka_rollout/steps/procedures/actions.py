@@ -11,7 +11,7 @@ from kafka_rollout.domain.features.answers import Result
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.run.events import Begun, Rolled
 from kafka_rollout.domain.run.step_events import ScanEvaluated
 from kafka_rollout.steps.common.cluster_ports import observe

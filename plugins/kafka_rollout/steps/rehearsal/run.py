@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.domain.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.domain.gates.node import check_after_start, find_lost_leaderships
-from kafka_rollout.domain.model.cluster_contents import find_unserved_types
+from kafka_rollout.domain.model.cluster.contents import find_unserved_types
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import (

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from kafka_rollout.domain.features.checks import range_findings
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.domain.gates.node import state_before_stop
+from kafka_rollout.domain.model.cluster.state import ProcessState
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ProcessState
-from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
-from kafka_rollout.domain.planning.host_problems import CLOCK_SKEW_S, STOP_DEADLINE_S
-from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, find_closing_records
+from kafka_rollout.domain.planning.findings.downgrade_scans import lacking_settings, settings_findings
+from kafka_rollout.domain.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S
+from kafka_rollout.domain.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
 from kafka_rollout.domain.run.events import ApprovalOf, RollbackClosed
 from kafka_rollout.domain.run.projections.nodes import (
     has_acted_on_node,

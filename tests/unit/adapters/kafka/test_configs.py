@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.adapters.kafka.configs import read_configs
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, ResourceType, Target
-from kafka_rollout.domain.model.cluster_contents import HIDDEN
+from kafka_rollout.domain.model.cluster.contents import HIDDEN
 from kafka_rollout.domain.model.errors import RefusedError
 
 BROKER = Target(node_id=1, address="broker-1:9092", who="Broker 1")

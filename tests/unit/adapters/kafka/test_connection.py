@@ -17,10 +17,10 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.kafka.features import UpgradeType, node_features, send_feature_updates, upgrade_type
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
-from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.releases import VersionRange
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from tests.fake_clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain
 from tests.waiting import wait_until

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log.quorum import decode_voters
+from kafka_rollout.adapters.metadata_log.disk.quorum import decode_voters
 from kafka_rollout.adapters.rehearsal.voters import encode_voters, rewrite_voters
 from kafka_rollout.domain.model.errors import UserError
 from tests.paths import FIXTURES

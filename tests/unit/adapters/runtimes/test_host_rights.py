@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, sudoers_file
-from kafka_rollout.domain.model.topology import ServiceSpec
+from kafka_rollout.domain.model.cluster.topology import ServiceSpec
 from tests.local_host import permitted
 from tests.paths import ROOT
 

@@ -12,9 +12,9 @@ import pytest
 from kafka_rollout.adapters.releases.cache import Agents
 from kafka_rollout.adapters.runtimes import local_process
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
 NOBODY = 65534

@@ -11,9 +11,9 @@ import pytest
 
 from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided, provide
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from tests.local_host import LocalHost
 
 RELEASE = Release(4, 3, 1)

@@ -6,12 +6,12 @@ import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.host_state import DirectoryFormat
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.reported_releases import identify_release
-from kafka_rollout.domain.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from tests.fake_clock import FakeClock
 from tests.fake_host import CONFIGURATION, FakeHost
 from tests.paths import INCLUDE

@@ -22,7 +22,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.downgrade_findings import LOG_CODES
+from kafka_rollout.domain.planning.findings.downgrade_scans import LOG_CODES
 from kafka_rollout.settings import Settings
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)

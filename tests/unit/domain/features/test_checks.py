@@ -13,10 +13,10 @@ from kafka_rollout.domain.features.checks import (
     rollback_level_findings,
 )
 from kafka_rollout.domain.features.rules import check_feature_support
+from kafka_rollout.domain.model.cluster.state import ClusterState, RegisteredNodes
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Undo
 from kafka_rollout.domain.model.releases import CoordinatorClass, Release
-from kafka_rollout.domain.model.state import ClusterState, RegisteredNodes
 from tests.unit.domain.builders import (
     R340,
     R391,

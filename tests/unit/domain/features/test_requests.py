@@ -20,9 +20,9 @@ from kafka_rollout.domain.features.requests import (
 )
 from kafka_rollout.domain.features.rules import check_requests
 from kafka_rollout.domain.features.support import held_back_feature_findings
+from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import CoordinatorClass, Release
-from kafka_rollout.domain.model.state import ClusterState
 from tests.unit.domain.builders import (
     R340,
     R391,

@@ -8,9 +8,9 @@ import pytest
 
 from kafka_rollout.domain.features.requests import FeatureRequest, RequestKind, parse_requests
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_requests
+from kafka_rollout.domain.model.cluster.state import ClusterState, RegisteredNodes
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.releases import CoordinatorClass, Release
-from kafka_rollout.domain.model.state import ClusterState, RegisteredNodes
 from tests.unit.domain.builders import (
     R431,
     SEPARATE,

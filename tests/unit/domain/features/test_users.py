@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.features.users import user_findings
+from kafka_rollout.domain.model.cluster.state import ClusterState, GroupState, TransactionState
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.state import ClusterState, GroupState, TransactionState
 from tests.unit.domain.builders import partition
 from tests.unit.domain.features.test_requests import on_431
 

@@ -13,9 +13,9 @@ from kafka_rollout.domain.gates.node import (
     find_lost_leaderships,
     state_before_stop,
 )
+from kafka_rollout.domain.model.cluster.state import ClusterState, NodeMetrics, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClusterState, NodeMetrics, NodeState, ProcessState, RegisteredNodes
-from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.unit.domain.builders import (
     COMBINED,
     NOW,

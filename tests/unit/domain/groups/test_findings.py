@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.groups.findings import find_unserved_on_path, group_findings, leave_to_gate
+from kafka_rollout.domain.model.cluster.state import GroupState
 from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.settings import Settings
 from tests.unit.domain.builders import node_state, state
 

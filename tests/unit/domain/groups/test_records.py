@@ -8,8 +8,8 @@ from kafka_rollout.domain.coordinator_logs.contents import StateRecord
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type, conversion_conditions
+from kafka_rollout.domain.model.cluster.state import GroupState
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.settings import Settings
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)

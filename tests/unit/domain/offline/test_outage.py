@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.model.state import (
+from kafka_rollout.domain.model.cluster.state import (
     ClusterState,
     NodeFeatures,
     NodeState,

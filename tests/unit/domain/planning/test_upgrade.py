@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, effective_config
+from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, effective_config
 from kafka_rollout.domain.planning.upgrade import make_plan
 from tests.unit.domain.builders import (
     R340,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory, Difference
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory, Difference
 from kafka_rollout.domain.rehearsal.estimate import MIB, estimate, find_shortage
 from kafka_rollout.domain.rehearsal.result import (
     Contents,

@@ -6,10 +6,10 @@ import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.gates.coordinators import LOADING, ids_for
+from kafka_rollout.domain.model.cluster.state import GroupState
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.projections.gates import gate_is_passed
 from kafka_rollout.domain.run.step_events import GateChecked, Started

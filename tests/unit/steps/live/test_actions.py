@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.cluster.state import Movements
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.state import Movements
-from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen, OfflineUndoing, OfflineUndone

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
-from kafka_rollout.domain.model.topology import Role
+from kafka_rollout.domain.model.cluster.topology import Role
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.projections.offline import outages
 from kafka_rollout.domain.run.step_events import Started

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.model.host_state import DirectoryFormat
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.planning.hosts import config_problems
 from tests.fake_cluster import FakeCluster

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.model.host_state import HostState
+from kafka_rollout.domain.model.cluster.host_state import HostState
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.planning.inventory import check_inventory
 from kafka_rollout.steps.planning.plans import plan_upgrade

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kafka_rollout.domain.features.answers import FeatureOutcome, Result
 from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
+from kafka_rollout.domain.model.cluster.state import CheckpointSummary
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import CheckpointSummary
 from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.domain.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
 from kafka_rollout.domain.run.step_events import (

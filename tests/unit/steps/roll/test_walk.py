@@ -130,7 +130,7 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: Clus
 def cluster_snapshots(cluster: FakeCluster) -> None:
     """The fake's SnapshotEmitter says one second ago; real nodes say so by their files."""
 
-    from kafka_rollout.domain.model.state import CheckpointFile
+    from kafka_rollout.domain.model.cluster.state import CheckpointFile
 
     for node_id, node in cluster.nodes.items():
         node.checkpoints.append(

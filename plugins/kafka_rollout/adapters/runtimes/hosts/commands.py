@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from kafka_rollout.adapters.runtimes.hosts.rights import Right, Rights
 from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done, Shell, refused_by_sudo
+from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.topology import NodeSpec, ServiceSpec
 
 
 class HostCommands:

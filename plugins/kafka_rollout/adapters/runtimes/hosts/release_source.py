@@ -13,9 +13,9 @@ from pathlib import Path
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import transfer_s
 from kafka_rollout.adapters.system.files import open_regular, reading
+from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.topology import NodeSpec, ServiceSpec
 
 _SHA512 = re.compile(r"[0-9a-f]{128}")
 

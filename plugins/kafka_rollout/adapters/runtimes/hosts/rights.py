@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kafka_rollout.domain.model.cluster.topology import ServiceSpec
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
-from kafka_rollout.domain.model.topology import ServiceSpec
 
 _ROOT = "root"
 _BIN = "/usr/bin"

@@ -1,0 +1,184 @@
+"""Changes of a stopped node's metadata directory that can be killed at any time: whole files, backups with a manifest.
+
+A backup is a folder inside the folder of the log, which Kafka ignores. (A broker does not start with an unknown folder
+next to the log.) It has copies of every file that is removed or changed. The manifest is written last, when all copies
+are on disk; a backup without a manifest is incomplete and is not used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, stopped_node
+from kafka_rollout.adapters.system.files import open_regular, sha256_of, sync_folder
+from kafka_rollout.domain.metadata_log.backup_space import space_for_backup
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+
+MANIFEST = "manifest.json"
+_DRAFT = ".kafka-rollout"
+
+
+class Files:
+    """Every change of a node's disk, and what a change must know of it.
+
+    Tests replace it by one that ends the process at a chosen change, hosts by one that changes their files too.
+    """
+
+    def stopped(self, folder: MetadataFolder) -> AbstractContextManager[None]:
+        """Keep the node stopped during the block. Raises UserError while it runs."""
+        return stopped_node(folder)
+
+    def free_bytes(self, folder: Path) -> int:
+        return shutil.disk_usage(folder).free
+
+    def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
+        """Copy a file from a byte on, whole or not at all, with the owner and rights of the source or of `like`."""
+        with os.fdopen(open_regular(source), "rb") as read, _draft(target, like or source) as write:
+            read.seek(position)
+            shutil.copyfileobj(read, write, 1 << 20)
+
+    def write(self, target: Path, text: str, *, like: Path) -> None:
+        with _draft(target, like) as file:
+            file.write(text.encode())
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder that only the owner of its parent can read: the files in it hold password verifiers."""
+        path.mkdir(mode=0o700)
+        _give_to_owner(path.parent, path)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove the manifest first: without it the backup is incomplete."""
+        (path / MANIFEST).unlink(missing_ok=True)
+        self.sync(path)
+        shutil.rmtree(path)
+
+    def sync(self, folder: Path) -> None:
+        sync_folder(folder)
+
+
+@contextmanager
+def _draft(target: Path, like: Path) -> Iterator[BinaryIO]:
+    """A new file beside the target. Nobody else can read it before it has the rights of `like`."""
+    draft = target.with_name(target.name + _DRAFT)
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    _copy_rights(like, draft)
+    draft.rename(target)
+
+
+def _copy_rights(source: Path, target: Path) -> None:
+    """Give a file the times, rights and owner of another one."""
+    shutil.copystat(source, target)
+    _give_to_owner(source, target)
+
+
+def _give_to_owner(source: Path, target: Path) -> None:
+    of = source.stat()
+    if (target.stat().st_uid, target.stat().st_gid) != (of.st_uid, of.st_gid):
+        os.chown(target, of.st_uid, of.st_gid)
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[None]:
+    """Turn an error of the operating system during a change into a FatalError."""
+    try:
+        yield
+    except OSError as error:
+        raise FatalError(
+            f"{error.filename or folder}: {error.strerror}.",
+            remedy="Fix the cause, then repeat the command: it continues where it stopped.",
+        ) from error
+
+
+def remove_remains(log: Path, prefix: str, files: Files) -> bool:
+    """Remove drafts and incomplete backups of an interrupted call; return whether there were any.
+
+    `prefix`: of the backups' names.
+    """
+    drafts = [*log.glob(f"*{_DRAFT}"), *log.parent.glob(f"*{_DRAFT}")]
+    backups = [path for path in log.glob(f"{prefix}*") if not (path / MANIFEST).exists()]
+    for path in drafts:
+        files.remove(path)
+    for path in backups:
+        files.remove_folder(path)
+    return bool(drafts or backups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """A complete backup and its manifest.
+
+    `state`: of the change. `sha256`: file name → hex digest before the change. `details`: the other entries.
+    """
+
+    folder: Path
+    state: str
+    sha256: Mapping[str, str]
+    details: Mapping[str, Any]
+
+    @classmethod
+    def newest(cls, log: Path, prefix: str) -> Self | None:
+        """Return the newest backup in the folder of the log. `prefix`: of the backups' names."""
+        manifests = sorted(log.glob(f"{prefix}*/{MANIFEST}"))
+        if not manifests:
+            return None
+        data = json.loads(manifests[-1].read_text())
+        return cls(folder=manifests[-1].parent, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise FatalError if the copy of one of these files is missing or has another digest than the manifest."""
+        for name in names:
+            path = self.folder / name
+            if not path.exists() or sha256_of(path) != self.sha256[name]:
+                raise FatalError(
+                    f"The backup file {path} is missing or was changed after the backup.",
+                    remedy="This call changed nothing. Restore the file from another copy, then repeat the command.",
+                )
+
+    def record(self, state: str, files: Files, *, like: Path) -> Self:
+        """Write the manifest with a new state. `like`: the file with its owner and rights."""
+        data = {"state": state, **self.details, "sha256": dict(self.sha256)}
+        files.write(self.folder / MANIFEST, json.dumps(data, indent=1), like=like)
+        files.sync(self.folder)
+        return replace(self, state=state)
+
+
+def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, str]:
+    """Copy files into a new folder and compare each copy with its source; return file name → SHA-256 (hex).
+
+    The caller writes the manifest.
+    """
+    wanted = list(sources)
+    _check_space(files.free_bytes(backup.parent), backup.parent, wanted)
+    if backup.exists():
+        files.remove_folder(backup)
+    files.make_folder(backup)
+    for source in wanted:
+        files.copy(source, backup / source.name)
+    sha256 = {source.name: sha256_of(backup / source.name) for source in wanted}
+    for source in wanted:
+        if sha256_of(source) != sha256[source.name]:
+            raise UserError(f"The copy of {source} differs from the file.", remedy="Check the disk.")
+    return sha256
+
+
+def _check_space(free: int, folder: Path, sources: Iterable[Path]) -> None:
+    needed = space_for_backup(sum(path.stat().st_size for path in sources))
+    if needed > free:
+        raise RefusedError(
+            f"The backup in {folder} needs up to {needed >> 20} MiB, but only {free >> 20} MiB are free.",
+            remedy="Free disk space, then repeat the command.",
+        )

@@ -1,0 +1,99 @@
+"""Rights (ACLs) that this tool needs, and the command that grants each; docs/security.md lists the same rights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_rollout.domain.model.cluster.topology import Role
+from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+
+CLUSTER, TOPIC, GROUP, TRANSACTIONAL_ID = "CLUSTER", "TOPIC", "GROUP", "TRANSACTIONAL_ID"  # Kafka's ResourceType
+# An allowed operation of these also allows DESCRIBE (StandardAuthorizerData, IMPLIES_DESCRIBE).
+IMPLY_DESCRIBE = frozenset({"DESCRIBE", "READ", "WRITE", "DELETE", "ALTER"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """An operation (AclOperation) on a resource. `name`: `*` for all names; a `*` at its end stands for a prefix.
+
+    `purpose`: the things that the tool reads or changes with this right.
+    """
+
+    operation: str
+    resource: str
+    name: str
+    purpose: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource}" + ("" if self.resource == CLUSTER else f" {self.name}")
+
+    def command(self, bootstrap_servers: str, principal: str) -> str:
+        """Return the kafka-acls.sh command that allows it."""
+        operation = "".join(word.capitalize() for word in self.operation.split("_"))
+        option = f"--{self.resource.lower().replace('_', '-')}"
+        prefix = self.name.removesuffix("*")
+        if self.resource == CLUSTER:
+            where = option
+        elif prefix in ("", self.name):
+            where = f"{option} '{self.name}'"
+        else:
+            where = f"{option} '{prefix}' --resource-pattern-type prefixed"
+        return (
+            f"kafka-acls.sh --bootstrap-server {bootstrap_servers} --command-config ADMIN.properties --add "
+            f"--allow-principal '{principal}' --operation {operation} {where}"
+        )
+
+
+def _right(operation: str, resource: str, name: str, purpose: str) -> Right:
+    return Right(operation=operation, resource=resource, name=name, purpose=purpose)
+
+
+ALTER_CLUSTER = _right("ALTER", CLUSTER, "kafka-cluster", "elect leaders, finalize levels and unregister brokers")
+LIST_CONTROLLERS = _right("ALTER", CLUSTER, "kafka-cluster", "list the registered controllers")
+# For each command that reads a cluster.
+READING = (
+    _right("DESCRIBE", CLUSTER, "kafka-cluster", "read the quorum, all groups, moving replicas, ACLs and SCRAM users"),
+    _right("DESCRIBE_CONFIGS", CLUSTER, "kafka-cluster", "read the settings of brokers, quotas and client metrics"),
+    _right("DESCRIBE", TOPIC, "*", "list every partition with its replicas"),
+    _right("DESCRIBE_CONFIGS", TOPIC, "*", "read min.insync.replicas and the other settings of topics"),
+    _right("READ", TOPIC, GROUPS_TOPIC, "scan the records of groups"),
+    _right("READ", TOPIC, TRANSACTIONS_TOPIC, "scan the records of transactions"),
+    _right("READ", TOPIC, SHARE_TOPIC, "scan the records of share groups"),
+    _right("DESCRIBE", GROUP, "*", "describe every group and read its committed offsets"),
+    _right("DESCRIBE_CONFIGS", GROUP, "*", "read the settings of groups"),
+    _right("DESCRIBE", TRANSACTIONAL_ID, "*", "list every transactional id"),
+)
+# For each run that changes a cluster; ALTER on CLUSTER implies DESCRIBE.
+CHANGING = (*READING[1:], ALTER_CLUSTER)
+# For the test traffic (ledger) and its own topics, groups and transactional ids.
+TRAFFIC = (
+    _right("CREATE", TOPIC, "kafka-rollout-ledger-*", "create the topics of the test traffic"),
+    _right("WRITE", TOPIC, "kafka-rollout-ledger-*", "produce test records"),
+    _right("READ", TOPIC, "kafka-rollout-ledger-*", "consume test records"),
+    _right("DELETE", TOPIC, "kafka-rollout-ledger-*", "delete the topics of the test traffic"),
+    _right("READ", GROUP, "kafka-rollout-*", "consume in a group and commit offsets"),
+    _right("DELETE", GROUP, "kafka-rollout-*", "delete the groups of the test traffic"),
+    _right("WRITE", TRANSACTIONAL_ID, "kafka-rollout-ledger-*", "produce test records in transactions"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingRight:
+    """A right that a user of this tool does not have. `principal`: as Kafka names the user, if it is known.
+
+    `listener`: of the nodes that refuse.
+    """
+
+    right: Right
+    principal: str | None
+    listener: Role = Role.BROKER
+
+    @property
+    def sentence(self) -> str:
+        who = self.principal or "The user of this tool"
+        where = " on the controllers" if self.listener is Role.CONTROLLER else ""
+        return f"{who} does not have the right {self.right}{where}. It is needed to {self.right.purpose}."
+
+    def remedy(self, bootstrap_servers: str) -> str:
+        """Return the command that grants the right. ACLs are those of all nodes, controllers included."""
+        return f"Run: {self.right.command(bootstrap_servers, self.principal or 'User:NAME')}"

@@ -1,0 +1,353 @@
+"""The observed state of a running cluster and its quorum. A value that was not reported is None, never a default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafka_rollout.domain.model.cluster.rights import MissingRight
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.releases import Release, VersionRange
+
+UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report them (ClientInformation.EMPTY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFeatures:
+    """The ApiVersions response of one node. `epoch`: None if the node does not report it (KIP-584).
+
+    `finalized`: the maximum level of each feature; `finalized_min`: the minimum (deprecation in KIP-584).
+    """
+
+    supported: Mapping[str, VersionRange]
+    finalized: Mapping[str, int]
+    epoch: int | None
+    finalized_min: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """The process of a node as the runtime reports it. `pid` None: no process. `started_at`: epoch seconds.
+
+    `running`: the release whose jars the process has loaded; None if the runtime cannot see them. Without a runtime,
+    the release by the supported levels (identify_by_levels). `version`: as the name of the loaded jar has it, for
+    example `7.9.1-ccs`; "" if unknown. `restarts`: starts by the service manager because the process had exited, since
+    its last start by a run or an operator.
+    """
+
+    pid: int | None
+    started_at: float | None = None
+    installed: Release | None = None
+    running: Release | None = None
+    version: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSoftware:
+    """Connections by client library, from the metrics of the socket server (KIP-511)."""
+
+    name: str
+    version: str
+    connections: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCount:
+    """Requests of one API and version since the broker started (RequestMetrics).
+
+    The client is reported with deprecated versions only (DeprecatedRequestsPerSec, from 3.7 on).
+    """
+
+    api: str
+    version: int
+    count: int
+    client_name: str = UNKNOWN_CLIENT
+    client_version: str = UNKNOWN_CLIENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRequest:
+    """A request in the log of a broker. `api`: as the log has it, such as `OFFSET_FETCH`. `address`: without port."""
+
+    api: str
+    version: int
+    client_name: str
+    client_version: str
+    client_id: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMetrics:
+    """The metrics of one node. The two CurrentMetadataVersion values come from two independent agents.
+
+    `version`: as the node reports it (app-info), for example `7.9.1-ccs`; `release`: the one by which it is evaluated.
+    `snapshot_age_ms` and `snapshot_bytes`: LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release
+    has no such metrics; 0 bytes until the process has written a snapshot. `partition_count`: GlobalPartitionCount, all
+    partitions of the cluster; None for a node that is not a controller. `requests`: RequestsPerSec; empty if the agents
+    do not report it, because a running broker has requests of other nodes. `unanswered`: agents that did not respond
+    (`prometheus`, `jolokia`); it separates a missing response from a metric that the release does not have.
+    """
+
+    release: Release | None = None
+    version: str = ""
+    java_version: int | None = None
+    current_metadata_version_prometheus: int | None = None
+    current_metadata_version_jolokia: int | None = None
+    finalized_levels: Mapping[str, int] = field(default_factory=dict)
+    snapshot_age_ms: int | None = None
+    snapshot_bytes: int | None = None
+    partition_count: int | None = None
+    clients: tuple[ClientSoftware, ...] = ()
+    requests: tuple[RequestCount, ...] = ()
+    deprecated_requests: tuple[RequestCount, ...] = ()
+    unanswered: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """One node of the inventory as observed.
+
+    `features` and `metrics`: None if it did not respond (`problem`: the reason).
+    """
+
+    node_id: int
+    process: ProcessState
+    features: NodeFeatures | None
+    metrics: NodeMetrics | None
+    problem: str = ""
+
+    @property
+    def release(self) -> Release | None:
+        """The running release, from app-info or the jars of the process; never the installed release."""
+        reported = self.metrics.release if self.metrics else None
+        return reported or self.process.running
+
+    @property
+    def version(self) -> str:
+        """The version as the node reports it, or as its jars have it; "" if unknown."""
+        reported = self.metrics.version if self.metrics else ""
+        return reported or self.process.version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movements:
+    """Replicas that move now. `reassigned`: topic-partitions; `directories`: topic-partitions, each with its broker."""
+
+    reassigned: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaState:
+    """A voter or observer of the metadata quorum. `log_end_offset`: −1 if unknown. Times: epoch ms, or None."""
+
+    replica_id: int
+    log_end_offset: int
+    last_fetch_ms: int | None = None
+    last_caught_up_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumState:
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaState, ...]
+    observers: tuple[ReplicaState, ...]
+
+    def lag(self, replica_id: int) -> int | None:
+        """Return the number of records between the leader's log end and the replica; None if the quorum does not list
+        it.
+
+        For a node that is both voter and observer, the voter counts: its directory is gone, and the directory that
+        observes has no vote (KIP-853).
+        """
+        replicas = {r.replica_id: r for r in (*self.observers, *self.voters)}
+        leader, replica = replicas.get(self.leader_id), replicas.get(replica_id)
+        if leader is None or replica is None or replica.log_end_offset < 0:
+            return None
+        return max(0, leader.log_end_offset - replica.log_end_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredNodes:
+    """Nodes that are registered in the cluster. `fenced`: None if the release cannot list fenced brokers.
+
+    `controllers`: None if the release has no controller registrations (before 3.7, KIP-919).
+    """
+
+    brokers: frozenset[int]
+    fenced: frozenset[int] | None
+    controllers: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition. `leader` −1: no leader. `min_isr`: the effective min.insync.replicas of the topic."""
+
+    topic: str
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    min_isr: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def preferred_leader(self) -> int:
+        return self.replicas[0] if self.replicas else -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """One group. `type`: classic, consumer, share or streams, as in Kafka (classic if the release does not report it).
+
+    `members`: None if the number was not reported.
+    """
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str = ""
+    members: int | None = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionState:
+    transactional_id: str
+    state: str
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response.
+
+    `not_observable`: the queries that a cluster without a runtime refused. `missing_rights`: rights to change that
+    the users of this tool do not have. `logged_requests`: those in the logs of brokers that counted old request
+    versions.
+    """
+
+    cluster_id: str
+    observed_at: float
+    nodes: Mapping[int, NodeState]
+    quorum: QuorumState | None
+    registered: RegisteredNodes
+    partitions: tuple[PartitionState, ...]
+    groups: tuple[GroupState, ...] = ()
+    transactions: tuple[TransactionState, ...] = ()
+    unanswered: tuple[str, ...] = ()
+    not_observable: tuple[str, ...] = ()
+    logged_requests: tuple[LoggedRequest, ...] = ()
+    missing_rights: tuple[MissingRight, ...] = ()
+
+    @property
+    def finalized(self) -> Mapping[str, int]:
+        """Finalized levels of the node with the highest epoch (KIP-584: the higher epoch wins)."""
+        answers = [n.features for n in self.nodes.values() if n.features is not None]
+        best = max(answers, key=lambda f: -1 if f.epoch is None else f.epoch, default=None)
+        return {} if best is None else best.finalized
+
+    @property
+    def releases(self) -> frozenset[Release]:
+        return frozenset(n.release for n in self.nodes.values() if n.release is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFile:
+    """A snapshot of the metadata log on a node: `end_offset`/`epoch` from its name, `modified_at` in epoch seconds."""
+
+    node_id: int
+    path: str
+    end_offset: int
+    epoch: int
+    size: int
+    modified_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSummary:
+    """A snapshot as loaded by a release's own classes; redacted: counts and levels, no credentials."""
+
+    release: str
+    features: Mapping[str, int]
+    brokers: tuple[int, ...]
+    controllers: tuple[int, ...]
+    topics: int
+    partitions: int
+    records: int
+    sha256: str
+
+
+# A running quorum always shows some lag. The active controller appends at least one no-op record every 500 ms
+# (metadata.max.idle.interval.ms), and followers fetch it a moment later.
+LAG_RECORDS = 20
+CAUGHT_UP_MS = 5_000
+
+
+def check_caught_up(quorum: QuorumState, replica_id: int, observed_at: float) -> tuple[bool, str]:
+    """Return whether a voter or observer is caught up with the leader, and the evidence.
+
+    `observed_at`: epoch seconds.
+    """
+    if quorum.leader_id < 0:
+        return False, "the quorum has no leader"
+    if replica_id == quorum.leader_id:
+        return True, f"node {replica_id} leads the quorum"
+    lag = quorum.lag(replica_id)
+    if lag is None:
+        return False, f"quorum leader {quorum.leader_id} does not report the log end offset of node {replica_id}"
+    if lag <= LAG_RECORDS:
+        return True, f"{lag} records behind the leader"
+    behind_ms = _behind_ms(quorum, replica_id, observed_at)
+    if behind_ms is not None and behind_ms <= CAUGHT_UP_MS:
+        return True, f"{lag} records behind the leader, caught up {behind_ms} ms ago"
+    if replica_id in {r.replica_id for r in quorum.voters} & {r.replica_id for r in quorum.observers}:
+        return False, (
+            f"voter {replica_id} is {lag} records behind the leader, and another directory of node "
+            f"{replica_id} is an observer: remove the old voter and add the new one (kafka-metadata-quorum.sh "
+            "remove-controller, add-controller)"
+        )
+    return False, f"{lag} records behind the leader"
+
+
+def _behind_ms(quorum: QuorumState, replica_id: int, observed_at: float) -> int | None:
+    replicas = {r.replica_id: r for r in (*quorum.observers, *quorum.voters)}
+    replica: ReplicaState | None = replicas.get(replica_id)
+    if replica is None or replica.last_caught_up_ms is None or replica.last_caught_up_ms < 0:
+        return None
+    # The leader's own timestamp is the current time of the clock that wrote the followers' timestamps.
+    leader = replicas.get(quorum.leader_id)
+    now_ms = leader.last_caught_up_ms if leader and leader.last_caught_up_ms else int(observed_at * 1000)
+    return max(0, now_ms - replica.last_caught_up_ms)
+
+
+def majority(voters: int) -> int:
+    return voters // 2 + 1
+
+
+def check_spare_voters(quorum: QuorumState, without: int, observed_at: float) -> tuple[bool, str]:
+    """Return whether the caught-up voters without node `without` are a majority of all voters, and the evidence."""
+    others = [v.replica_id for v in quorum.voters if v.replica_id != without]
+    well = sorted(i for i in others if check_caught_up(quorum, i, observed_at)[0])
+    needed = majority(len(quorum.voters))
+    told = f"voters {', '.join(map(str, well)) or 'none'} are caught up, {needed} of {len(quorum.voters)} are needed"
+    return len(well) >= needed, told
+
+
+def find_unlisted_brokers(cluster: ClusterSpec, state: ClusterState) -> frozenset[int]:
+    """Return the registered brokers, fenced brokers included, that the inventory does not list."""
+    registered = state.registered.brokers | (state.registered.fenced or frozenset())
+    return registered - {node.node_id for node in cluster.brokers}
+
+
+def find_unlisted_controllers(cluster: ClusterSpec, state: ClusterState) -> frozenset[int]:
+    """Return the registered controllers (KIP-919) and the voters of the quorum that the inventory does not list."""
+    voters = {voter.replica_id for voter in state.quorum.voters} if state.quorum else set()
+    registered = (state.registered.controllers or frozenset()) | voters
+    return registered - {node.node_id for node in cluster.controllers}

@@ -1,0 +1,192 @@
+"""Configuration and Java version of the nodes, compared with the requirements of the releases."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.findings import Finding, blocker, warning
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.wording import few, nodes
+
+SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
+SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
+QUORUM_VOTERS = "controller.quorum.voters"
+QUORUM_BOOTSTRAP = "controller.quorum.bootstrap.servers"
+
+
+def config_changes(
+    cluster: ClusterSpec,
+    path: Sequence[Release],
+    configs: Mapping[int, Mapping[str, str]],
+    *,
+    snapshot_interval_ms: int | None = None,
+) -> tuple[ConfigChange, ...]:
+    """Return the configuration changes for each release of `path` (source release first).
+
+    Sources: release_overrides of the inventory, and at the last release a lower snapshot interval if requested (it
+    needs no extra restart). The lines of the source release are included for a rollback: the previous value of the
+    node, or None to remove the line.
+    """
+    changes: list[ConfigChange] = []
+    for node in cluster.nodes:
+        lines = [dict(configs.get(node.node_id, {}))]
+        reasons: dict[str, str] = {}
+        for release in path[1:]:
+            brought = dict(cluster.release_overrides.get(str(release), {}))
+            reasons |= dict.fromkeys(brought, f"release_overrides of the inventory for {release}.")
+            if snapshot_interval_ms is not None and release == path[-1] and _is_lower(snapshot_interval_ms, lines[-1]):
+                brought[SNAPSHOT_INTERVAL] = str(snapshot_interval_ms)
+                reasons[SNAPSHOT_INTERVAL] = (
+                    "Lowered so that Kafka writes a snapshot soon after finalizing. It stays until the "
+                    "configuration of a later rolling change resets it."
+                )
+            lines.append({**lines[-1], **brought})
+        for index, release in enumerate(path):
+            before, after = lines[max(index - 1, 0)], lines[min(index + 1, len(lines) - 1)]
+            for key in sorted(reasons):
+                value = lines[index].get(key)
+                if value != before.get(key):
+                    reason = reasons[key]
+                elif value != after.get(key):
+                    reason = f"Rollback to {release}: the previous value of the node."
+                else:
+                    continue
+                changes.append(ConfigChange(node_id=node.node_id, release=release, key=key, value=value, reason=reason))
+    return tuple(changes)
+
+
+def _is_lower(interval_ms: int, config: Mapping[str, str]) -> bool:
+    """Return whether the interval is lower than the configured one. Configured 0: no snapshots by time."""
+    now = int(config.get(SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS))
+    return now == 0 or interval_ms < now
+
+
+def effective_config(
+    node_id: int, config: Mapping[str, str], changes: Iterable[ConfigChange], release: Release
+) -> dict[str, str]:
+    """Return the configuration of a node on `release`, for the validation by Kafka's own classes."""
+    lines = dict(config)
+    for change in changes:
+        if change.node_id == node_id and change.release == release:
+            if change.value is None:
+                lines.pop(change.key, None)
+            else:
+                lines[change.key] = change.value
+    return lines
+
+
+def config_findings(
+    catalogue: Catalogue,
+    source: Release,
+    target: Release,
+    configs: Mapping[int, Mapping[str, str]],
+    config_problems: Mapping[int, tuple[str, ...]],
+) -> tuple[Finding, ...]:
+    """Return findings for values that `target` rejects and for names that it no longer supports.
+
+    `config_problems`: node id → errors of Kafka's own classes.
+    """
+    findings = [
+        blocker(
+            "CONFIG-REJECTED",
+            f"node {node_id}",
+            f"Kafka {target} would not start with the configuration of this node: {few(problems)}.",
+            f"Correct the configuration of the node, or add release_overrides for {target} to the inventory.",
+        )
+        for node_id, problems in sorted(config_problems.items())
+        if problems
+    ]
+    dropped = removed_config_names(catalogue, source, target)
+    users: defaultdict[str, list[int]] = defaultdict(list)
+    for node_id, config in configs.items():
+        for key in dropped.intersection(config):
+            users[key].append(node_id)
+    findings += [
+        warning(
+            "CONFIG-UNKNOWN-TO-TARGET",
+            f"configuration {key}",
+            f"{key} is set on {nodes(ids)}. Kafka {source} supports it; Kafka {target} ignores it.",
+            "Read the release notes for the replacement of this setting, then remove the line.",
+        )
+        for key, ids in sorted(users.items())
+    ]
+    return tuple(findings)
+
+
+def removed_config_names(catalogue: Catalogue, source: Release, target: Release) -> frozenset[str]:
+    """Return the broker settings of `source` that `target` does not have; none if a release's settings are unknown."""
+    if any("config_names" in catalogue.get(release).gaps for release in (source, target)):
+        return frozenset()
+    return catalogue.get(source).config_names - catalogue.get(target).config_names
+
+
+def quorum_config_findings(
+    state: ClusterState,
+    releases: Iterable[Release],
+    configs: Mapping[int, Mapping[str, str]],
+    changes: Sequence[ConfigChange],
+) -> tuple[Finding, ...]:
+    """Return a finding for each node that would start without the voters of a static quorum.
+
+    With kraft.version 0 the voters are only in the file (KIP-853). A node of 3.9.1 or 4.3.1 that has only
+    controller.quorum.bootstrap.servers starts without an error and never finds a leader. KafkaConfig of older releases
+    rejects such a file. With kraft.version 1 both settings work.
+    """
+    # Controllers can leave kraft.version out: it is not in the metadata that they report levels from.
+    reported = [node.features.finalized for node in state.nodes.values() if node.features is not None]
+    if any(levels.get(KRAFT_VERSION, 0) > 0 for levels in reported):
+        return ()
+    without = sorted(
+        {
+            node_id
+            for release in releases
+            for node_id, config in configs.items()
+            if _has_no_voters(effective_config(node_id, config, changes, release))
+        }
+    )
+    return tuple(
+        blocker(
+            "QUORUM-VOTERS-MISSING",
+            f"node {node_id}",
+            f"Node {node_id} would start with {QUORUM_BOOTSTRAP} and without {QUORUM_VOTERS}. The quorum is static "
+            "(kraft.version 0), so only this setting contains its voters: the node would not find a leader.",
+            f"Add {QUORUM_VOTERS} to the configuration of the node, or to release_overrides in the inventory.",
+        )
+        for node_id in without
+    )
+
+
+def _has_no_voters(config: Mapping[str, str]) -> bool:
+    return bool(config.get(QUORUM_BOOTSTRAP, "").strip()) and not config.get(QUORUM_VOTERS, "").strip()
+
+
+def java_findings(
+    cluster: ClusterSpec, catalogue: Catalogue, releases: Iterable[Release], java: Mapping[int, int]
+) -> tuple[Finding, ...]:
+    """Return a finding for each node whose Java is too old for one of `releases`.
+
+    `java`: node id → feature version (17). A release whose minimum is unknown has its own finding (CATALOGUE-GAP).
+    """
+    minimums = ((catalogue.get(r).java_minimum, r) for r in releases)
+    needed, release = max(((minimum, r) for minimum, r in minimums if minimum is not None), default=(0, None))
+    findings = []
+    for node in cluster.nodes:
+        has = java.get(node.node_id)
+        if release is None or (has is not None and has >= needed):
+            continue
+        if has is None and not cluster.manages_nodes:
+            continue  # not observable, which has its own finding
+        found = f"The Java version on {node.name} is unknown." if has is None else f"{node.name} has Java {has}."
+        findings.append(
+            blocker(
+                "JAVA-UNKNOWN" if has is None else "JAVA-TOO-OLD",
+                f"node {node.node_id}",
+                f"Kafka {release} requires Java {needed}. {found}",
+                f"Install Java {needed} or newer on this host.",
+            )
+        )
+    return tuple(findings)

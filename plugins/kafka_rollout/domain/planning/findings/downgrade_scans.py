@@ -1,0 +1,204 @@
+"""Findings from the scans and the loss report of a downgrade, and the action that each metadata log needs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from kafka_rollout.domain.metadata_log.backup_space import BACKUP_SPACE
+from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
+from kafka_rollout.domain.model.cluster.contents import PARTS, SETTINGS
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.wording import few, nodes
+
+LOG_CODES = frozenset(
+    {
+        "LOGS-NOT-LOADABLE",
+        "LOGS-UNREADABLE",
+        "LOGS-TO-BE-CLEANED",
+        "LOGS-NOT-SCANNED",
+        "LOGS-IGNORED-IN-PART",
+        "LOGS-NOT-READ",
+        "ORIGIN-CANNOT-LOAD",
+        "TAGGED-FIELD-DROPPED",
+    }
+)
+"""Code of a finding in domain/coordinator_logs/findings.py."""
+METADATA_CODES = frozenset(
+    {
+        "METADATA-LOG-UNSEEN",
+        "METADATA-LOG-NOT-REPLAYABLE",
+        "METADATA-LOG-TRIM",
+        "METADATA-LOG-SNAPSHOT",
+        "BOOTSTRAP-CHECKPOINT-TOO-NEW",
+        BACKUP_SPACE,
+    }
+)
+LOSS_CODES = frozenset({"METADATA-LOST", "LOSSES-UNKNOWN", "SETTINGS-NOT-KEPT"})
+_NAMED = 50
+
+
+def unreadable_log_findings(node_ids: Iterable[int], cluster: ClusterSpec) -> tuple[Finding, ...]:
+    """Return a finding for nodes whose metadata log cannot be read; without a runtime it is a warning."""
+    unreadable = sorted(node_ids)
+    if not unreadable:
+        return ()
+    return (
+        (blocker if cluster.manages_nodes else warning)(
+            "METADATA-LOG-UNSEEN",
+            nodes(unreadable),
+            f"The runtime {cluster.runtime} cannot read files on {nodes(unreadable)}. Their metadata logs are not "
+            "observable and were not checked.",
+            "Add the directories of these nodes to the inventory. Or run `kafka-rollout metadata` on "
+            "their hosts and downgrade these nodes by hand.",
+        ),
+    )
+
+
+def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> tuple[Finding, ...]:
+    """Return findings for (node id, scan) pairs of scans before the levels are lowered.
+
+    Equal results share a finding.
+    """
+    findings: list[Finding] = []
+    groups: dict[tuple[Release, Readiness], list[tuple[int, MetadataScan]]] = defaultdict(list)
+    bootstrap: dict[Release, list[tuple[int, MetadataScan]]] = defaultdict(list)
+    for node_id, scan in scans:
+        groups[scan.release, scan.readiness].append((node_id, scan))
+        if scan.fails_at_bootstrap:
+            bootstrap[scan.release].append((node_id, scan))
+    for (release, needs), found in groups.items():
+        ids, first = [node_id for node_id, _ in found], found[0][1]
+        if (finding := _finding(plan, release, needs, ids, first)) is not None:
+            findings.append(finding)
+    for release, found in bootstrap.items():
+        ids = [node_id for node_id, _ in found]
+        failure = next(f for f in found[0][1].failures if f.where == "bootstrap")
+        findings.append(
+            warning(
+                "BOOTSTRAP-CHECKPOINT-TOO-NEW",
+                f"{release}, {nodes(ids)}",
+                f"bootstrap.checkpoint of {nodes(ids)}: {failure.reason}",
+                "No action needed. While each node is stopped, the run keeps a backup of the file and "
+                "writes a new one at the planned level.",
+            )
+        )
+    return tuple(findings)
+
+
+def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int], first: MetadataScan) -> Finding | None:
+    lowers = any(change.target < change.current for change in plan.feature_changes)
+    if needs is Readiness.NEVER or (needs is Readiness.LEVELS and not lowers):
+        return blocker(
+            "METADATA-LOG-NOT-REPLAYABLE",
+            f"{release}, {nodes(ids)}",
+            f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
+            " ".join(first.remedies),
+        )
+    if needs is Readiness.READY or plan.by_snapshot or first.remedy_facts is None:  # the snapshot replaces the log
+        return None
+    sentence = f"On the current metadata log of {nodes(ids)}, {first.stop_sentence}"
+    if first.remedy_facts.starts_from_snapshot:
+        return info(
+            "METADATA-LOG-SNAPSHOT",
+            f"{release}, {nodes(ids)}",
+            sentence,
+            f"No action needed. {release} starts from the newest snapshot, and the run waits until every "
+            "node has a later one.",
+        )
+    return warning(
+        "METADATA-LOG-TRIM",
+        f"{release}, {nodes(ids)}",
+        f"{sentence} {release} replays the log from its start.",
+        (
+            "The run waits for a snapshot after that record. While each node is stopped, it removes the log "
+            "before the snapshot and keeps a backup. The approval of the rolling downgrade lists these "
+            "nodes. "
+        )
+        + " ".join(first.remedies),
+    )
+
+
+def loss_findings(plan: Plan, report: LossReport) -> tuple[Finding, ...]:
+    """Return every loss. Losses are blockers unless an approver accepts them (`plan.unsafe`)."""
+    severity = Severity.WARNING if plan.unsafe else Severity.BLOCKER
+    remedy = (
+        "This metadata is lost at the lower level. Raising the level again does not restore it."
+        if plan.unsafe
+        else (
+            "Remove it before the downgrade, choose a higher metadata.version, or accept the loss with "
+            f"UNSAFE. Level {report.to_level} is {report.to_name}."
+        )
+    )
+    shown = report.losses[:_NAMED]
+    findings = [_lost(f"{loss.kind} of {loss.subject}", severity, loss.sentence, remedy) for loss in shown]
+    if rest := report.losses[_NAMED:]:
+        findings.append(_lost("further losses", severity, f"{len(rest)} more losses: {_by_kind(rest)}.", remedy))
+    return tuple(dict.fromkeys(findings))
+
+
+def _lost(subject: str, severity: Severity, sentence: str, remedy: str) -> Finding:
+    return Finding(code="METADATA-LOST", severity=severity, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def _by_kind(losses: Iterable[Loss]) -> str:
+    numbers: dict[str, int] = defaultdict(int)
+    for loss in losses:
+        numbers[loss.kind] += 1
+    return ", ".join(f"{kind} {number}" for kind, number in sorted(numbers.items()))
+
+
+def lacking_settings(catalogue: Catalogue, releases: Iterable[Release]) -> Mapping[str, Release]:
+    """Return part of the inventory → first of these releases that does not support its settings."""
+    found: dict[str, Release] = {}
+    for release in releases:
+        for part, resource in SETTINGS.items():
+            facts = catalogue.get(release)
+            if "config_resources" not in facts.gaps and resource not in facts.config_resources:
+                found.setdefault(part, release)
+    return found
+
+
+def settings_findings(
+    lacking: Mapping[str, Release], settings: Mapping[str, Collection[str]], *, accepted: bool, acceptable: bool
+) -> tuple[Finding, ...]:
+    """Return findings for settings that an older release does not support, whatever the level.
+
+    Such a release reads an unknown resource type as type 0 of ConfigResource.Type and writes this into its next
+    snapshot. Then no release can read the settings. Before an offline downgrade they must be deleted, because the older
+    release must have the exact image that was written for it. `settings`: names by part. `accepted`: the loss was
+    accepted. `acceptable`: the loss can be accepted.
+    """
+    accept = ", or accept the loss (UNSAFE)" if acceptable else ""
+    return tuple(
+        Finding(
+            code="SETTINGS-NOT-KEPT",
+            severity=Severity.WARNING if accepted else Severity.BLOCKER,
+            subject=f"{release}, {PARTS[part]}",
+            sentence=f"Kafka {release} does not support {PARTS[part]}. After its next metadata snapshot, no "
+            f"release can read these settings: {few(sorted(settings[part]))}.",
+            remedy=(
+                "Save these settings now. They are lost after the downgrade. Set them again after the next upgrade."
+            )
+            if accepted
+            else f"Save these settings and delete them{accept}.",
+        )
+        for part, release in lacking.items()
+        if settings[part]
+    )
+
+
+def losses_unknown(why: str, cluster: ClusterSpec) -> tuple[Finding, ...]:
+    """Return a finding because the loss report could not be created; without a runtime it is a warning."""
+    return (
+        (blocker if cluster.manages_nodes else warning)(
+            "LOSSES-UNKNOWN",
+            "metadata.version",
+            f"The loss report could not be created: {why}",
+            "Make the metadata log of one controller readable for this process, then start a new run.",
+        ),
+    )

@@ -1,0 +1,80 @@
+"""Findings about values that a cluster without a runtime does not report. They block no question."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+
+from kafka_rollout.domain.model.cluster.state import ClusterState, find_unlisted_controllers
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.findings import Finding, info, warning
+from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.domain.model.reported_releases import ReportedRelease, identify_by_levels
+from kafka_rollout.domain.model.wording import few, nodes
+
+_REMEDY = "No action needed, unless the answer depends on it."
+
+
+def not_observable_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterator[Finding]:
+    """Yield the findings of one observation; none for a cluster with a runtime."""
+    if cluster.manages_nodes:
+        return
+    yield not_observable(
+        "hosts", f"Cluster {cluster.name} has runtime {cluster.runtime}: processes, files and logs of its nodes"
+    )
+    if hidden := find_unlisted_controllers(cluster, state):
+        yield not_observable(
+            f"controllers {few(sorted(hidden))}",
+            f"Controllers {few(sorted(hidden), limit=12)} are voters or registered, and the inventory has no address "
+            "for them: their release, levels and configuration",
+            "Add them to the inventory if this machine can reach their listener.",
+        )
+    for sentence in state.not_observable:
+        yield info("NOT-OBSERVABLE", sentence, f"Not observable: {sentence}", "Grant the right if the answer matters.")
+    yield from _releases(cluster, catalogue, state)
+
+
+def not_observable(subject: str, what: str, remedy: str = _REMEDY) -> Finding:
+    """Return the finding. `what`: subject of the sentence "… are not observable." """
+    return info("NOT-OBSERVABLE", subject, f"{what} are not observable.", remedy)
+
+
+def unobserved_nodes(cluster: ClusterSpec, observed: Collection[int], what: str) -> tuple[Finding, ...]:
+    """Return the finding for nodes without a value; empty if all have one. `what`: in the plural."""
+    missing = [node.node_id for node in cluster.nodes if node.node_id not in observed]
+    if not missing or cluster.manages_nodes:
+        return ()
+    return (not_observable(f"{what} of {nodes(missing)}", f"The {what} of {nodes(missing)}"),)
+
+
+def _releases(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterator[Finding]:
+    """Report nodes whose release follows from the levels that they support, and nodes whose release is unknown."""
+    unknown: list[int] = []
+    by_levels: defaultdict[ReportedRelease, list[int]] = defaultdict(list)
+    for node_id, seen in sorted(state.nodes.items()):
+        if seen.features is None or (seen.metrics is not None and seen.metrics.release is not None):
+            continue
+        found = identify_by_levels(seen.features.supported, catalogue, cluster.apache_releases)
+        (unknown if found.release is None else by_levels[found]).append(node_id)
+    if unknown:
+        yield not_observable(
+            f"releases of {nodes(unknown)}",
+            f"The releases of {nodes(unknown)}",
+            "Add prometheus_url or jolokia_url to the inventory if the nodes have a metrics agent.",
+        )
+    for found, ids in by_levels.items():
+        who = f"{nodes(ids).capitalize()} {'supports' if len(ids) == 1 else 'support'} {found.text}"
+        if found.overridden:
+            yield info("RELEASE-BY-LEVELS", found.text, f"{who}: the inventory maps it to Kafka {found.release}.")
+            continue
+        differing = (
+            f" The patch releases of {found.apache} differ in: {few(found.differing)}." if found.differing else ""
+        )
+        yield (warning if differing else info)(
+            "RELEASE-BY-LEVELS",
+            found.text,
+            f"{who}, as Kafka {found.apache} does, and no metrics agent reports the patch release. The release is "
+            f"evaluated as Kafka {found.release}.{differing}",
+            "If the patch release is known, set apache_releases in the inventory: "
+            f'{{"{found.text}": "{found.neighbours[-1]}"}}, for example.',
+        )

@@ -1,0 +1,67 @@
+"""Findings about nodes whose version is evaluated by another release: vendors' builds, unknown patch releases."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.findings import Finding, blocker, info, warning
+from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.domain.model.reported_releases import ReportedRelease, identify_release
+from kafka_rollout.domain.model.wording import few, nodes
+
+
+def reported_release_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterator[Finding]:
+    """Yield the findings of each version that the nodes report and that is not a release of the catalogue."""
+    by_text: defaultdict[str, list[int]] = defaultdict(list)
+    for node_id, node in sorted(state.nodes.items()):
+        if node.version:
+            by_text[node.version].append(node_id)
+    for text, ids in sorted(by_text.items()):
+        found = identify_release(text, catalogue, cluster.apache_releases)
+        who = f"{nodes(ids).capitalize()} {'reports' if len(ids) == 1 else 'report'} version {text}"
+        if found.release is not None and found.release in catalogue:
+            yield from _mapped(who, found)
+            yield from _by_neighbours(who, found)
+
+
+def _mapped(who: str, found: ReportedRelease) -> Iterator[Finding]:
+    if not found.vendor and not found.overridden:
+        return
+    basis = (
+        f"the inventory maps it to {found.apache}" if found.overridden else f"{found.vendor}, based on {found.apache}"
+    )
+    exact = found.overridden or not found.neighbours
+    differing = ""
+    if not exact and found.differing:
+        differing = f" The patch releases of {found.apache} differ in: {few(found.differing)}."
+    yield (info if exact else warning)(
+        "RELEASE-MAPPED",
+        f"release {found.text}",
+        f"{who}: {basis}. It is evaluated as Apache Kafka {found.release}, and a rollback installs this release."
+        f"{differing}",
+        "No action needed." if exact else _override(found),
+    )
+
+
+def _by_neighbours(who: str, found: ReportedRelease) -> Iterator[Finding]:
+    if not found.neighbours or "." not in found.apache[found.apache.find(".") + 1 :]:
+        return  # a minor line has its own finding
+    names = " and ".join(map(str, found.neighbours))
+    sentence = f"{who}. Kafka {found.apache} is not in the catalogue. It is evaluated as {found.release}, by {names}."
+    remedy = f"Add it with `kafka-rollout catalogue add {found.apache}`."
+    subject = f"release {found.text}"
+    if found.differing:
+        differing = f"{sentence} These releases differ in: {few(found.differing)}."
+        yield blocker("RELEASE-BY-NEIGHBOURS", subject, differing, remedy)
+    else:
+        yield warning("RELEASE-BY-NEIGHBOURS", subject, sentence, remedy)
+
+
+def _override(found: ReportedRelease) -> str:
+    return (
+        f"Find the Apache patch release of this build, and set apache_releases in the inventory: "
+        f'{{"{found.text}": "{found.neighbours[-1]}"}}, for example.'
+    )

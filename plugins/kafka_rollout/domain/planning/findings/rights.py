@@ -1,0 +1,37 @@
+"""Findings about missing rights of the users of this tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_rollout.domain.model.cluster.rights import READING, MissingRight
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.findings import Finding, blocker
+
+
+def right_findings(cluster: ClusterSpec, state: ClusterState) -> tuple[Finding, ...]:
+    """Return a blocker for each right that a run needs and its user does not have."""
+    return tuple(_finding(cluster, missing) for missing in state.missing_rights)
+
+
+def refuse_without_reading(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:
+    """Raise RefusedError with all missing rights if one of them is needed to observe the cluster."""
+    if any(one.right in READING for one in missing):
+        refuse_missing_rights(cluster, missing)
+
+
+def refuse_missing_rights(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:
+    """Raise RefusedError with all missing rights, if there are any."""
+    if missing:
+        found = [_finding(cluster, one) for one in missing]
+        raise RefusedError(
+            " ".join(f"{finding.code}: {finding.sentence}" for finding in found),
+            remedy=" ".join(finding.remedy for finding in found),
+        )
+
+
+def _finding(cluster: ClusterSpec, missing: MissingRight) -> Finding:
+    subject = f"{missing.right} ({missing.listener} listener)"
+    return blocker("RIGHT-MISSING", subject, missing.sentence, missing.remedy(cluster.bootstrap_servers))

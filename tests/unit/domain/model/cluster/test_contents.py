@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_rollout.domain.model.cluster.contents import (
+    HIDDEN,
+    ClusterInventory,
+    compare_inventories,
+    find_unserved_types,
+)
+from kafka_rollout.json_forms import from_json, to_json
+
+BEFORE = ClusterInventory(
+    topics={"orders": {"id": "a", "replicas": [[1, 2], [2, 3]]}},
+    ends={"orders-0": 10, "orders-1": 5},
+    groups={"billing": {"type": "classic", "offsets": {"orders-0": 7}}, "new": {"type": "consumer", "offsets": {}}},
+    configs={"topic orders": {"retention.ms": "1000"}},
+    acls=("allow User:alice",),
+    scram={"alice": {"SCRAM-SHA-256": 4096}},
+    quotas={"user alice": {"producer_byte_rate": 1000.0}},
+    unasked={},
+    group_configs={"billing": {"consumer.session.timeout.ms": "50000"}},
+    subscriptions={"latency": {"interval.ms": "60000"}},
+)
+
+
+def test_what_grew_or_came_since_is_no_difference() -> None:
+    after = replace(
+        BEFORE,
+        topics={**BEFORE.topics, "later": {"id": "b", "replicas": [[1]]}},
+        ends={"orders-0": 12, "orders-1": 5, "later-0": 1},
+        groups={**BEFORE.groups, "billing": {"type": "classic", "offsets": {"orders-0": 9, "orders-1": 1}}},
+        acls=(*BEFORE.acls, "allow User:bob"),
+    )
+    assert compare_inventories(BEFORE, after) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"topics": {}, "ends": {}}, "Topic orders is missing."),
+        (
+            {"topics": {"orders": {"id": "z", "replicas": [[1, 2], [2, 3]]}}},
+            "Topic orders was recreated: its topic id changed.",
+        ),
+        ({"topics": {"orders": {"id": "a", "replicas": [[1, 2]]}}}, "Topic orders had 2 partitions, now 1."),
+        (
+            {"topics": {"orders": {"id": "a", "replicas": [[1, 2], [1, 3]]}}},
+            "The replica assignment of topic orders changed.",
+        ),
+        (
+            {"ends": {"orders-0": 9, "orders-1": 5}},
+            ("orders-0 ended at offset 10 and now ends at 9: records are lost."),
+        ),
+        ({"groups": {"new": BEFORE.groups["new"]}}, "The classic group billing is missing."),
+        (
+            {"groups": {**BEFORE.groups, "billing": {"type": "classic", "offsets": {}}}},
+            "Group billing lost committed offsets: orders-0 7 → none.",
+        ),
+        ({"configs": {}}, "Configuration retention.ms of topic orders was 1000 and is now missing."),
+        ({"acls": ()}, "ACL allow User:alice is missing."),
+        ({"scram": {"alice": {"SCRAM-SHA-256": 8192}}}, "SCRAM user SCRAM-SHA-256 of alice was 4096 and is 8192."),
+        ({"quotas": {}}, "Quota producer_byte_rate of user alice was 1000.0 and is now missing."),
+        ({"scram": {}, "unasked": {"scram": "too old."}}, "Not all SCRAM users could be read: too old."),
+        (
+            {"group_configs": {}},
+            "Configuration consumer.session.timeout.ms of group billing was 50000 and is now missing.",
+        ),
+        (
+            {"subscriptions": {"latency": {"interval.ms": "1000"}}},
+            "Configuration interval.ms of client-metrics subscription latency was 60000 and is 1000.",
+        ),
+    ],
+)
+def test_missing_smaller_and_changed_contents_are_reported(change: dict[str, Any], told: str) -> None:
+    (difference,) = compare_inventories(BEFORE, replace(BEFORE, **change))
+    assert difference.sentence.startswith(told)
+    assert not difference.foretold
+
+
+def test_a_group_that_the_older_release_does_not_serve_is_an_expected_difference() -> None:
+    unserved = find_unserved_types({"group.version": 0})
+    assert unserved == {"consumer", "share", "streams"}
+    after = replace(BEFORE, groups={"billing": BEFORE.groups["billing"]})
+    (difference,) = compare_inventories(BEFORE, after, unserved=unserved)
+    assert (difference.subject, difference.foretold) == ("new", True)
+
+
+def test_a_part_that_nobody_can_ask_any_more_matters_only_if_there_was_something() -> None:
+    empty = replace(BEFORE, scram={})
+    assert compare_inventories(empty, replace(empty, unasked={"scram": "too old."})) == ()
+
+
+def test_settings_that_the_older_release_does_not_have_are_expected_differences() -> None:
+    after = replace(BEFORE, group_configs={}, unasked={"group_configs": "too old."})
+    (difference,) = compare_inventories(BEFORE, after)
+    assert difference.sentence == "There were group configurations before; they are not in use now: too old."
+    assert difference.foretold
+
+
+def test_it_survives_the_record_also_one_that_was_written_without_all_parts() -> None:
+    assert from_json(ClusterInventory, to_json(BEFORE)) == BEFORE
+    written = {key: value for key, value in to_json(BEFORE).items() if key not in {"group_configs", "subscriptions"}}
+    assert from_json(ClusterInventory, written) == replace(BEFORE, group_configs={}, subscriptions={})
+
+
+@pytest.mark.parametrize("before_is_hidden", [True, False])
+def test_a_setting_that_one_of_the_releases_does_not_have_is_an_expected_difference(before_is_hidden: bool) -> None:
+    hidden = replace(BEFORE, configs={"topic orders": {"retention.ms": HIDDEN}})
+    inventories = (hidden, BEFORE) if before_is_hidden else (BEFORE, hidden)
+    (difference,) = compare_inventories(*inventories)
+    assert difference.foretold
+    assert HIDDEN in difference.sentence
+    assert compare_inventories(hidden, hidden) == ()
+
+
+def test_repeated_entries_that_a_release_removes_are_no_difference() -> None:
+    def policy(value: str) -> ClusterInventory:
+        return replace(BEFORE, configs={"topic orders": {"cleanup.policy": value}})
+
+    assert compare_inventories(policy("delete,delete"), policy("delete")) == ()
+    assert len(compare_inventories(policy("compact,delete"), policy("delete"))) == 1
