@@ -58,7 +58,7 @@ class WarmSession:
         """Scan a running cluster. Return seconds and result."""
         began = time.monotonic()
         known = self._catalogue.coordinator_topics
-        logs = live_logs(cluster="bench", bootstrap_servers=servers, security_file=None, topics=[], known=known)
+        logs = live_logs(cluster="bench", bootstrap_servers=servers, security=None, topics=[], known=known)
         return self._finish(began, logs, question, sum(log.end - log.start for log in logs.logs))
 
     def _finish(self, began: float, logs: LogsToRead, question: Question, records: int) -> tuple[float, ScanResult]:

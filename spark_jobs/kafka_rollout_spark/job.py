@@ -24,6 +24,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from kafka_rollout.adapters.coordinator_logs.segments import SegmentGoneError
+from kafka_rollout.adapters.kafka.security.carried_security import CarriedSecurity
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity, SecurityProtocol
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
@@ -108,8 +109,8 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
     releases = sorted({*releases, *must_load})
     for release in releases:
         catalogue.get(release)
-    protection = _protect_credentials(options, gateway)
-    logs = _find_logs(options, catalogue, carry=bool(protection))
+    security, protection = _task_security(options.security_file, gateway)
+    logs = _find_logs(options, catalogue, security)
     question = Question(
         catalogue=catalogue.configured(new_group_coordinator=logs.new_group_coordinator),
         schemas=load_schemas(*folders, new_group_coordinator=logs.new_group_coordinator),
@@ -126,7 +127,7 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
             if SegmentGoneError.__name__ not in f"{type(error).__name__}: {error}":
                 raise
             _say("a segment was replaced during the scan; scanning again")
-            logs = _find_logs(options, catalogue, carry=bool(protection))
+            logs = _find_logs(options, catalogue, security)
             result = _read(spark, question, logs, options.parquet)
     finally:
         spark.stop()
@@ -136,22 +137,26 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
     return 0 if all(result.is_proved_loadable(release) for release in must_load) else VERDICT_FAILS
 
 
-def _protect_credentials(options: argparse.Namespace, gateway: Gateway) -> dict[str, str]:
-    """Return the Spark settings with which executors on other hosts get the credentials; empty if they need none.
+def _task_security(file: Path | None, gateway: Gateway) -> tuple[Path | CarriedSecurity | None, dict[str, str]]:
+    """Return what the tasks get to connect to the brokers, and the Spark settings that protect it on the way.
 
-    A file without credentials is left out of the options. Raises UserError if Spark does not protect credentials.
+    Local tasks read `file`. Tasks on other hosts get its content. A file without credentials is not needed.
+    Raises UserError if Spark does not protect credentials.
     """
-    if not options.security_file:
-        return {}
-    if ClientSecurity.from_file(options.security_file).protocol is SecurityProtocol.PLAINTEXT:
-        options.security_file = None
-        return {}
+    if file is None:
+        return None, {}
+    security = ClientSecurity.from_file(file)
+    if security.protocol is SecurityProtocol.PLAINTEXT:
+        return None, {}
     SparkContext._ensure_initialized(gateway=gateway())
     configured = SparkConf()
-    return protect_credentials({name: configured.get(name) or "" for name in SETTINGS})
+    protection = protect_credentials({name: configured.get(name) or "" for name in SETTINGS})
+    return (CarriedSecurity.pack(security) if protection else file), protection
 
 
-def _find_logs(options: argparse.Namespace, catalogue: Catalogue, *, carry: bool) -> LogsToRead:
+def _find_logs(
+    options: argparse.Namespace, catalogue: Catalogue, security: Path | CarriedSecurity | None
+) -> LogsToRead:
     known = catalogue.coordinator_topics
     for topic in options.topic:
         if topic not in known:
@@ -168,10 +173,9 @@ def _find_logs(options: argparse.Namespace, catalogue: Catalogue, *, carry: bool
         logs = live_logs(
             cluster=options.cluster,
             bootstrap_servers=options.bootstrap_servers,
-            security_file=options.security_file,
+            security=security,
             topics=options.topic,
             known=known,
-            carry=carry,
         )
         if logs.note and not options.new_group_coordinator:
             _say(logs.note)

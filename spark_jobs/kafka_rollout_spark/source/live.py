@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,6 @@ class LiveLogs:
 
     bootstrap_servers: str
     security: Path | CarriedSecurity | None = None
-
-    def carried(self) -> LiveLogs:
-        """The same logs for executors on other hosts."""
-        assert isinstance(self.security, Path)  # noqa: S101 - without a file nothing is carried
-        return replace(self, security=CarriedSecurity.pack(ClientSecurity.from_file(self.security)))
 
     def connect(self) -> FetchSource:
         match self.security:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafka_rollout.adapters.coordinator_logs.directories import find_logs
 from kafka_rollout.adapters.coordinator_logs.second_reading import Bounded
+from kafka_rollout.adapters.kafka.security.carried_security import CarriedSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.domain.model.errors import UserError
@@ -74,18 +75,17 @@ def live_logs(
     *,
     cluster: str,
     bootstrap_servers: str,
-    security_file: Path | None,
+    security: Path | CarriedSecurity | None,
     topics: Sequence[str],
     known: Sequence[str],
-    carry: bool = False,
 ) -> LogsToRead:
     """The current start and end of a cluster's logs. `topics` empty: every log of `known` that the cluster has.
 
-    `carry`: the tasks get the content of `security_file`, because they run on other hosts.
+    `security`: what the tasks get, as in LiveLogs.
     """
     from kafka_rollout_spark.source.live import LiveLogs, cut_logs
 
-    live = LiveLogs(bootstrap_servers, security_file)
+    live = LiveLogs(bootstrap_servers, security)
     with live.connect() as source:
         logs = source.ranges(topics or known)
         cleaning = source.cleaning(sorted({log.topic for log in logs}))
@@ -99,7 +99,7 @@ def live_logs(
         cluster=cluster,
         logs=logs,
         ranges=cut_logs(logs),
-        source=live.carried() if carry else live,
+        source=live,
         unit="offsets",
         log_bytes=_BYTES_PER_OFFSET * sum(map(size_of, logs)),
         cleaning=cleaning,

@@ -143,7 +143,7 @@ def scan_live(cluster: ClusterSpec) -> tuple[tuple[Damage, ...], tuple[Damage, .
     logs = live_logs(
         cluster=cluster.name,
         bootstrap_servers=cluster.bootstrap_servers,
-        security_file=None,
+        security=None,
         topics=(CONSUMER_OFFSETS,),
         known=(),
     )
