@@ -83,6 +83,22 @@ def test_the_consumer_needs_kafka_python_and_nothing_else(installed: Path) -> No
     assert done.stdout.strip() == "['kafka', 'kafka_rollout']", done.stderr
 
 
+def test_the_command_without_its_packages_names_the_extra(installed: Path) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from kafka_rollout.cli.entry import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", code, str(installed)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "error: The command line needs the package typer, which is not installed."
+        ' Install the extra cli: pip install "kafka-rollout[cli]".'
+    ]
+
+
 def test_an_installed_package_reads_its_own_data_and_inventories_of_the_home_folder(installed: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from kafka_rollout.settings import Settings; "
