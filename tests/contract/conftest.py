@@ -21,11 +21,11 @@ from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from tests.beds import beds
-from tests.committing import commit
-from tests.fake_cluster import FakeCluster
-from tests.fake_runtime import FakeRuntime
-from tests.fakes import FakeAdmin
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import FakeAdmin
+from tests.fakes.runtime import FakeRuntime
 from tests.integration.conftest import MakeCluster, class_archives, make_shared_cluster, release_cache
+from tests.integration.harness.groups.committing import commit
 
 __all__ = ["class_archives", "make_shared_cluster", "release_cache"]
 

@@ -16,8 +16,8 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.ports.cluster import MetadataLogs
 from kafka_rollout.settings import Settings
-from tests.fake_cluster import FakeCluster
-from tests.fake_metadata_logs import FakeMetadataLogs
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.metadata_logs import FakeMetadataLogs
 
 CALLS = sorted(name for name in vars(MetadataLogs) if not name.startswith("_"))
 

@@ -17,8 +17,8 @@ from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
-from tests.dying_files import KilledError
-from tests.local_host import LocalHost, permitted
+from tests.fakes.dying_files import KilledError
+from tests.fakes.local_host import LocalHost, permitted
 from tests.paths import FIXTURES
 
 SNAPSHOT = f"{57:020}-{101:010}.checkpoint"

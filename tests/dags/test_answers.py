@@ -73,7 +73,7 @@ def test_with_four_eyes_the_one_who_triggered_the_run_approves_nothing(runs: Fak
 
 
 def test_a_run_that_was_taken_over_from_the_shell_does_nothing_more_in_its_dag(runs: FakeRuns) -> None:
-    from tests.fakes import fake_bench
+    from tests.fakes.ports import fake_bench
 
     def take_over(task: str) -> None:
         from kafka_rollout.domain.run.events import Channel, Responder

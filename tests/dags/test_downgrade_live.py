@@ -9,8 +9,8 @@ from kafka_rollout.domain.run.events import has
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineUndone
 from tests.dags.conftest import FakeRuns
 from tests.dags.test_downgrade_run import outcome, releases, run, sent
-from tests.fake_cluster import R431, FakeCluster
-from tests.fake_metadata_logs import FakePrepared
+from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.metadata_logs import FakePrepared
 from tests.unit.steps.offline.test_actions import R421
 
 pytestmark = pytest.mark.airflow

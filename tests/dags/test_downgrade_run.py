@@ -16,7 +16,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Approval, ApprovalOf, events_of
 from kafka_rollout.domain.run.step_events import Stopping
 from tests.dags.conftest import FakeRuns, spec_with_homes
-from tests.fake_cluster import R341, R431, FakeCluster
+from tests.fakes.cluster import R341, R431, FakeCluster
 from tests.records import change_lock
 
 if TYPE_CHECKING:

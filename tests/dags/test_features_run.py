@@ -15,8 +15,8 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Begun, events_of
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.dag_run import run_dag
-from tests.fake_cluster import R431, FakeCluster
-from tests.fake_logs import FakeLogs
+from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.logs import FakeLogs
 from tests.records import change_lock, run_history
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFai
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.dag_run import run_dag
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 from tests.records import change_lock, database_of, run_history, run_ids
 
 pytestmark = pytest.mark.airflow

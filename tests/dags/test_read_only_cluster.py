@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from tests.dags.conftest import FakeRuns
-from tests.fake_cluster import make_spec
+from tests.fakes.cluster import make_spec
 
 pytestmark = pytest.mark.airflow
 

@@ -22,8 +22,8 @@ from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import recorded_answer
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from kafka_rollout.domain.run.projections.runs import last_task_failure
 from kafka_rollout.domain.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.steps.gates import groups
 from tests.dags.conftest import FakeRuns, spec_with_homes
-from tests.fake_cluster import R340, R391, R431, FakeCluster
+from tests.fakes.cluster import R340, R391, R431, FakeCluster
 from tests.records import change_lock
 
 pytestmark = pytest.mark.airflow

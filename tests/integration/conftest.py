@@ -19,7 +19,7 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 from tests.class_archives import ClassArchives
-from tests.integration.harness.airflow_harness import House
+from tests.integration.harness.airflow.server import House
 from tests.integration.harness.feature_harness import Command
 from tests.scheduling import needs_house
 
@@ -150,7 +150,7 @@ def _close_house(config: pytest.Config) -> None:
 @pytest.fixture
 def page() -> Iterator[Page]:
     """A page of a new browser."""
-    from tests.integration.harness.airflow_pages import open_page
+    from tests.integration.harness.airflow.pages import open_page
 
     with open_page() as opened:
         yield opened

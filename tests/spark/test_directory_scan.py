@@ -24,9 +24,9 @@ from kafka_rollout.json_forms import from_json, to_json
 from kafka_rollout.wire.coordinator_records import ClassKey, classify
 from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.kernel.spec import ScanDepth
-from tests.integration.harness import planted_logs as planted
-from tests.integration.harness.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
-from tests.integration.harness.planted_orders import planted_orders
+from tests.integration.harness.logs import planted_logs as planted
+from tests.integration.harness.logs.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
+from tests.integration.harness.logs.planted_orders import planted_orders
 from tests.paths import FIXTURES
 from tests.spark.conftest import MERGED_BY_SPARK, MERGED_ON_DRIVER, FixtureLogs, Scan, find
 

@@ -37,9 +37,9 @@ from kafka_rollout.cli.app import app
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, Role
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.settings import Settings
-from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
+from tests.integration.harness.groups.committing import commit
 
 pytestmark = pytest.mark.integration
 

@@ -19,7 +19,7 @@ from kafka_rollout.domain.model.cluster.rights import CHANGING, LIST_CONTROLLERS
 from kafka_rollout.domain.model.cluster.topology import Role
 from kafka_rollout.domain.model.errors import RefusedError
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.secured import (
+from tests.integration.harness.security.secured import (
     CHANGER,
     CONTROLLERS,
     LEDGER,
@@ -29,8 +29,8 @@ from tests.integration.harness.secured import (
     mutual,
     oauth,
 )
+from tests.integration.harness.security.token_server import LIFETIME_S, TokenServer, token_server
 from tests.integration.harness.shell import Shell
-from tests.integration.harness.token_server import LIFETIME_S, TokenServer, token_server
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -21,7 +21,7 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened
-from tests.integration.harness.load_oracle import Outcome, Place, coordinator_config, plant, started_on
+from tests.integration.harness.logs.load_oracle import Outcome, Place, coordinator_config, plant, started_on
 from tests.paths import FIXTURES
 from tests.waiting import wait_until
 

@@ -14,7 +14,7 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import House, Run
+from tests.integration.harness.airflow.server import House, Run
 from tests.records import scan_history
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned
 

@@ -28,8 +28,8 @@ from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.result.result import damage_of
 from kafka_rollout_spark.source.ranges import live_logs
 from kafka_rollout_spark.source.splits import read_split
-from tests.integration.harness.load_oracle import Outcome, Place, started_on
-from tests.integration.harness.planted_logs import Record, key, log_of, value
+from tests.integration.harness.logs.load_oracle import Outcome, Place, started_on
+from tests.integration.harness.logs.planted_logs import Record, key, log_of, value
 from tools.coordinator_traffic import CONSUMER_OFFSETS
 
 pytestmark = pytest.mark.integration

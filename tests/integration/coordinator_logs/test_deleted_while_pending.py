@@ -30,8 +30,8 @@ from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdi
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.load_oracle import Outcome, load, watch
-from tests.integration.harness.planted_logs import COMMIT, COMMITTED, batch, deleted_while_pending, with_own_groups
+from tests.integration.harness.logs.load_oracle import Outcome, load, watch
+from tests.integration.harness.logs.planted_logs import COMMIT, COMMITTED, batch, deleted_while_pending, with_own_groups
 from tests.waiting import wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE
 

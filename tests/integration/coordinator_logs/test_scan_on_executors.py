@@ -39,17 +39,17 @@ from kafka_rollout.settings import Settings
 from kafka_rollout_spark.job import WORKER_DAEMON
 from kafka_rollout_spark.kernel.cache import CACHE
 from tests.class_archives import ClassArchives
-from tests.committing import commit
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.secret_search import files_with, middle_of, watched_processes
-from tests.integration.harness.secured import MUTUAL, READER, ROOT, SecuredCluster, mutual, oauth, scram
+from tests.integration.harness.groups.committing import commit
+from tests.integration.harness.security.secret_search import files_with, middle_of, watched_processes
+from tests.integration.harness.security.secured import MUTUAL, READER, ROOT, SecuredCluster, mutual, oauth, scram
+from tests.integration.harness.security.token_server import TokenServer, token_server
 from tests.integration.harness.spark_standalone import (
     NOBODY,
     StandaloneCluster,
     on_another_host,
     standalone_cluster,
 )
-from tests.integration.harness.token_server import TokenServer, token_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

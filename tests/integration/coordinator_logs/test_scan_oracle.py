@@ -16,8 +16,8 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.json_forms import from_json
-from tests.integration.harness.load_oracle import Outcome, Place, load
-from tests.integration.harness.planted_logs import (
+from tests.integration.harness.logs.load_oracle import Outcome, Place, load
+from tests.integration.harness.logs.planted_logs import (
     PlantedLog,
     cut,
     endless_logs,
@@ -25,7 +25,7 @@ from tests.integration.harness.planted_logs import (
     with_own_groups,
     written_logs,
 )
-from tests.integration.harness.planted_orders import planted_orders
+from tests.integration.harness.logs.planted_orders import planted_orders
 
 pytestmark = pytest.mark.integration
 

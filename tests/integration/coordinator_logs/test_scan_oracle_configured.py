@@ -21,9 +21,9 @@ from kafka_rollout.json_forms import from_json
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_oracle import what_happened
 from tests.integration.harness.cluster_contents import wait_until_all_know
-from tests.integration.harness.load_oracle import Place, load
-from tests.integration.harness.planted_logs import PlantedLog, planted_logs, written_logs
-from tests.integration.harness.planted_orders import planted_orders
+from tests.integration.harness.logs.load_oracle import Place, load
+from tests.integration.harness.logs.planted_logs import PlantedLog, planted_logs, written_logs
+from tests.integration.harness.logs.planted_orders import planted_orders
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]

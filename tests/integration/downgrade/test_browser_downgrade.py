@@ -10,16 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_dag_downgrade_offline import cordon_a_second_directory
-from tests.integration.harness.airflow_harness import (
-    APPROVER,
-    QUICK_SNAPSHOTS,
-    House,
-    Run,
-    all_run,
-    finalized,
-    no_lock_left,
-)
-from tests.integration.harness.airflow_pages import (
+from tests.integration.harness.airflow.pages import (
     box,
     choices,
     choose,
@@ -30,6 +21,15 @@ from tests.integration.harness.airflow_pages import (
     settled,
     sign_in,
     widen_the_panel,
+)
+from tests.integration.harness.airflow.server import (
+    APPROVER,
+    QUICK_SNAPSHOTS,
+    House,
+    Run,
+    all_run,
+    finalized,
+    no_lock_left,
 )
 from tests.integration.harness.cluster_contents import WITH_ACLS, fill
 

@@ -13,7 +13,7 @@ from kafka_rollout.domain.coordinator_logs.tagged_fields import DROPPED
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Finalizing, Stopping
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import (
+from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,
     all_run,
     every_gate_has_evidence,

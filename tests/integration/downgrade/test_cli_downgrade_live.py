@@ -13,10 +13,10 @@ from kafka_rollout.domain.run.events import events_of, has
 from kafka_rollout.domain.run.offline_events import LiveFailed, LiveLowered, OfflineInstalled, OfflineUndoing
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_live_downgrade import traffic
-from tests.integration.harness.airflow_harness import all_run, finalized
+from tests.integration.harness.airflow.server import all_run, finalized
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
-from tests.integration.harness.kill_points import KillPoints, around
-from tests.integration.harness.many_records import many_records
+from tests.integration.harness.faults.kill_points import KillPoints, around
+from tests.integration.harness.logs.many_records import many_records
 from tests.integration.harness.shell import APPROVED, KILLED_IN_AN_INSTALLATION, QUICK, Shell, later_starts
 from tests.waiting import wait_until
 

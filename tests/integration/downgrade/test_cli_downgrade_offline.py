@@ -15,7 +15,7 @@ from kafka_rollout.domain.run.offline_events import OfflineInstalled
 from kafka_rollout.domain.run.step_events import Started
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_offline_downgrade import format_anew
-from tests.integration.harness.airflow_harness import all_run, finalized
+from tests.integration.harness.airflow.server import all_run, finalized
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.harness.shell import APPROVED, KILLED_IN_AN_INSTALLATION, QUICK, Shell, later_starts
 

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import (
+from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,
     House,
     all_run,

@@ -9,9 +9,9 @@ import pytest
 
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_dag_downgrade_trim import DOWNGRADE
-from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized
-from tests.integration.harness.dag_in_process import ProcessRuns
-from tests.integration.harness.old_records import read_all, write_records
+from tests.integration.harness.airflow.dag_in_process import ProcessRuns
+from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, all_run, finalized
+from tests.integration.harness.logs.old_records import read_all, write_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.timeout(1800), pytest.mark.full]
 

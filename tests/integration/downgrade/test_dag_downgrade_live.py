@@ -11,9 +11,9 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.run.events import events_of, has
 from kafka_rollout.domain.run.offline_events import LiveFailed, LiveLowered, OfflineUndoing
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import House, all_run, finalized, no_lock_left, nothing_lost, starts
+from tests.integration.harness.airflow.server import House, all_run, finalized, no_lock_left, nothing_lost, starts
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
-from tests.integration.harness.kill_points import KillPoints
+from tests.integration.harness.faults.kill_points import KillPoints
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(2700)]
 

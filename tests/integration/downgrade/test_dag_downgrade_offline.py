@@ -17,9 +17,9 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.run.events import events_of, has
 from kafka_rollout.domain.run.step_events import Finalizing, Started, Stopped, Stopping, Validated
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import all_run, finalized, starts
+from tests.integration.harness.airflow.dag_in_process import ProcessRuns
+from tests.integration.harness.airflow.server import all_run, finalized, starts
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
-from tests.integration.harness.dag_in_process import ProcessRuns
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 

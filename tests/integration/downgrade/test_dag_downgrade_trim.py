@@ -11,11 +11,11 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.domain.model.releases import Release
-from tests.committing import commit
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
-from tests.integration.harness.dag_in_process import ProcessRuns
-from tests.integration.harness.old_records import read_all, set_and_take_back, write_records
+from tests.integration.harness.airflow.dag_in_process import ProcessRuns
+from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, all_run, finalized, starts
+from tests.integration.harness.groups.committing import commit
+from tests.integration.harness.logs.old_records import read_all, set_and_take_back, write_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -34,8 +34,8 @@ from tests.integration.downgrade.test_live_downgrade import (
     traffic,
 )
 from tests.integration.downgrade.test_offline_downgrade import format_anew
+from tests.integration.harness.faults.separation import needs_routing_rules, run_as_another_user, separated
 from tests.integration.harness.feature_harness import opened
-from tests.integration.harness.separation import needs_routing_rules, run_as_another_user, separated
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]

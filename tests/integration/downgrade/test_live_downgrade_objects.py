@@ -36,12 +36,12 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_dag_downgrade_offline import cordon_a_second_directory
 from tests.integration.downgrade.test_live_downgrade import GATE, levels
-from tests.integration.harness.airflow_harness import all_run, finalized
-from tests.integration.harness.applications import application_libs, streams_application
+from tests.integration.harness.airflow.server import all_run, finalized
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
 from tests.integration.harness.feature_harness import opened
-from tests.integration.harness.gated_groups import CONSUMER, TOPIC, members_of, shared
-from tests.integration.harness.many_records import many_records
+from tests.integration.harness.groups.applications import application_libs, streams_application
+from tests.integration.harness.groups.gated_groups import CONSUMER, TOPIC, members_of, shared
+from tests.integration.harness.logs.many_records import many_records
 from tests.integration.harness.shell import APPROVED as ANSWERS
 from tests.integration.harness.shell import QUICK, Shell
 from tests.waiting import wait_until

@@ -40,7 +40,7 @@ from kafka_rollout.steps.offline.undo import undo_offline
 from kafka_rollout.steps.planning.plans import freeze, plan_downgrade
 from kafka_rollout.steps.procedures.rolling import OFFLINE_SECTION
 from kafka_rollout.steps.step import Step, StepCall
-from tests.dying_files import DyingFiles, KilledError
+from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.harness.feature_harness import opened

@@ -13,9 +13,9 @@ from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
-from tests.fake_clock import FakeClock
+from tests.fakes.clock import FakeClock
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.dag_in_process import ProcessRuns
+from tests.integration.harness.airflow.dag_in_process import ProcessRuns
 from tests.integration.harness.feature_harness import Command, meanwhile, opened
 from tests.integration.harness.shell import APPROVED
 from tests.waiting import wait_until

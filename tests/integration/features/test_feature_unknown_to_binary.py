@@ -11,7 +11,7 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.wire.record_batch import batches
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.planted_logs import batch
+from tests.integration.harness.logs.planted_logs import batch
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]

@@ -31,8 +31,8 @@ from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import ensure_levels
 from kafka_rollout.steps.features.update import apply_features, plan_features
 from tests.integration.conftest import MakeCluster
+from tests.integration.harness.faults.proxy import Proxy
 from tests.integration.harness.feature_harness import Command, approved, codes, eventually, has_groups, opened, planned
-from tests.integration.harness.proxy import Proxy
 
 pytestmark = pytest.mark.integration
 

@@ -21,7 +21,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Finalizing
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.dag_in_process import ProcessRuns
+from tests.integration.harness.airflow.dag_in_process import ProcessRuns
 from tests.integration.harness.feature_harness import Command, has_groups, meanwhile, opened
 from tests.integration.harness.shell import APPROVED, Shell
 from tests.records import change_lock, run_history, run_ids

@@ -21,8 +21,8 @@ from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.steps.gates.checks import check_gate
 from tests.integration.conftest import MakeCluster
+from tests.integration.harness.faults.proxy import Proxy
 from tests.integration.harness.feature_harness import Command, codes, opened, planned
-from tests.integration.harness.proxy import Proxy
 from tests.integration.harness.shell import APPROVED
 from tests.waiting import wait_until
 

@@ -13,9 +13,9 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.steps.features.update import plan_features
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, finalized
-from tests.integration.harness.dag_in_process import ProcessRuns
-from tests.integration.harness.gated_groups import (
+from tests.integration.harness.airflow.dag_in_process import ProcessRuns
+from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, finalized
+from tests.integration.harness.groups.gated_groups import (
     CONSUMER,
     EAGER,
     looks_at_groups,
@@ -24,7 +24,7 @@ from tests.integration.harness.gated_groups import (
     stable,
     wait_for_gate,
 )
-from tests.integration.harness.group_harness import DEADLINE_S, wait_until
+from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 

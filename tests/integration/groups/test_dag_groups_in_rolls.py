@@ -23,10 +23,10 @@ from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import IncrementalScan
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter
-from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
+from tests.integration.harness.airflow.dag_in_process import ProcessRuns
+from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, all_run, finalized, starts
 from tests.integration.harness.cluster_contents import wait_until_all_know
-from tests.integration.harness.dag_in_process import ProcessRuns
-from tests.integration.harness.gated_groups import (
+from tests.integration.harness.groups.gated_groups import (
     CONSUMER,
     EAGER,
     PARTITIONS,
@@ -42,7 +42,7 @@ from tests.integration.harness.gated_groups import (
     wait_for_gate,
     write,
 )
-from tests.integration.harness.group_harness import DEADLINE_S, wait_until
+from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]

@@ -23,8 +23,8 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rebalance.protocols import RebalanceProtocol
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.foreign_members import ConfluentMember, ConsoleConsumer
-from tests.integration.harness.group_harness import DEADLINE_S, LiveGroup, Worker, wait_until
+from tests.integration.harness.groups.foreign_members import ConfluentMember, ConsoleConsumer
+from tests.integration.harness.groups.members import DEADLINE_S, LiveGroup, Worker, wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -28,7 +28,7 @@ from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.domain.traffic_check import ConsumedRecord, LedgerRecord, Position, compare
 from kafka_rollout.wire.record_batch import batches, payload, records
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.proxy import Proxy
+from tests.integration.harness.faults.proxy import Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

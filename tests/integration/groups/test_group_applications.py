@@ -20,9 +20,14 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.applications import ConnectWorker, application_libs, connect_worker, streams_application
-from tests.integration.harness.gated_groups import shared
-from tests.integration.harness.group_harness import DEADLINE_S, wait_until
+from tests.integration.harness.groups.applications import (
+    ConnectWorker,
+    application_libs,
+    connect_worker,
+    streams_application,
+)
+from tests.integration.harness.groups.gated_groups import shared
+from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1200)]
 

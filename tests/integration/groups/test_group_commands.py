@@ -32,7 +32,7 @@ from kafka_rollout.steps.gates.groups import check_conversion
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic
 from tests.integration.harness.cluster_contents import wait_until_all_know
-from tests.integration.harness.group_harness import LiveGroup, wait_until
+from tests.integration.harness.groups.members import LiveGroup, wait_until
 from tests.records import change_lock
 from tools.coordinator_traffic import CONSUMER_OFFSETS, plant, versioned
 

@@ -20,9 +20,9 @@ from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter
-from tests.integration.harness.applications import application_libs, streams_application
-from tests.integration.harness.gated_groups import PARTITIONS, TOPIC, members_of, stable, write
-from tests.integration.harness.group_harness import DEADLINE_S, wait_until
+from tests.integration.harness.groups.applications import application_libs, streams_application
+from tests.integration.harness.groups.gated_groups import PARTITIONS, TOPIC, members_of, stable, write
+from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 from tests.integration.harness.shell import Shell
 from tests.records import run_history
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE

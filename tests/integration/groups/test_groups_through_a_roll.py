@@ -15,7 +15,7 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.run.step_events import Started
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
-from tests.integration.harness.group_members import GROUPS, MEMBERS
+from tests.integration.harness.groups.member_process import GROUPS, MEMBERS
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
 from tests.waiting import wait_until
 
@@ -36,7 +36,13 @@ def cluster(make_cluster: MakeCluster) -> LocalCluster:
 @pytest.fixture
 def members(cluster: LocalCluster) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.harness.group_members", cluster.spec.bootstrap_servers, TOPIC],
+        [
+            sys.executable,
+            "-m",
+            "tests.integration.harness.groups.member_process",
+            cluster.spec.bootstrap_servers,
+            TOPIC,
+        ],
         cwd=PROJECT_ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Airflow and Spark on three hosts (tests/integration/harness/airflow_hosts.py); one is lost during a roll over SSH."""
+"""Airflow and Spark on three hosts (tests/integration/harness/airflow/hosts.py); one is lost during a roll over SSH."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Started, Stopping
 from kafka_rollout.settings import Settings
 from tests.beds import MakeBed
-from tests.integration.harness import airflow_hosts
-from tests.integration.harness.airflow_harness import PATIENCE_S, House, Run, nothing_lost, wait_for
-from tests.integration.harness.airflow_hosts import airflow_settings, control_services, use_celery, worker_host
+from tests.integration.harness.airflow import hosts as airflow_hosts
+from tests.integration.harness.airflow.hosts import airflow_settings, control_services, use_celery, worker_host
+from tests.integration.harness.airflow.server import PATIENCE_S, House, Run, nothing_lost, wait_for
 
 pytestmark = [
     pytest.mark.integration,

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.demo.cluster import SNAPSHOT_INTERVAL
 from tests.beds import MakeBed
-from tests.integration.harness.old_records import read_all, set_and_take_back, write_records
+from tests.integration.harness.logs.old_records import read_all, set_and_take_back, write_records
 from tests.integration.harness.shell import Shell
 from tests.integration.hosts.test_downgrades_over_ssh import assert_all_run, change
 from tools.testbed.bed import DATA, Bed

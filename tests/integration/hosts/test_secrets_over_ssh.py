@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 from kafka_rollout.demo.cluster import SNAPSHOT_INTERVAL
 from tests.beds import MakeBed
-from tests.integration.harness.secret_search import files_with, middle_of, watched_processes
+from tests.integration.harness.security.secret_search import files_with, middle_of, watched_processes
 from tests.integration.harness.shell import Shell
 from tests.integration.hosts.test_downgrades_over_ssh import assert_all_run, change
 from tools.testbed.bed import DATA, Bed

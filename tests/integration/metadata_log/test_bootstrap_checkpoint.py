@@ -17,7 +17,7 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
-from tests.dying_files import DyingFiles, KilledError
+from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.integration.conftest import MakeCluster
 from tests.integration.metadata_log.test_metadata_on_brokers import SNAPSHOTS, finalized, metadata_of, wait_for_snapshot
 from tests.waiting import wait_until

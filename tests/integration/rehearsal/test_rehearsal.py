@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.local_cluster import LocalCluster
-from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.feature_harness import Command
+from tests.integration.harness.groups.committing import commit
 
 pytestmark = pytest.mark.integration
 SMALL = {"segment.bytes": "14000"}

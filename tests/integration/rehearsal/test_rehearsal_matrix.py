@@ -19,12 +19,12 @@ from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.domain.model.releases import Release
-from tests.committing import commit
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_coordinators_loaded import logs_for
 from tests.integration.coordinator_logs.test_scan_oracle import Scanned, scan_planted
 from tests.integration.harness.feature_harness import Command
-from tests.integration.harness.load_oracle import Place, coordinator_config, plant
+from tests.integration.harness.groups.committing import commit
+from tests.integration.harness.logs.load_oracle import Place, coordinator_config, plant
 from tests.integration.harness.planted_configs import set_configs
 from tests.integration.harness.shell import Shell
 from tests.integration.metadata_log.test_dynamic_configs_on_brokers import CASES, Case

@@ -17,19 +17,19 @@ from kafka_rollout.domain.coordinator_logs.history import Alerted
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import (
-    APPROVER,
-    House,
-    Run,
-    finalized,
-    no_lock_left,
-)
-from tests.integration.harness.airflow_pages import (
+from tests.integration.harness.airflow.pages import (
     choose,
     own_page,
     run_of,
     section,
     sign_in,
+)
+from tests.integration.harness.airflow.server import (
+    APPROVER,
+    House,
+    Run,
+    finalized,
+    no_lock_left,
 )
 from tests.records import scan_history
 

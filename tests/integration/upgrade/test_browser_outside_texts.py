@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 from kafka_rollout.domain.run.events import Approval, Begun, events_of
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import APPROVER, House, Run
-from tests.integration.harness.airflow_pages import own_page, sign_in, widen_the_panel
+from tests.integration.harness.airflow.pages import own_page, sign_in, widen_the_panel
+from tests.integration.harness.airflow.server import APPROVER, House, Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -15,10 +15,10 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Started, Stopping
-from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, finalized
+from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, finalized
 from tests.integration.harness.cluster_contents import set_settings
+from tests.integration.harness.faults.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
 from tests.waiting import wait_until
 

@@ -26,7 +26,7 @@ from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, R
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import House, starts, wait_for
+from tests.integration.harness.airflow.server import House, starts, wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import House, all_run, no_lock_left, nothing_lost, starts
+from tests.integration.harness.airflow.server import House, all_run, no_lock_left, nothing_lost, starts
+from tests.integration.harness.faults.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 

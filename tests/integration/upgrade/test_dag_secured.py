@@ -8,7 +8,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import (
+from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,
     House,
     all_run,
@@ -17,8 +17,8 @@ from tests.integration.harness.airflow_harness import (
     no_lock_left,
     nothing_lost,
 )
-from tests.integration.harness.secret_search import files_with, middle_of, watched_processes
-from tests.integration.harness.secured import CHANGER, SecuredCluster
+from tests.integration.harness.security.secret_search import files_with, middle_of, watched_processes
+from tests.integration.harness.security.secured import CHANGER, SecuredCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(3000)]
 

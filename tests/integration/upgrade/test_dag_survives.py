@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.plan import NodeStep
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import NodeEvent, Stopped, Stopping
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import (
+from tests.integration.harness.airflow.server import (
     PATIENCE_S,
     House,
     Run,

@@ -7,7 +7,7 @@ import pytest
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Finalizing
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import (
+from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,
     House,
     all_run,

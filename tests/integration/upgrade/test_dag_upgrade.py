@@ -14,7 +14,20 @@ from playwright.sync_api import Page, expect
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.domain.model.errors import UserError
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow_harness import (
+from tests.integration.harness.airflow.pages import (
+    TASKS_MS,
+    box,
+    choices,
+    choose,
+    known_releases,
+    own_page,
+    run_of,
+    section,
+    settled,
+    sign_in,
+    widen_the_panel,
+)
+from tests.integration.harness.airflow.server import (
     APPROVER,
     OTHER,
     QUICK_SNAPSHOTS,
@@ -29,20 +42,7 @@ from tests.integration.harness.airflow_harness import (
     nothing_lost,
     planned_last,
 )
-from tests.integration.harness.airflow_harness import start_order as order_of_starts
-from tests.integration.harness.airflow_pages import (
-    TASKS_MS,
-    box,
-    choices,
-    choose,
-    known_releases,
-    own_page,
-    run_of,
-    section,
-    settled,
-    sign_in,
-    widen_the_panel,
-)
+from tests.integration.harness.airflow.server import start_order as order_of_starts
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
 

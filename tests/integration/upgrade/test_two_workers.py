@@ -36,7 +36,7 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 from tests.integration.conftest import end_cluster
-from tests.integration.harness.airflow_harness import APPROVER, House, all_run, nothing_lost
+from tests.integration.harness.airflow.server import APPROVER, House, all_run, nothing_lost
 from tests.postgres import Postgres
 
 pytestmark = [

@@ -33,8 +33,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from tests.fake_cluster import R431, FakeCluster, make_spec
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R431, FakeCluster, make_spec
+from tests.fakes.ports import fake_bench
 from tests.records import change_lock
 
 

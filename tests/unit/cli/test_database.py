@@ -15,7 +15,7 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.run.events import Approval, ApprovalOf, events_of
-from tests.fake_cluster import make_spec
+from tests.fakes.cluster import make_spec
 from tests.records import FILE, database_of, run_history
 
 

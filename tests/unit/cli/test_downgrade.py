@@ -30,12 +30,12 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from tests.dying_files import KilledError
-from tests.fake_cluster import R340, R341, R431, FakeCluster
-from tests.fake_logs import FakeLogs
-from tests.fake_runtime import FakeRuntime
-from tests.fakes import fake_bench
-from tests.without_live import stage_no_live
+from tests.fakes.cluster import R340, R341, R431, FakeCluster
+from tests.fakes.dying_files import KilledError
+from tests.fakes.logs import FakeLogs
+from tests.fakes.ports import fake_bench
+from tests.fakes.runtime import FakeRuntime
+from tests.integration.harness.faults.without_live import stage_no_live
 
 COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
 NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}

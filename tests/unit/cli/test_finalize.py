@@ -22,8 +22,8 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.report.run import SCAN_VERDICT
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 OFFSETS = "__consumer_offsets"
 LOG = LogRange(topic=OFFSETS, partition=0, start=0, end=9)

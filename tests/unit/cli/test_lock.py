@@ -14,7 +14,7 @@ from sqlalchemy import select
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.tables import lease_log
 from kafka_rollout.cli.app import run_main
-from tests.fake_cluster import make_spec
+from tests.fakes.cluster import make_spec
 from tests.records import change_lock, database_of
 
 

@@ -18,8 +18,8 @@ from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure
-from tests.fake_cluster import R391, FakeCluster
-from tests.fakes import hidden_bench
+from tests.fakes.cluster import R391, FakeCluster
+from tests.fakes.ports import hidden_bench
 
 NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.demo.airflow_server import AirflowClient
 from kafka_rollout.domain.model.errors import TransientError, UserError
-from tests.fake_clock import FakeClock
+from tests.fakes.clock import FakeClock
 
 LOCKED = httpx.Response(500, text="database is locked")
 

@@ -11,8 +11,8 @@ from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 
 @pytest.fixture(autouse=True)

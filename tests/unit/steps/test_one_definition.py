@@ -19,8 +19,8 @@ from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure, Step, StepCall
 from kafka_rollout.steps.step_history import StepState, step_lines
-from tests.fake_cluster import R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 LABEL = "Greeting of the nodes"
 
@@ -77,7 +77,7 @@ def test_a_step_of_the_definition_is_a_task_between_its_neighbours() -> None:
     from airflow.sdk import DAG
 
     from kafka_rollout.airflow.graphs.procedure import draw
-    from tests.fake_cluster import make_spec
+    from tests.fakes.cluster import make_spec
 
     with DAG("greeting", schedule=None) as dag:
         draw(with_greeting(), make_spec())

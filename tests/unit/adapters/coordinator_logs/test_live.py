@@ -28,10 +28,17 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.log_types import UnreadableOffsetError
 from kafka_rollout.wire.record_batch import batches
-from tests.fake_cluster import make_spec
-from tests.integration.harness.planted_logs import GOOD, TRANSACTIONAL, PlantedLog, batch, cut, deleted_while_pending
-from tests.integration.harness.planted_logs import GROUP as GROUP_KEY
-from tests.integration.harness.planted_orders import planted_orders
+from tests.fakes.cluster import make_spec
+from tests.integration.harness.logs.planted_logs import (
+    GOOD,
+    TRANSACTIONAL,
+    PlantedLog,
+    batch,
+    cut,
+    deleted_while_pending,
+)
+from tests.integration.harness.logs.planted_logs import GROUP as GROUP_KEY
+from tests.integration.harness.logs.planted_orders import planted_orders
 
 OFFSETS = "__consumer_offsets"
 INCLUDE = PROJECT_ROOT / "include"

@@ -21,7 +21,7 @@ from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.releases import VersionRange
-from tests.fake_clock import FakeClock
+from tests.fakes.clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain
 from tests.waiting import wait_until
 

@@ -19,7 +19,7 @@ from kafka_rollout.domain.features.answers import FeatureUpdateResult, refused_b
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Severity
-from tests.fake_clock import FakeClock
+from tests.fakes.clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import accepting_plain
 from tests.unit.domain.builders import state
 

@@ -18,8 +18,8 @@ from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 from tests.golden import assert_same_as_recorded
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, sudoers_file
 from kafka_rollout.domain.model.cluster.topology import ServiceSpec
-from tests.local_host import permitted
+from tests.fakes.local_host import permitted
 from tests.paths import ROOT
 
 SERVICE = ServiceSpec(host="kafka-1", unit="broker.service", log_file="/var/log/kafka/server.log")

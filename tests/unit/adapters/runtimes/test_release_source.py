@@ -14,7 +14,7 @@ from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.releases import Release
-from tests.local_host import LocalHost
+from tests.fakes.local_host import LocalHost
 
 RELEASE = Release(4, 3, 1)
 

@@ -12,8 +12,8 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.reported_releases import identify_release
-from tests.fake_clock import FakeClock
-from tests.fake_host import CONFIGURATION, FakeHost
+from tests.fakes.clock import FakeClock
+from tests.fakes.host import CONFIGURATION, FakeHost
 from tests.paths import INCLUDE
 
 R421, R431 = Release(4, 2, 1), Release(4, 3, 1)

@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.cluster.state import (
     RegisteredNodes,
 )
 from kafka_rollout.domain.offline.outage import Outage, not_serving, outage_estimate, unwritable
-from tests.fake_cluster import make_spec
+from tests.fakes.cluster import make_spec
 
 
 def test_the_outage_grows_with_nodes_with_the_log_and_with_replicas() -> None:

@@ -13,6 +13,7 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.release_path import order_nodes_down, plan_steps_down
+from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.domain.builders import (
     R340,
     R341,
@@ -27,7 +28,6 @@ from tests.unit.domain.builders import (
     silent,
     state,
 )
-from tests.without_live import stage_no_live
 
 IDS = [node.node_id for node in SEPARATE.nodes]
 SUPPORTED = {

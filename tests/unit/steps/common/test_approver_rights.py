@@ -14,8 +14,8 @@ from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 ROLL = ApprovalOf.ROLL
 SHELL = Responder(channel=Channel.SHELL, user="svc-kafka", host="jump-1")

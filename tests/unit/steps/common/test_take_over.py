@@ -11,8 +11,8 @@ from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.run.events import Begun, Channel, Responder, TakenOver
 from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from tests.fake_cluster import FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import fake_bench
 
 SHELL = Responder(channel=Channel.SHELL, user="svc-kafka", host="jump-1")
 

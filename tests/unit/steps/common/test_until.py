@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_rollout.steps.common.until import until
-from tests.fake_clock import FakeClock
+from tests.fakes.clock import FakeClock
 
 
 def wait(check: Callable[[], int], is_met: Callable[[int], bool], *, for_s: float) -> tuple[int, float]:

@@ -10,9 +10,9 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.steps.downgrade.metadata_logs import scan_metadata_logs
 from kafka_rollout.steps.planning.plans import plan_downgrade
-from tests.fake_cluster import FakeCluster
-from tests.fakes import fake_bench
-from tests.without_live import stage_no_live
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import fake_bench
+from tests.integration.harness.faults.without_live import stage_no_live
 
 R431, R421 = Release(4, 3, 1), Release(4, 2, 1)
 

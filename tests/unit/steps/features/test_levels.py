@@ -26,8 +26,8 @@ from kafka_rollout.steps.features.levels import (
     undo_by_controller,
 )
 from kafka_rollout.steps.gates.checks import check_gate
-from tests.fake_cluster import R431, FakeCluster
-from tests.fakes import FakeAdmin
+from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.ports import FakeAdmin
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from kafka_rollout.steps.features.update import (
     plan_features,
     planned_outcomes,
 )
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import FakeAdmin, fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import FakeAdmin, fake_bench
 
 R421 = Release(4, 2, 1)
 LEVELS = {"metadata.version": 30, "group.version": 1, "transaction.version": 2, "share.version": 1}

@@ -17,7 +17,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import CHECKS, check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
-from tests.fake_cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 AFTER = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=12)

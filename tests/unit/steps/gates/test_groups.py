@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.check import recheck
-from tests.fake_cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster
 
 GATE = GateRef(kind=GateKind.GROUPS)
 ACTIVE = GroupState(group_id="g", type="consumer", state="Stable", members=2)

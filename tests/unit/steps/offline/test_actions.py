@@ -31,12 +31,12 @@ from kafka_rollout.steps.offline.outage import offline_facts
 from kafka_rollout.steps.offline.undo import gates_after_undo, undo_offline
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
-from tests.fake_cluster import R431, FakeCluster
-from tests.fake_metadata_logs import FakeMetadataLogs
-from tests.fake_runtime import FakeRuntime
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.metadata_logs import FakeMetadataLogs
+from tests.fakes.ports import fake_bench
+from tests.fakes.runtime import FakeRuntime
+from tests.integration.harness.faults.without_live import stage_no_live
 from tests.records import database_of
-from tests.without_live import stage_no_live
 
 R421 = Release(4, 2, 1)
 RELEASE_STEP = "4.3.1-to-4.2.1"

@@ -22,10 +22,10 @@ from kafka_rollout.steps.offline.outage import shown_facts
 from kafka_rollout.steps.offline.snapshot import quorum_lacks
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
-from tests.fake_cluster import R431, FakeCluster, make_spec
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R431, FakeCluster, make_spec
+from tests.fakes.ports import fake_bench
+from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
-from tests.without_live import stage_no_live
 
 SOON = GatePolicy(looks=1, interval_s=1, timeout_s=60)
 

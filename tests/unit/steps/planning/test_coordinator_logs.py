@@ -23,8 +23,8 @@ from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, find_new_in_logs
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 OFFSETS = "__consumer_offsets"
 COMMITS = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)

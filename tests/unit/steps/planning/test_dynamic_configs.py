@@ -12,8 +12,8 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import FakeAdmin, fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import FakeAdmin, fake_bench
 
 SMALL = DynamicConfigs(topics={"orders": {"segment.bytes": "14000"}})
 REJECTED = ConfigProblem(

@@ -9,9 +9,9 @@ import pytest
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.planning.hosts import config_problems
-from tests.fake_cluster import FakeCluster
-from tests.fake_kafka_classes import FakeClasses
-from tests.fakes import fake_bench
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.kafka_classes import FakeClasses
+from tests.fakes.ports import fake_bench
 
 R431 = Release(4, 3, 1)
 

@@ -11,8 +11,8 @@ from kafka_rollout.domain.model.cluster.host_state import HostState
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.planning.inventory import check_inventory
 from kafka_rollout.steps.planning.plans import plan_upgrade
-from tests.fake_cluster import FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import fake_bench
 
 R391, R431 = Release(3, 9, 1), Release(4, 3, 1)
 NODE = 3

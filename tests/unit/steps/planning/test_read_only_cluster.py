@@ -22,8 +22,8 @@ from kafka_rollout.steps.features.update import apply_features, plan_features
 from kafka_rollout.steps.planning.inventory import check_inventory
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.verify import verify
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import FakeAdmin, hidden_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import FakeAdmin, hidden_bench
 
 NOT_OBSERVABLE = "NOT-OBSERVABLE"
 

@@ -20,8 +20,8 @@ from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step_history import StepState, step_lines
-from tests.fake_cluster import R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 BROKEN = failed("broker-11 (11) does not start on 4.3.1: Invalid value 14000.", "Raise segment.bytes.")
 

@@ -14,8 +14,8 @@ from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.verify import verify
-from tests.fake_cluster import FakeCluster
-from tests.fakes import fake_bench, hidden_bench
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import fake_bench, hidden_bench
 
 R391, R421, R431 = Release(3, 9, 1), Release(4, 2, 1), Release(4, 3, 1)
 

@@ -15,8 +15,8 @@ from kafka_rollout.domain.rehearsal.job import RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import Contents, Outcome, RehearsalResult
 from kafka_rollout.steps.common.contents import read_contents
 from kafka_rollout.steps.rehearsal.run import Rehearsal
-from tests.fake_cluster import R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 
 def stopped(world: FakeCluster) -> FakeCluster:

@@ -16,8 +16,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node, restart_node
-from tests.fake_cluster import R341, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R341, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 from tests.unit.steps.roll.test_node import Killed, killed_after
 
 RELEASE_STEP = "4.3.1-to-3.4.1"

@@ -29,9 +29,9 @@ from kafka_rollout.steps.roll.node import (
     retry_node,
     rollback_release_steps,
 )
-from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
-from tests.fake_runtime import FakeRuntime
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
+from tests.fakes.runtime import FakeRuntime
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 NODE = 12  # a broker

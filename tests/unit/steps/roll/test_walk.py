@@ -23,8 +23,8 @@ from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
-from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
 
 QUICK = GatePolicy(looks=2, interval_s=1, timeout_s=60)
 

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from kafka_rollout.adapters.kafka.security.carried_security import CarriedSecurity
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.model.errors import UserError
-from tests.integration.harness.secret_search import middle_of
-from tests.integration.harness.secured import certificate
+from tests.integration.harness.security.secret_search import middle_of
+from tests.integration.harness.security.secured import certificate
 
 
 def test_pem_files_and_secrets_arrive_where_the_files_do_not_exist(tmp_path: Path) -> None:

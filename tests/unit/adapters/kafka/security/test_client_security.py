@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity, SaslMechanism
 from kafka_rollout.domain.model.errors import UserError
-from tests.integration.harness.secured import certificate
+from tests.integration.harness.security.secured import certificate
 
 SECRET = "hunter2-very-secret"
 

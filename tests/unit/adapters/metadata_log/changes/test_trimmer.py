@@ -18,7 +18,7 @@ from kafka_rollout.adapters.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.errors import FatalError, UserError
-from tests.dying_files import DyingFiles, KilledError
+from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.paths import FIXTURES
 
 SNAPSHOT = "00000000000000000037-0000000001.checkpoint"

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from kafka_rollout.adapters.releases.java import java_binary
-from tests.integration.harness.group_harness import DEADLINE_S, LiveGroup
+from tests.integration.harness.groups.members import DEADLINE_S, LiveGroup
 
 
 class ConfluentMember(threading.Thread):

@@ -42,11 +42,11 @@ from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION,
 from kafka_rollout.domain.rehearsal.job import RehearsalJob
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from tests.fake_cluster import FakeCluster
-from tests.fake_kafka_classes import FakeClasses
-from tests.fake_logs import FakeLogs
-from tests.fake_metadata_logs import FakeMetadataLogs
-from tests.fake_runtime import FakeRuntime
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.kafka_classes import FakeClasses
+from tests.fakes.logs import FakeLogs
+from tests.fakes.metadata_logs import FakeMetadataLogs
+from tests.fakes.runtime import FakeRuntime
 from tests.records import change_lock, run_history
 
 _REGISTERS_CONTROLLERS_SINCE = Release(3, 7, 0)

@@ -11,7 +11,7 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from tests.fake_cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster
 
 
 class FakeRuntime:

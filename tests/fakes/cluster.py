@@ -1,4 +1,4 @@
-"""A small cluster in memory: nodes stop, start and catch up by looks. tests/fakes.py shows it through the ports."""
+"""A small cluster in memory: nodes stop, start and catch up by looks. tests/fakes/ports.py shows it as ports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kafka_rollout.domain.model.cluster.state import (
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
-from tests.fake_clock import FakeClock
+from tests.fakes.clock import FakeClock
 
 INCLUDE = PROJECT_ROOT / "include"
 R340, R341, R391, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.3.1"))

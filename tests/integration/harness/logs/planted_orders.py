@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.integration.harness.planted_logs import (
+from tests.integration.harness.logs.planted_logs import (
     BEHIND,
     COMMITTED,
     EMPTY_GROUP,

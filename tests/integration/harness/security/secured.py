@@ -41,9 +41,9 @@ from kafka_rollout.adapters.system.free_ports import HOST, reserved_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.rights import CHANGING, CLUSTER, LIST_CONTROLLERS, READING, TRAFFIC, Right
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from tests.committing import commit
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.token_server import TokenServer
+from tests.integration.harness.groups.committing import commit
+from tests.integration.harness.security.token_server import TokenServer
 
 ROOT, READER, CHANGER, LEDGER, CONTROLLERS = "broker", "reader", "changer", "ledger", "CN=rollout"
 MUTUAL = "mutual"

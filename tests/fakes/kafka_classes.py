@@ -10,7 +10,7 @@ from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.state import CheckpointSummary
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
-from tests.fake_cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster
 
 
 class FakeClasses:

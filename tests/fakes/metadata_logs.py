@@ -15,7 +15,7 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
-from tests.fake_cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import GateChecked
 from tests.integration.harness.cluster_contents import wait_until_all_know
-from tests.integration.harness.group_harness import DEADLINE_S, wait_until
+from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 from tests.records import database_of
 
 TOPIC, PARTITIONS, RECORDS = "orders", 6, 60

@@ -24,7 +24,7 @@ from kafka_rollout.adapters.coordinator_logs.spark_submit import environment as 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import spark_submit
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.settings import Settings
-from tests.integration.harness.airflow_harness import House
+from tests.integration.harness.airflow.server import House
 from tests.postgres import Postgres, running_postgres
 from tests.waiting import wait_until
 from tools.testbed import network

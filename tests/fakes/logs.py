@@ -7,7 +7,7 @@ from dataclasses import replace
 from kafka_rollout.domain.coordinator_logs.incremental_scan import merge_scans
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.groups.records import GroupRecords
-from tests.fake_cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster
 
 
 class FakeLogs:

@@ -10,7 +10,7 @@ from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwr
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from tests.integration.harness.airflow_harness import House
+from tests.integration.harness.airflow.server import House
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [

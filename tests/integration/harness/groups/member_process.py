@@ -1,6 +1,6 @@
 """Three members of each of three groups on one topic, in a process of its own: what polls them cannot hang a test.
 
-    python -m tests.integration.harness.group_members BOOTSTRAP TOPIC
+    python -m tests.integration.harness.groups.member_process BOOTSTRAP TOPIC
 
 prints `settled` whenever every member has partitions after a change; for each line that it reads, the first member of
 each group leaves and a new one joins, as in a rolling restart of an application.

@@ -14,7 +14,7 @@ from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role, ServiceSpec
 from kafka_rollout.domain.model.errors import TransientError
-from tests.dying_files import KilledError
+from tests.fakes.dying_files import KilledError
 
 _CHANGE = "systemctl show --property=MainPID --value"  # begins every line that changes files
 

@@ -16,7 +16,7 @@ from typing import Any
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.releases.jvm import OPTIONS, Jvm
-from tests.integration.harness.group_harness import DEADLINE_S, wait_until
+from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 
 LOCKS = Path(__file__).parent / "locks"
 _STRINGS = "org.apache.kafka.common.serialization.Serdes$StringSerde"
