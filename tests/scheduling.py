@@ -32,15 +32,15 @@ LONGEST_FIRST = (
     "tests/integration/groups/test_group_commands.py",
     "tests/integration/upgrade/test_cli_roll.py",
     "tests/integration/rehearsal/test_rehearsal.py",
-    "tests/dags/test_upgrade_run.py",
+    "tests/dags/runs/test_upgrade_run.py",
     "tests/integration/downgrade/test_offline_downgrade.py",
     "tests/integration/features/test_features_applied.py",
     "tests/integration/features/test_features.py",
     "tests/integration/metadata_log/test_metadata_on_brokers.py",
-    "tests/dags/test_downgrade_run.py",
+    "tests/dags/runs/test_downgrade_run.py",
     "tests/contract/test_cluster_contract.py",
     "tests/integration/coordinator_logs/test_scan_live.py",
-    "tests/dags/test_answers.py",
+    "tests/dags/runs/test_answers.py",
 )
 
 

@@ -18,7 +18,7 @@ from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.cluster.state import CheckpointFile
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from tests.dags.dag_run import run_dag
+from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, FakeCluster, make_spec
 from tests.fakes.ports import fake_bench
 from tests.records import run_history

@@ -15,7 +15,7 @@ from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.topology import NEVER
 from tests.dags.conftest import Asked, answer_at_once
-from tests.dags.dag_run import run_dag
+from tests.dags.runs.dag_run import run_dag
 from tests.records import run_history
 
 QUICKLY = {"soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 10}

@@ -8,7 +8,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import has
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineUndone
 from tests.dags.conftest import FakeRuns
-from tests.dags.test_downgrade_run import outcome, releases, run, sent
+from tests.dags.runs.test_downgrade_run import outcome, releases, run, sent
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakePrepared
 from tests.unit.steps.offline.test_actions import R421

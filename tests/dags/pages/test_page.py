@@ -16,7 +16,7 @@ from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun, Planned
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
-from tests.dags.page_client import PREFIX, serve_page, sign_in
+from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_bench
 from tests.records import run_history, scan_history

@@ -19,13 +19,13 @@ def serve_page(folder: Path, monkeypatch: pytest.MonkeyPatch, *, dags: str | Non
     from airflow.api_fastapi.app import create_app, purge_cached_app
     from fastapi.testclient import TestClient
 
-    from tests.dags.rights import READABLE
+    from tests.dags.pages.rights import READABLE
 
     passwords = folder / "users.json"
     passwords.write_text(json.dumps({"anna": "pw"}))
     monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "anna:viewer")
     monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
-    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "tests.dags.rights.RightsPerDag")
+    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "tests.dags.pages.rights.RightsPerDag")
     if dags is not None:
         monkeypatch.setenv(READABLE, dags)
     purge_cached_app()

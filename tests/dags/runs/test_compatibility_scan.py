@@ -19,7 +19,7 @@ from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from tests.dags.conftest import spec_with_homes
-from tests.dags.dag_run import run_dag
+from tests.dags.runs.dag_run import run_dag
 from tests.records import scan_history
 
 if TYPE_CHECKING:

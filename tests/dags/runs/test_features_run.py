@@ -14,7 +14,7 @@ from kafka_rollout.domain.model.cluster.state import GroupState, TransactionStat
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Begun, events_of
 from tests.dags.conftest import FakeRuns, spec_with_homes
-from tests.dags.dag_run import run_dag
+from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.logs import FakeLogs
 from tests.records import change_lock, run_history

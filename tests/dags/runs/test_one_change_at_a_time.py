@@ -20,7 +20,7 @@ from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFailed, events_of
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
-from tests.dags.dag_run import run_dag
+from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_bench
 from tests.records import change_lock, database_of, run_history, run_ids

@@ -14,7 +14,7 @@ from kafka_rollout.adapters.store.tables import alerts, events, plans, runs
 from kafka_rollout.domain.coordinator_logs.history import Alerted
 from kafka_rollout.domain.run.events import Begun, CanaryAsked
 from tests.dags.conftest import spec_with_homes
-from tests.dags.page_client import PREFIX, serve_page, sign_in
+from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.records import change_lock, database_of, run_history, scan_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("inventory", "database")]

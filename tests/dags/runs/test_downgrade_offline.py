@@ -9,7 +9,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.offline_events import OfflineLeftBehind
 from tests.dags.conftest import FakeRuns
-from tests.dags.test_downgrade_run import outcome, releases, run, sent
+from tests.dags.runs.test_downgrade_run import outcome, releases, run, sent
 from tests.fakes.cluster import R431, FakeCluster
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.steps.offline.test_actions import R421
