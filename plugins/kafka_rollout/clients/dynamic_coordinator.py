@@ -97,7 +97,7 @@ class DynamicCoordinator(KeptJoins):
         try:
             await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         finally:
-            if self._member.protocol is RebalanceProtocol.EAGER:
+            if self._member.to_revoke_before_joining(frozenset(self._subscription.assigned_partitions())):
                 # The base class would keep the partitions with stale positions, if another member had them in between.
                 self._subscription.assign_from_subscribed([])
 

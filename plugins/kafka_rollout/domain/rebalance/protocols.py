@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -50,20 +50,3 @@ def highest_common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
             remedy=f"Configure {COOPERATIVE_STICKY.name} and {RANGE.name}.",
         )
     return max(common)
-
-
-def most_voted(preferences: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return the assignors that a coordinator can select: those with the most votes, in alphabetical order.
-
-    Each member votes for the first assignor of its own list that all members support (GroupMetadata.selectProtocol,
-    from 4.0 ClassicGroup.selectProtocol). Kafka resolves a tie by the order of a hash table, so no code can rely on it.
-    Empty if no assignor is supported by all members: Kafka rejects such a member.
-    """
-    if not preferences:
-        return ()
-    candidates = set(preferences[0]).intersection(*preferences[1:])
-    if not candidates:
-        return ()
-    votes = [next(name for name in names if name in candidates) for names in preferences]
-    most = max(votes.count(name) for name in candidates)
-    return tuple(sorted(name for name in candidates if votes.count(name) == most))

@@ -9,10 +9,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from kafka_rollout.domain.rebalance.protocols import Partition, most_voted
+from kafka_rollout.domain.rebalance.protocols import Partition
 
 Pick = Callable[[Sequence[str]], str]
 """Chooses where Kafka's choice is that of a hash table."""
+
+
+def most_voted(preferences: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return the assignors that a coordinator can select: those with the most votes, in alphabetical order.
+
+    Each member votes for the first assignor of its own list that all members support (GroupMetadata.selectProtocol,
+    from 4.0 ClassicGroup.selectProtocol). Kafka resolves a tie by the order of a hash table, so no code can rely on it.
+    Empty if no assignor is supported by all members: Kafka rejects such a member.
+    """
+    if not preferences:
+        return ()
+    candidates = set(preferences[0]).intersection(*preferences[1:])
+    if not candidates:
+        return ()
+    votes = [next(name for name in names if name in candidates) for names in preferences]
+    most = max(votes.count(name) for name in candidates)
+    return tuple(sorted(name for name in candidates if votes.count(name) == most))
 
 
 class GroupState(Enum):

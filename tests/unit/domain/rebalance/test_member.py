@@ -10,8 +10,8 @@ from kafka_rollout.domain.rebalance.protocols import (
     Assignor,
     RebalanceProtocol,
     highest_common_protocol,
-    most_voted,
 )
+from tests.unit.domain.rebalance.coordinator import most_voted
 
 P0, P1, P2 = (("orders", number) for number in range(3))
 COOPERATIVE_ONLY = Assignor(name="mine", protocols=frozenset({RebalanceProtocol.COOPERATIVE}))
