@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -41,6 +41,7 @@ from kafka_rollout.domain.model.cluster.topology import (
     ClusterSpec,
     NodeSpec,
     Role,
+    RuntimeName,
     ServiceSpec,
 )
 from kafka_rollout.domain.model.errors import UserError
@@ -100,7 +101,7 @@ class ClusterEntry(_Strict):
     """One cluster."""
 
     name: Name
-    runtime: Literal["local_process", "ssh_service", "none"] = "local_process"
+    runtime: RuntimeName = "local_process"
     connection_id: Annotated[str | None, Field(description="Airflow Connection with the credentials")] = None
     controller_connection_id: Annotated[
         str | None, Field(description="the Connection of the controller listener, if its settings differ")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, assert_never
 
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.composition.rehearsal import LocalRehearsals
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.ports.cluster import NodeRuntime
 from kafka_rollout.settings import Settings
@@ -21,8 +22,10 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 if TYPE_CHECKING:
     from paramiko import SSHClient
 
+    from kafka_rollout.adapters.kafka.admin import KafkaAdmin
     from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
     from kafka_rollout.adapters.metadata_log.changes.places import Places
+    from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 
@@ -47,10 +50,7 @@ def open_cluster_ports(
     from kafka_rollout.adapters.kafka.security.credential_files import remove_stale_files
     from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
-    from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.adapters.releases.cache import ReleaseCache
-    from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
-    from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
     from kafka_rollout.adapters.system.clock import SystemClock
 
     settings = settings or Settings.from_environment()
@@ -61,26 +61,19 @@ def open_cluster_ports(
     closing = ExitStack()
     admin = KafkaAdmin(cluster, security)
 
-    def identify(version: str) -> Release | None:
-        return identify_release(version, catalogue, cluster.apache_releases).release
-
-    shell = _shell(cluster, settings, ssh, closing)
-    metrics = NodeMetricsReader(
-        identify=identify, names=cluster.metrics, through=None if shell is None else partial(SshTransport, shell)
-    )
-    runtime = _managed(cluster, cache, shell, identify) or NoRuntime(cluster, admin, metrics)
+    nodes = _reach_nodes(cluster, admin, cache, catalogue, lambda: _open_shell(settings, ssh, closing))
     clock = SystemClock()
     ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster,
         catalogue=catalogue,
         admin=admin,
-        runtime=runtime,
-        metrics=metrics,
+        runtime=nodes.runtime,
+        metrics=nodes.metrics,
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
-        metadata_logs=DirectoryMetadataLogs(cache, _places(cluster, runtime)),
-        rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, clock=clock, settings=settings),
+        metadata_logs=DirectoryMetadataLogs(cache, nodes.places),
+        rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=nodes.runtime, clock=clock, settings=settings),
         run=open_run(cluster.name, run_id, settings),
         lock=open_lock(settings),
         clock=clock,
@@ -90,38 +83,57 @@ def open_cluster_ports(
         yield fence_cluster_ports(adjust(ports))
 
 
-def _places(cluster: ClusterSpec, runtime: NodeRuntime) -> Places:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nodes:
+    """How the nodes of a cluster are reached: processes, metrics, directories of the metadata log."""
+
+    runtime: NodeRuntime
+    metrics: NodeMetricsReader
+    places: Places
+
+
+def _reach_nodes(
+    cluster: ClusterSpec,
+    admin: KafkaAdmin,
+    cache: ReleaseCache,
+    catalogue: Catalogue,
+    open_shell: Callable[[], SshShell],
+) -> _Nodes:
+    """Return the adapters of the cluster's runtime. `open_shell`: opens the connections to its hosts."""
     from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces
+    from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 
-    if cluster.runtime != "ssh_service":
-        return LocalPlaces(runtime.metadata_log_dir)
-    from kafka_rollout.adapters.metadata_log.changes.host_places import HostPlaces
-    from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+    def identify(version: str) -> Release | None:
+        return identify_release(version, catalogue, cluster.apache_releases).release
 
-    return HostPlaces(cast(SshServiceRuntime, runtime))
+    match cluster.runtime:
+        case "local_process":
+            from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+
+            local = LocalProcessRuntime(cluster, cache)
+            metrics = NodeMetricsReader(identify=identify, names=cluster.metrics)
+            return _Nodes(runtime=local, metrics=metrics, places=LocalPlaces(local.metadata_log_dir))
+        case "ssh_service":
+            from kafka_rollout.adapters.metadata_log.changes.host_places import HostPlaces
+            from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
+            from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+
+            shell = open_shell()
+            hosts = SshServiceRuntime(cluster, shell, identify)
+            metrics = NodeMetricsReader(identify=identify, names=cluster.metrics, through=partial(SshTransport, shell))
+            return _Nodes(runtime=hosts, metrics=metrics, places=HostPlaces(hosts))
+        case "none":
+            from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
+
+            metrics = NodeMetricsReader(identify=identify, names=cluster.metrics)
+            unmanaged = NoRuntime(cluster, admin, metrics)
+            return _Nodes(runtime=unmanaged, metrics=metrics, places=LocalPlaces(unmanaged.metadata_log_dir))
+        case unknown:
+            assert_never(unknown)
 
 
-def _managed(
-    cluster: ClusterSpec, cache: ReleaseCache, shell: SshShell | None, identify: Callable[[str], Release | None]
-) -> NodeRuntime | None:
-    """Return the runtime that stops and starts the nodes; None if there is none."""
-    if cluster.runtime == "local_process":
-        from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-
-        return LocalProcessRuntime(cluster, cache)
-    if shell is not None:
-        from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
-
-        return SshServiceRuntime(cluster, shell, identify)
-    return None
-
-
-def _shell(
-    cluster: ClusterSpec, settings: Settings, ssh: Callable[[str], SSHClient] | None, closing: ExitStack
-) -> SshShell | None:
-    """Return the connections to the hosts; None for a cluster without hosts."""
-    if cluster.runtime != "ssh_service":
-        return None
+def _open_shell(settings: Settings, ssh: Callable[[str], SSHClient] | None, closing: ExitStack) -> SshShell:
+    """Return the connections to the hosts. `closing` closes them."""
     from kafka_rollout.adapters.runtimes.hosts.connecting import connect_as_user
     from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final, Literal
 
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 
-NO_RUNTIME = "none"
+RuntimeName = Literal["local_process", "ssh_service", "none"]
+NO_RUNTIME: Final = "none"
 DAILY = "@daily"
 NEVER = "never"
 
@@ -94,7 +96,7 @@ class ClusterSpec:
 
     `connection_id`: the Airflow Connection with the credentials (None: PLAINTEXT without credentials).
     `controller_connection_id`: the same for the controller listener, if its settings differ; `traffic_connection_id`:
-    for the test traffic. `runtime`: `local_process`, `ssh_service` or NO_RUNTIME. `ssh_connection_id`: the Airflow
+    for the test traffic. `runtime`: how its nodes are reached. `ssh_connection_id`: the Airflow
     Connection to the hosts (None: the SSH configuration of the user). `release_overrides`: release as text →
     configuration key → value, which the run sets with that release. `apache_releases`: version that a node reports →
     Apache release by which it is evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset
@@ -109,7 +111,7 @@ class ClusterSpec:
 
     name: str
     nodes: tuple[NodeSpec, ...]
-    runtime: str = "local_process"
+    runtime: RuntimeName = "local_process"
     connection_id: str | None = None
     controller_connection_id: str | None = None
     traffic_connection_id: str | None = None
