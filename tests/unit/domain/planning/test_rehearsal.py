@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from kafka_rollout.domain.model.plan import Direction
 from kafka_rollout.domain.planning.lowering import WhereRefused
@@ -19,7 +19,18 @@ ASKED = Request(
     canary=True,
     soak_s=30.0,
     checks=3,
+    plans_features=False,
+    snapshot_interval_ms=60_000,
 )
+# A rehearsal is no dry run and waits for its gates; a feature change has none.
+NOT_REHEARSED = {"dry_run", "waits", "scan", "rehearse", "features", "approval", "interval_s", "gate_timeout_s"}
+
+
+def test_each_field_of_a_request_reaches_the_copy_or_is_named_here() -> None:
+    """A new field that `order_rehearsal` forgets would keep its default in the copy without a message."""
+    plain = Request()
+    differs = {field.name for field in fields(Request) if getattr(ASKED, field.name) != getattr(plain, field.name)}
+    assert {field.name for field in fields(Request)} - NOT_REHEARSED == differs
 
 
 def test_the_copy_gets_the_request_without_what_needs_clients_or_approvers() -> None:
