@@ -121,11 +121,15 @@ def test_a_node_of_the_inventory_that_the_cluster_does_not_know_is_a_blocker(
         f"controller.quorum.bootstrap.servers={cluster.spec.bootstrap_controllers}\nlog.dirs=data\n"
         "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
     )
+    (tmp_path / "node-9" / "data").mkdir()  # formatted, as by kafka-storage.sh: otherwise the node would not start
+    (tmp_path / "node-9" / "data" / "meta.properties").write_text(
+        f"version=1\nnode.id=9\ncluster.id={cluster.cluster_id}\ndirectory.id=JjIvKzBkTRyV9zVYIwN6Bg\n"
+    )
     grown = replace(cluster.spec, nodes=(*cluster.spec.nodes, stranger))
     shell.describe(grown)
     code, blockers = shell.plan(grown)
     assert code == 3
-    assert set(blockers) == {"NODE-UNKNOWN"}
+    assert set(blockers) == {"NODE-UNKNOWN"}, blockers
     whole(blockers["NODE-UNKNOWN"], "node 9", "node-9", "not registered in the cluster")
 
 

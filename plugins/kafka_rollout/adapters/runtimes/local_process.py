@@ -172,9 +172,7 @@ class LocalProcessRuntime:
         binary = java_binary()
         version = java_version(binary)
         if version is None:
-            raise FatalError(
-                f"{binary} does not run on the host of {node.name}.", remedy=("Set JAVA_HOME to a Java installation.")
-            )
+            raise FatalError(f"{binary} of {node.name} does not run.", remedy="Set JAVA_HOME to a Java installation.")
         return version
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
@@ -202,13 +200,17 @@ class LocalProcessRuntime:
         return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
 
     def metadata_log_dir(self, node: NodeSpec) -> Path:
-        return Path(metadata_directory(self.config(node)))
+        return _home(node) / metadata_directory(self.config(node))
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
-        return server_properties.directory_ids(self.config(node))
+        return server_properties.directory_ids(
+            self.config(node), lambda path: server_properties.read_directory_id(_home(node) / path)
+        )
 
     def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
-        return server_properties.directory_formats(config, server_properties.local_format)
+        return server_properties.directory_formats(
+            config, lambda path: server_properties.local_format(_home(node) / path)
+        )
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""

@@ -32,7 +32,7 @@ def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()))
 
 
-def read_directory_id(directory: str) -> str | None:
+def read_directory_id(directory: str | Path) -> str | None:
     """Return meta.properties of a directory on this machine; None if it cannot be read."""
     try:
         return read_regular(Path(directory) / "meta.properties").decode()
@@ -53,7 +53,7 @@ def directory_formats(
     return formats
 
 
-def local_format(directory: str) -> DirectoryFormat:
+def local_format(directory: str | Path) -> DirectoryFormat:
     """Return the format of a directory on this machine."""
     path = Path(directory)
     try:

@@ -52,6 +52,19 @@ def test_a_node_whose_java_is_a_wrapper_script_is_not_missed_while_it_executes_t
     assert runtime.process(node).pid == this.pid
 
 
+def test_relative_directories_count_from_the_home_in_which_the_process_starts(runtime: LocalProcessRuntime) -> None:
+    (node,) = runtime.cluster.nodes
+    home = Path(str(node.directory))
+    (home / "server.properties").write_text("log.dirs=data\n")
+    (home / "data").mkdir()
+    (home / "data" / "meta.properties").write_text("version=1\ndirectory.id=JjIvKzBkTRyV9zVYIwN6Bg\n")
+    formats = runtime.directory_formats(node, runtime.config(node))
+    assert formats is not None
+    assert (formats["data"].meta or b"").startswith(b"version=1")
+    assert runtime.log_directories(node) == {"JjIvKzBkTRyV9zVYIwN6Bg": "data"}
+    assert runtime.metadata_log_dir(node) == home / "data"
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o640])
 def test_server_properties_and_its_copies_keep_mode_and_owner(runtime: LocalProcessRuntime, mode: int) -> None:
     (node,) = runtime.cluster.nodes
