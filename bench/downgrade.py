@@ -209,7 +209,7 @@ def _downgrade(folder: Path, cluster: LocalCluster, way: str, arguments: argpars
     refused = {"live": "live", "offline": "offline", "roll": "stop"}[way]
     words = (
         f"downgrade --cluster bench --to {arguments.target} --where-refused {refused} --no-rehearse "
-        "--soak 0 --looks 2 --interval 0.5"
+        "--soak 0 --checks 2 --interval 0.5"
     )
     patch = _NOT_LIVE if way == "offline" else ""
     done = subprocess.run(

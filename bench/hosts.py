@@ -129,7 +129,7 @@ def _measured(bed: Bed, folder: Path, way: str, target: str) -> dict[str, float]
         words = [str(PROJECT_ROOT / "bench" / "hosts_roll.sh"), sys.executable, str(bed.inventory_path)]
         lines.write_text(_call(*words, str(bed.ssh_config), target, *order))
     else:
-        policy = ("--soak", "0", "--looks", "3", "--interval", "1", "--no-scan")
+        policy = ("--soak", "0", "--checks", "3", "--interval", "1", "--no-scan")
         approval = ("--approve-as", "bench", "--reason", "a benchmark", "--yes")
         words = [sys.executable, "-c", _TIMED.format(path=str(lines)) + _CALL, "roll", "--cluster", bed.spec.name]
         _call(*words, "--to", target, *policy, *approval)
@@ -152,7 +152,7 @@ def _order(bed: Bed, target: str) -> list[str]:
     """Node ids with their hosts, in the order of the plan."""
     command = [sys.executable, "-c", _CALL, "plan", "--cluster", bed.spec.name, "--to", target]
     plan = json.loads(_call(*command, "--finalize", "later", "--json"))["plan"]
-    (step,) = plan["hops"]
+    (step,) = plan["release_steps"]
     nodes = (bed.spec.node(one["node_id"]) for one in step["order"])
     return [f"{node.node_id}={service(node).host}" for node in nodes]
 

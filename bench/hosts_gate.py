@@ -23,7 +23,7 @@ from kafka_rollout.domain.model.cluster.state import check_caught_up, check_spar
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import TransientError
 
-LOOKS, INTERVAL_S, TIMEOUT_S = 3, 1.0, 600.0
+CHECKS, INTERVAL_S, TIMEOUT_S = 3, 1.0, 600.0
 _JARS = 'sudo -u kafka ls -l "/proc/$(systemctl show --property=MainPID --value kafka.service)/fd"'
 
 
@@ -100,18 +100,18 @@ def main(arguments: Sequence[str]) -> int:
             Path(state).write_text(json.dumps(gates.own()))
         else:
             ssh, before = ("ssh", "-F", config, "-o", "LogLevel=ERROR"), json.loads(Path(state).read_text())
-            passed = _wait(lambda: gates.after(ssh, target, before), LOOKS)
+            passed = _wait(lambda: gates.after(ssh, target, before), CHECKS)
     return 0 if passed else 1
 
 
-def _wait(check: Callable[[], bool], looks: int) -> bool:
+def _wait(check: Callable[[], bool], checks: int) -> bool:
     deadline, passed = time.monotonic() + TIMEOUT_S, 0
     while time.monotonic() < deadline:
         try:
             passed = passed + 1 if check() else 0
         except TransientError:
             passed = 0
-        if passed == looks:
+        if passed == checks:
             return True
         time.sleep(INTERVAL_S)
     return False

@@ -45,7 +45,7 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.wire.message_writer import encode
 
 PER_TOPIC, ABSENT = 100, (901, 902, 903)
-GATE = GatePolicy(looks=2, interval_s=0.5, timeout_s=600, soak_s=0)
+GATE = GatePolicy(checks=2, interval_s=0.5, timeout_s=600, soak_s=0)
 _TOPIC_RECORD, _PARTITION_RECORD = 2, 3
 
 

@@ -38,7 +38,7 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.walk import roll_release_steps
 
-LOOKS, INTERVAL_S, GATE_TIMEOUT_S = 3, 1.0, 600.0
+CHECKS, INTERVAL_S, GATE_TIMEOUT_S = 3, 1.0, 600.0
 RESULTS = PROJECT_ROOT / "bench" / "results" / "roll.json"
 PARTS = ("gate_before", "replace", "gate_after")
 
@@ -96,7 +96,7 @@ def _cluster(folder: Path, name: str, arguments: argparse.Namespace) -> LocalClu
 
 
 def _by_script(cluster: LocalCluster, target: str) -> float:
-    policy = GatePolicy(looks=LOOKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=0.0)
+    policy = GatePolicy(checks=CHECKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=0.0)
     with open_cluster_ports(cluster.spec.name, "bench") as ports:
         plan = plan_upgrade(ports, Release.parse(target), finalize=False)
         record_approval(ports, ApprovalOf.ROLL, "bench", APPROVED, "a benchmark")
@@ -112,7 +112,7 @@ def _by_dag(airflow: AirflowClient, cluster: LocalCluster, target: str) -> tuple
         "target_release": target,
         "finalize": "later",
         "soak_seconds": 0,
-        "looks": LOOKS,
+        "checks": CHECKS,
         "gate_timeout_minutes": GATE_TIMEOUT_S / 60,
     }
     run_id = airflow.trigger(dag_id, conf)

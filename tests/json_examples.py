@@ -133,8 +133,10 @@ VALUES: dict[str, Any] = {
     ),
     "gate": GateRef(kind=GateKind.AFTER_START, release_step="3.9.1-to-4.3.1", node_id=3),
     "gate of the cluster": GateRef(kind=GateKind.GROUPS),
-    "gate policy": GatePolicy(looks=5, interval_s=0.5, timeout_s=60.0, soak_s=3600.0),
-    "gate watch": GateWatch(policy=GatePolicy(), started_at=100.0, held_in_a_row=2, held_since=103.5, gone_since=None),
+    "gate policy": GatePolicy(checks=5, interval_s=0.5, timeout_s=60.0, soak_s=3600.0),
+    "gate watch": GateWatch(
+        policy=GatePolicy(), started_at=100.0, consecutive_passes=2, passed_since=103.5, gone_since=None
+    ),
     "losses": LossReport(
         from_level=30,
         to_level=14,

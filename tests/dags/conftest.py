@@ -126,7 +126,7 @@ class FakeRuns(Asked):
     def run(self, dag_id: str = DAG_ID, **conf: Any) -> tuple[str, dict[str, str | None], SqlRunStore]:
         """(state of the run, states by task, the run's record)."""
         dag = self.load()[dag_id]
-        params = {"target_release": "4.3.1", "soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 2, **conf}
+        params = {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2, "gate_timeout_minutes": 2, **conf}
         run = run_dag(dag, params)
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}
         return str(run.state), states, run_history(self.home, "fake", run.run_id)

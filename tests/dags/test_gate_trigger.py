@@ -52,7 +52,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
 def trigger(ports: ClusterPorts, *, plan_hash: str | None = None, timeout_s: float = 60.0) -> Any:
     from kafka_rollout.airflow.triggers.gate import GateTrigger
 
-    watch = GateWatch(policy=GatePolicy(looks=2, interval_s=0.0, timeout_s=timeout_s))
+    watch = GateWatch(policy=GatePolicy(checks=2, interval_s=0.0, timeout_s=timeout_s))
     return GateTrigger(
         cluster="fake",
         run_id="run-1",
@@ -80,10 +80,10 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
         "plan_hash": "abc",
         "gate": {"kind": "after-start", "release_step": "3.9.1-to-4.3.1", "node_id": 2},
         "watch": {
-            "policy": {"looks": 3, "interval_s": 1.0, "timeout_s": 600.0, "soak_s": 0.0},
+            "policy": {"checks": 3, "interval_s": 1.0, "timeout_s": 600.0, "soak_s": 0.0},
             "started_at": None,
-            "held_in_a_row": 0,
-            "held_since": None,
+            "consecutive_passes": 0,
+            "passed_since": None,
         },
     }
     assert GateTrigger(**arguments).serialize() == ("kafka_rollout.airflow.triggers.gate.GateTrigger", arguments)
@@ -92,16 +92,16 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
 def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:
     from kafka_rollout.airflow.triggers.gate import pause_s
 
-    policy = GatePolicy(looks=2, interval_s=1.0, soak_s=3600.0)
+    policy = GatePolicy(checks=2, interval_s=1.0, soak_s=3600.0)
     assert pause_s(GateWatch(policy=policy), 100.0) == 1.0
-    soaking = GateWatch(policy=policy, started_at=90.0, held_in_a_row=2, held_since=100.0)
+    soaking = GateWatch(policy=policy, started_at=90.0, consecutive_passes=2, passed_since=100.0)
     assert pause_s(soaking, 200.0) == 10.0
     assert pause_s(soaking, 3696.0) == 4.0
 
 
 def test_it_waits_until_the_gate_holds_in_a_row_and_records_it(ports: ClusterPorts) -> None:
     event = first_event(trigger(ports))
-    assert event["state"] == "held"
+    assert event["state"] == "passed"
     assert "2 checks" in event["message"]
     assert [event.ref.node_id for event in events_of(ports.run.events(), GatePassed)] == [2]
 

@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, str] = {
     "groups": "groups",
     "inventory": "inventory",
     "lock": "lock",
-    "ledger": "ledger",
+    "traffic": "traffic",
     "runs": "runs",
     "db": "db",
     "scans": "scans",

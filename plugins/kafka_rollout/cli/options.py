@@ -43,7 +43,7 @@ Yes = Annotated[
 Soak = Annotated[
     float, typer.Option(help="Seconds during which every check must pass before the next node is stopped.", min=0)
 ]
-Looks = Annotated[int, typer.Option(help="Number of consecutive checks that must pass.", min=1)]
+Checks = Annotated[int, typer.Option(help="Number of consecutive checks that must pass.", min=1)]
 Interval = Annotated[float, typer.Option(help="Seconds between two checks.", min=0)]
 Timeout = Annotated[
     float, typer.Option(help="Gate timeout in seconds. The gate fails if it has not passed by then.", min=1)
@@ -55,9 +55,9 @@ AcceptUnavailable = Annotated[
         "lists it. A wildcard does not contain internal topics, unless the pattern begins with __."
     ),
 ]
-Ledger = Annotated[
+Traffic = Annotated[
     bool,
-    typer.Option("--ledger", help="Run test traffic during the run and compare acknowledged with consumed records."),
+    typer.Option("--traffic", help="Run test traffic during the run and compare acknowledged with consumed records."),
 ]
 Rehearse = Annotated[
     bool,

@@ -16,7 +16,7 @@ from kafka_rollout.composition.background import (
     stop_traffic,
 )
 from kafka_rollout.composition.pages import write_run_report
-from kafka_rollout.composition.records import ledger_folder
+from kafka_rollout.composition.records import traffic_folder
 from kafka_rollout.composition.scans import scan_cluster
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError
@@ -26,7 +26,7 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence
-from kafka_rollout.steps.report.run import GROUPS_WATCHED, LEDGER_VERDICT
+from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
 
 if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
@@ -77,12 +77,12 @@ class ShellServices:
                 )
             if verdict is None:
                 return
-            self.ports.run.attach(LEDGER_VERDICT, {"ok": verdict.ok, **asdict(verdict)})
+            self.ports.run.attach(TRAFFIC_VERDICT, {"ok": verdict.ok, **asdict(verdict)})
             if not verdict.ok:
                 lost = "; ".join(found.sentence for found in verdict.discrepancies)
                 raise FatalError(
                     f"The traffic check failed: {lost or 'one kind of test traffic produced or consumed nothing'}",
-                    remedy=f"Read its journals in {ledger_folder(cluster, run_id, self.settings)}.",
+                    remedy=f"Read its journals in {traffic_folder(cluster, run_id, self.settings)}.",
                 )
 
     def report(self, *, dry_run: bool) -> None:

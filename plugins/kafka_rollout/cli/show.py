@@ -53,14 +53,8 @@ def as_text(value: object) -> str:
     return escape(re.sub(r"\\+$", lambda run: "\\u005c" * len(run[0]), shown))
 
 
-_PLAN_KEYS = {"source": "origin", "release_steps": "hops"}  # JSON keys of fields that have a newer name
-
-
 def plain(value: Any) -> Any:
     """Return a domain value in its JSON form: releases and ranges as text, sets sorted."""
-    if isinstance(value, Plan):
-        named = {_PLAN_KEYS.get(field.name, field.name): getattr(value, field.name) for field in fields(value)}
-        return plain(named)
     if isinstance(value, Release | VersionRange):
         return str(value)
     if isinstance(value, Enum):
@@ -117,7 +111,7 @@ def print_findings(findings: tuple[Finding, ...]) -> None:
 
 def print_check(check: GateCheck) -> None:
     for condition in check.conditions:
-        mark = ("✓", "green") if condition.holds else ("✗", "red")
+        mark = ("✓", "green") if condition.is_met else ("✗", "red")
         say_marked(*mark, f"{condition.name}: {condition.evidence}")
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_rollout.composition.records import ledger_folder, open_run, run_folder
+from kafka_rollout.composition.records import open_run, run_folder, traffic_folder
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
-from kafka_rollout.domain.traffic_check import LedgerVerdict
+from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def start_traffic(
     return traffic_process.start_traffic(
         _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings),
         bootstrap_servers=cluster.bootstrap_servers,
-        folder=folder or ledger_folder(cluster.name, run_id, settings),
+        folder=folder or traffic_folder(cluster.name, run_id, settings),
         group=group or f"kafka-rollout-{run_id}",
         replication_factor=min(3, len(cluster.brokers)),
         security=of_traffic,
@@ -60,7 +60,7 @@ def stop_traffic(
     security: ClientSecurity | None,
     settings: Settings | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
-) -> LedgerVerdict | None:
+) -> TrafficVerdict | None:
     """Stop the test traffic, consume to the end, and compare acknowledged with consumed records.
 
     Returns None if the run has no test traffic.

@@ -31,10 +31,10 @@ def run_folder(cluster: str, run_id: str, settings: Settings | None = None) -> P
     return home / "runs" / safe_name(cluster) / safe_name(run_id)
 
 
-def ledger_folder(cluster: str, run_id: str, settings: Settings | None = None) -> Path:
+def traffic_folder(cluster: str, run_id: str, settings: Settings | None = None) -> Path:
     """Return the folder for the journals of a run's test traffic: a shared one lets each worker compare them."""
     settings = settings or Settings.from_environment()
-    return run_folder(cluster, run_id, replace(settings, home=settings.shared_folder)) / "ledger"
+    return run_folder(cluster, run_id, replace(settings, home=settings.shared_folder)) / "traffic"
 
 
 def list_runs(cluster: str, settings: Settings | None = None) -> tuple[str, ...]:

@@ -32,19 +32,19 @@ from kafka_rollout.steps.progress import Progress, duration
 
 def succeeded(report: Mapping[str, Any]) -> bool:
     """Return whether the run finished and the traffic check, which must exist, passed."""
-    ledger = report.get("ledger") or {}
-    return report.get("outcome") == "finished" and bool(ledger.get("ok"))
+    traffic = report.get("traffic") or {}
+    return report.get("outcome") == "finished" and bool(traffic.get("ok"))
 
 
 def show(console: Console, report: Mapping[str, Any]) -> None:
-    console.rule(f"[bold]{report['cluster']}: {report['origin']} → {report['target']}: {report['outcome']}")
+    console.rule(f"[bold]{report['cluster']}: {report['source']} → {report['target']}: {report['outcome']}")
     console.print(f"{report['sentence']} It took {duration(report['duration_s'])}.")
     console.print(_nodes(report))
     console.print(_features(report))
-    for line in _ledger_lines(report.get("ledger")):
+    for line in _traffic_lines(report.get("traffic")):
         console.print(line)
     gates = report["gates"]
-    passed = sum(gate["state"] in {"held", "holds"} for gate in gates)
+    passed = sum(gate["state"] in {"passed", "passes"} for gate in gates)
     console.print(f"Gates: {passed} of {len(gates)} passed; the report shows the evidence of each.")
     for approval in report["approvals"]:
         line = f"{approval['by']} {approval['decision']} '{approval['what']}': {approval['reason']}"
@@ -58,7 +58,8 @@ def _nodes(report: Mapping[str, Any]) -> Table:
     levels = {one["node_id"]: one for one in report["current_metadata_version"]}
     for node in report["nodes"]:
         node_steps = [
-            duration(node_step["total_s"]) if node_step["total_s"] is not None else "-" for node_step in node["turns"]
+            duration(node_step["total_s"]) if node_step["total_s"] is not None else "-"
+            for node_step in node["node_steps"]
         ]
         starts = ", ".join(f"{release}: {count}" for release, count in node["starts_per_release"].items())
         table.add_row(
@@ -90,16 +91,16 @@ def _features(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _ledger_lines(ledger: Mapping[str, Any] | None) -> list[str]:
-    if not ledger:
+def _traffic_lines(traffic: Mapping[str, Any] | None) -> list[str]:
+    if not traffic:
         return ["Test traffic: none."]
-    consumed = ", ".join(f"{consumer} {count}" for consumer, count in ledger["consumed"].items())
-    longest = max(ledger["unavailable_s"].values(), default=0.0)
+    consumed = ", ".join(f"{consumer} {count}" for consumer, count in traffic["consumed"].items())
+    longest = max(traffic["unavailable_s"].values(), default=0.0)
     lines = [
-        f"Test traffic: {ledger['acknowledged']} records acknowledged; consumed: {consumed}; "
-        f"longest unavailability {longest:.1f} s; {'check passed' if ledger.get('ok') else 'CHECK FAILED'}."
+        f"Test traffic: {traffic['acknowledged']} records acknowledged; consumed: {consumed}; "
+        f"longest unavailability {longest:.1f} s; {'check passed' if traffic.get('ok') else 'CHECK FAILED'}."
     ]
-    return lines + [str(one["sentence"]) for one in ledger.get("discrepancies", ())]
+    return lines + [str(one["sentence"]) for one in traffic.get("discrepancies", ())]
 
 
 ADMIN, APPROVER = "admin", "approver"
@@ -285,7 +286,7 @@ class _Demo:
         return {
             "target_release": str(self.target),
             **({} if self.is_downgrade else {"finalize": "after_approval"}),
-            "ledger": True,
+            "traffic": True,
             "soak_seconds": 0,
             "gate_timeout_minutes": 10,
         }

@@ -59,7 +59,7 @@ ReadMarks = Callable[[Collection[Position]], Mapping[Position, ProducerMark]]
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerRecord:
+class TrafficRecord:
     """An acknowledged record. `transaction`: None for a record without a transaction.
 
     With UNKNOWN_OFFSET it is compared only by its id.
@@ -91,11 +91,11 @@ class Discrepancy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerVerdict:
+class TrafficVerdict:
     """The result of the traffic check. `unavailable_s`: client → longest seconds without an acknowledgement or a
     record.
 
-    `left_out`: clients that never ran, because the run lowers a level that they need. `stretches`: number of traffic
+    `left_out`: clients that never ran, because the run lowers a level that they need. `periods`: number of traffic
     periods. A period ends when the run ends, and a new one starts when the run is resumed.
     """
 
@@ -105,7 +105,7 @@ class LedgerVerdict:
     redelivered: Mapping[str, int]
     unavailable_s: Mapping[str, float]
     discrepancies: tuple[Discrepancy, ...]
-    stretches: int = 1
+    periods: int = 1
     left_out: tuple[str, ...] = ()
 
     @property
@@ -124,14 +124,14 @@ class LedgerVerdict:
 
 
 def compare(
-    acknowledged: Iterable[LedgerRecord],
+    acknowledged: Iterable[TrafficRecord],
     transactions: Mapping[str, TransactionOutcome],
     consumed: Mapping[str, Iterable[ConsumedRecord]],
     unavailable_s: Mapping[str, float],
     read_marks: ReadMarks,
     *,
     left_out: Iterable[str] = (),
-) -> LedgerVerdict:
+) -> TrafficVerdict:
     """Compare all acknowledged records with the records of each consumer group with isolation read_committed.
 
     `read_marks` is called only for records at several positions.
@@ -164,7 +164,7 @@ def compare(
             read_marks=read_marks,
         )
     outcomes = [*transactions.values()]
-    return LedgerVerdict(
+    return TrafficVerdict(
         acknowledged=len(kept),
         transactions={outcome.value: outcomes.count(outcome) for outcome in TransactionOutcome},
         consumed=counts,
@@ -175,7 +175,7 @@ def compare(
     )
 
 
-def together(verdicts: Sequence[LedgerVerdict]) -> LedgerVerdict:
+def together(verdicts: Sequence[TrafficVerdict]) -> TrafficVerdict:
     """Return the result over all traffic periods of a run."""
 
     def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -187,22 +187,22 @@ def together(verdicts: Sequence[LedgerVerdict]) -> LedgerVerdict:
     longest: dict[str, float] = {}
     for client, seconds in (pair for verdict in verdicts for pair in verdict.unavailable_s.items()):
         longest[client] = max(longest.get(client, 0.0), seconds)
-    return LedgerVerdict(
+    return TrafficVerdict(
         acknowledged=sum(verdict.acknowledged for verdict in verdicts),
         transactions=summed(verdict.transactions for verdict in verdicts),
         consumed=summed(verdict.consumed for verdict in verdicts),
         redelivered=summed(verdict.redelivered for verdict in verdicts),
         unavailable_s=longest,
         discrepancies=tuple(found for verdict in verdicts for found in verdict.discrepancies),
-        stretches=sum(verdict.stretches for verdict in verdicts),
+        periods=sum(verdict.periods for verdict in verdicts),
         left_out=tuple(name for name in verdicts[0].left_out if all(name in verdict.left_out for verdict in verdicts)),
     )
 
 
-def not_compared(host: str, sentence: str) -> LedgerVerdict:
+def not_compared(host: str, sentence: str) -> TrafficVerdict:
     """The result of a traffic period whose records could not be compared. It never passes."""
     unknown = Discrepancy(kind="unknown", consumer="test traffic", count=1, examples=(host,), sentence=sentence)
-    return LedgerVerdict(
+    return TrafficVerdict(
         acknowledged=0,
         transactions={outcome.value: 0 for outcome in TransactionOutcome},
         consumed={},
@@ -224,7 +224,7 @@ def _places(got: Iterable[ConsumedRecord]) -> tuple[dict[Position, str], int]:
 def _discrepancies(
     consumer: str,
     *,
-    records: list[LedgerRecord],
+    records: list[TrafficRecord],
     outcome_of: Mapping[str, TransactionOutcome],
     expected: Mapping[Position, str],
     placeless: list[str],

@@ -40,7 +40,7 @@ class RunStore(Protocol):
         ...
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
-        """Return a document as JSON data (`ledger/verdict.json`) or as a `kind`; None if there is none."""
+        """Return a document as JSON data (`traffic/verdict.json`) or as a `kind`; None if there is none."""
         ...
 
     def attach(self, name: str, data: Any) -> None:

@@ -115,7 +115,7 @@ class Progress:
                 return f"{place(plan, event.release_step, event.node_id)}: stopping"
             case Started():
                 return f"{place(plan, event.release_step, event.node_id)}: started"
-            case GateChecked() if not event.check.holds:
+            case GateChecked() if not event.check.passes:
                 first, *more = event.check.waits_for.split("; ")
                 return f"{_subject(procedure, plan, event.ref)}: {first}" + (f" (and {len(more)} more)" if more else "")
             case GatePassed():

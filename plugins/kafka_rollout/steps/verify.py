@@ -22,7 +22,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        return self.finalized.holds and self.metadata_version.holds and self.verdict.ok
+        return self.finalized.passes and self.metadata_version.passes and self.verdict.ok
 
 
 def verify(ports: ClusterPorts) -> Verification:

@@ -59,10 +59,10 @@ def test_a_run_keeps_its_documents_there(url: str, tmp_path: Path) -> None:
     def run() -> SqlRunStore:
         return SqlRunStore(database_of(tmp_path), Artifacts(url), tmp_path / "private", "demo", "run-1")
 
-    run().attach("ledger/verdict.json", {"ok": True})
-    assert run().attachment("ledger/verdict.json") == {"ok": True}
-    run().detach("ledger/verdict.json")
-    assert run().attachment("ledger/verdict.json") is None
+    run().attach("traffic/verdict.json", {"ok": True})
+    assert run().attachment("traffic/verdict.json") == {"ok": True}
+    run().detach("traffic/verdict.json")
+    assert run().attachment("traffic/verdict.json") is None
 
 
 def test_an_unknown_file_system_is_refused_with_its_name() -> None:

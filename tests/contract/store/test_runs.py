@@ -113,14 +113,16 @@ def test_the_first_check_before_a_stop_is_the_one_that_is_kept(run: SqlRunStore)
 
 
 def test_a_damaged_state_before_a_stop_is_never_an_absent_one(store: Store, run: SqlRunStore) -> None:
-    run.save_before_stop("hop", _before())
+    run.save_before_stop("release_step", _before())
     _change(store, before_stops, body="{")
     with pytest.raises(FatalError, match="node 11"):
-        run.load_before_stop("hop", 11)
+        run.load_before_stop("release_step", 11)
 
 
 def test_events_come_back_in_order_with_their_time(run: SqlRunStore) -> None:
-    check = GateCheck(gate="before node 3", at=7.0, conditions=(Condition(name="isr", holds=False, evidence="2 of 3"),))
+    check = GateCheck(
+        gate="before node 3", at=7.0, conditions=(Condition(name="isr", is_met=False, evidence="2 of 3"),)
+    )
     checked = GateChecked(at=7.0, ref=GateRef(kind=GateKind.BEFORE_STOP, release_step="a", node_id=3), check=check)
     run.record(ALICE)
     run.record(checked)
@@ -281,5 +283,5 @@ def test_runs_are_listed_by_their_own_ids_the_newest_first(store: Store) -> None
     ids = ["run-1", AIRFLOW_RUN, "manual__2026-11-21T00:13:17.123456 00:00"]
     for run_id in ids:
         store.run(run_id).record(ALICE)
-    store.run("ledger").attach("ledger/verdict.json", {})  # `kafka-rollout ledger start`: no events, no run
+    store.run("traffic").attach("traffic/verdict.json", {})  # `kafka-rollout traffic start`: no events, no run
     assert list_runs(store.database(), "demo") == tuple(reversed(ids))

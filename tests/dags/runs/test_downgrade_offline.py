@@ -74,10 +74,10 @@ def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
     monkeypatch.setattr(offline, "_record_before", and_somebody_cordons_a_directory)
     runs.answers["offline.write_snapshot"] = ["Retry", "Roll back"]
     state, states, record = run(runs, "4.2.1", where_refused="offline")
-    assert (state, states["offline.write_snapshot"], states["offline.undo.put_back"]) == ("failed", "failed", "success")
+    assert (state, states["offline.write_snapshot"], states["offline.undo.restore"]) == ("failed", "failed", "success")
     assert "Restore every node's metadata log from its backup" in runs.bodies["offline.write_snapshot"]
     assert (releases(world), world.finalized[METADATA_VERSION]) == ({R431}, 30)
-    assert {states[task] for task in states if "gate_back" in task} == {"success"}
+    assert {states[task] for task in states if "gate_restored" in task} == {"success"}
     assert outcome(record) == "rolled_back"
 
 

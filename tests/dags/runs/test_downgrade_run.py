@@ -178,7 +178,7 @@ def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeClu
 def test_only_what_ends_a_run_goes_on_after_a_failure(load_dags: Callable[[], dict[str, DAG]]) -> None:
     dag = load_dags()[DAG_ID]
     rules = {task.task_id: str(getattr(task.trigger_rule, "value", task.trigger_rule)) for task in dag.tasks}
-    also = {"scan_metadata_logs", "roll_back.begin", "offline.undo.put_back", "stop_ledger", "report", "outcome"}
+    also = {"scan_metadata_logs", "roll_back.begin", "offline.undo.restore", "stop_traffic", "report", "outcome"}
     assert {task_id for task_id, rule in rules.items() if rule == "all_done"} == also
     assert dag.max_active_runs == 1
     order = ["observe", "plan", "scan_before_roll", "scan_metadata_logs", "report_losses", "approve_levels"]

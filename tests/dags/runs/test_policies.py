@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 
 # Tasks that run also after a failure. Each of them looks for itself what there is to do.
-ALSO_AFTER_A_FAILURE = {"plan", "roll_back.begin", "stop_ledger", "report", "outcome"}
+ALSO_AFTER_A_FAILURE = {"plan", "roll_back.begin", "stop_traffic", "report", "outcome"}
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_the_form_refuses_what_makes_no_sense(dags: dict[str, DAG]) -> None:
         ("target_release", "latest"),
         ("finalize", "now"),
         ("soak_seconds", -1),
-        ("looks", 0),
+        ("checks", 0),
         ("gate_timeout_minutes", 0),
         ("approvers", "alice"),
         ("dry_run", "yes"),

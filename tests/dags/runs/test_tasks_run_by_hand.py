@@ -102,10 +102,10 @@ def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
     require_canary_approval(ports, plan, release_step, second)
 
 
-def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_hang_on_it(
+def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_hang_on_it(
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Clearing the task that failed does not clear the one that started the ledger."""
+    """Clearing the task that failed does not clear the one that started the test traffic."""
     from kafka_rollout.adapters.background import traffic_process as process
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
     from kafka_rollout.airflow.operators.step import StepOperator
@@ -115,16 +115,16 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
 
     def start(_control: Any, *, folder: Path, **_: Any) -> Any:
         started.append(folder)
-        raise FatalError("The ledger did not get its first record through.", remedy="Read its log.")
+        raise FatalError("The test traffic did not get its first record through.", remedy="Read its log.")
 
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(process, "start_traffic", start)
     monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
     record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a quiet evening")
     task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))
-    for ledger, count in ((False, 0), (True, 1)):
+    for traffic, count in ((False, 0), (True, 1)):
         with pytest.raises(RefusedError, match="not finalized"):  # nothing is rolled, and the task went as far as that
-            task.act({**context_of(plan, {"ledger": ledger}), "task": task}, ports)
+            task.act({**context_of(plan, {"traffic": traffic}), "task": task}, ports)
         assert len(started) == count
 
 

@@ -22,9 +22,9 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.security.secured import (
     CHANGER,
     CONTROLLERS,
-    LEDGER,
     MUTUAL,
     READER,
+    TRAFFIC_USER,
     SecuredCluster,
     mutual,
     oauth,
@@ -71,7 +71,7 @@ def test_each_user_has_the_rights_of_the_docs_and_no_others(secured: SecuredClus
     unreported = {
         right for right in READING if str(right) in {"DESCRIBE_CONFIGS on CLUSTER", "DESCRIBE_CONFIGS on TOPIC *"}
     }
-    nodes = ClusterConnections(secured.spec, secured.security(LEDGER), timeout_s=10)
+    nodes = ClusterConnections(secured.spec, secured.security(TRAFFIC_USER), timeout_s=10)
     try:
         assert set(find_missing(nodes, (*READING, *CHANGING))) == {*READING, *CHANGING} - unreported
     finally:
@@ -100,9 +100,9 @@ def test_every_client_library_connects_with_a_token_and_with_a_certificate(
         return done.stdout
 
     assert not json.loads(call("observe", "--json"))["state"]["unanswered"]
-    call("ledger", "start")
+    call("traffic", "start")
     sleep(LIFETIME_S + 5)
-    traffic = json.loads(call("ledger", "stop", "--json"))
+    traffic = json.loads(call("traffic", "stop", "--json"))
     assert traffic["ok"], traffic
     assert traffic["verdict"]["acknowledged"] > 0
     assert "billing" in call("groups", "list")
@@ -161,10 +161,10 @@ def test_the_test_traffic_names_each_right_that_was_removed(secured: SecuredClus
             said.append(str(error))
         return bool(said)
 
-    with secured.without(LEDGER, right):
+    with secured.without(TRAFFIC_USER, right):
         wait_until(is_refused, 60)
-    assert f"User:{LEDGER} does not have the right {right}." in said[0]
-    assert right.command(secured.spec.bootstrap_servers, f"User:{LEDGER}") in said[0]
+    assert f"User:{TRAFFIC_USER} does not have the right {right}." in said[0]
+    assert right.command(secured.spec.bootstrap_servers, f"User:{TRAFFIC_USER}") in said[0]
 
 
 def _expect_named(secured: SecuredCluster, folder: Path, user: str, right: Right) -> None:

@@ -66,7 +66,7 @@ def newest(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache
 
 
 def test_the_release_that_wrote_the_logs_loads_them(newest: Seen) -> None:
-    assert newest.condition.holds, newest.condition.evidence
+    assert newest.condition.is_met, newest.condition.evidence
     assert newest.answers.groups
     assert newest.answers.transactional_ids
     assert newest.answers.by_partition.keys() == {f"{topic}-{n}" for topic in (GROUPS, TRANSACTIONS) for n in range(4)}
@@ -94,7 +94,7 @@ def test_an_older_release_fails_the_gate_where_its_log_says_so(
         "NONE",
         "TRANSACTIONAL_ID_NOT_FOUND",
     }  # a failed load is no error of the request
-    assert older.condition.holds == (not failed), older.condition.evidence
+    assert older.condition.is_met == (not failed), older.condition.evidence
     assert "from before the stop are gone" in older.condition.evidence
     if failed:
         assert f"Error loading offsets from {GROUPS}-" in older.condition.evidence
@@ -120,6 +120,6 @@ def test_a_downgrade_stops_at_the_first_node_whose_coordinators_did_not_load(
         node_id = release_step.order[0].node_id
         replace_node(ports, plan, release_step.key, node_id)
         after_start = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_id)
-        policy = GatePolicy(looks=1, interval_s=0.5, timeout_s=60, soak_s=0)
+        policy = GatePolicy(checks=1, interval_s=0.5, timeout_s=60, soak_s=0)
         with pytest.raises(RefusedError, match=f"could not load . partitions: Error loading offsets from {GROUPS}-"):
             wait_for_gate(ports, plan, after_start, policy)

@@ -122,12 +122,12 @@ def test_the_test_traffic_leaves_out_the_clients_that_the_lower_levels_end(
     with KafkaAdmin(cluster.spec) as admin:
         assert all(answer.accepted for answer in admin.update_features(levels, validate_only=False))
     shell = Shell(tmp_path, cluster)
-    down = shell("downgrade", "--cluster", "older", "--to", "3.9.1", "--ledger", *QUICK, *APPROVED)
+    down = shell("downgrade", "--cluster", "older", "--to", "3.9.1", "--traffic", *QUICK, *APPROVED)
     assert down.returncode == 0, down.stderr
     all_run(cluster, "3.9.1")
     assert levels.keys().isdisjoint(finalized(cluster, cluster.spec.nodes[0]))
-    ledger = json.loads(Path(down.stdout.splitlines()[-1]).read_text())["ledger"]
-    assert ledger["ok"], ledger
-    assert set(ledger["consumed"]) == {"classic"}
-    assert ledger["left_out"] == ["consumer-consumer"], "the transactional producer runs after the level is lowered"
-    assert ledger["transactions"]["committed"] > 0
+    traffic = json.loads(Path(down.stdout.splitlines()[-1]).read_text())["traffic"]
+    assert traffic["ok"], traffic
+    assert set(traffic["consumed"]) == {"classic"}
+    assert traffic["left_out"] == ["consumer-consumer"], "the transactional producer runs after the level is lowered"
+    assert traffic["transactions"]["committed"] > 0

@@ -67,7 +67,7 @@ def test_a_level_that_kafka_lowers_falls_under_live_traffic_and_the_binary_follo
     report = run.report()
     assert report["outcome"] == "finished"
     every_gate_has_evidence(report)
-    nothing_lost(report["ledger"])
+    nothing_lost(report["traffic"])
     assert report["losses"]["losses"] == []
     assert report["inventory"]["differences"] == []
     assert min(report["inventory"]["before"].values()) >= 1, "there was something of everything to be compared"

@@ -45,7 +45,7 @@ def test_a_task_that_is_killed_at_several_points_ends_right(
     assert {starts(cluster)[node.name]["4.2.1"] for node in cluster.spec.nodes} == {1}, "each node is rolled once"
     report = run.report()
     assert report["outcome"] == "finished", report["sentence"]
-    nothing_lost(report["ledger"])
+    nothing_lost(report["traffic"])
     assert_clients_data_is_kept(cluster.spec, before)
 
 

@@ -56,20 +56,20 @@ def all_is_there(record: SqlRunStore) -> None:
     """By what the run compared: its live traffic, and all that was in the cluster before it; and how long it took."""
     report = record.attachment("report.json")
     assert report["outcome"] == "finished", report["sentence"]
-    inventory, ledger, outage = report["inventory"], report["ledger"], report["outage"]
+    inventory, traffic, outage = report["inventory"], report["traffic"], report["outage"]
     assert inventory["differences"] == []
     counts = inventory["before"]
     assert min(counts[part] for part in ("topics", "groups", "configurations", "ACLs", "SCRAM users", "quotas")) >= 1
-    assert ledger["ok"], ledger["discrepancies"]
-    assert ledger["acknowledged"] > 0
+    assert traffic["ok"], traffic["discrepancies"]
+    assert traffic["acknowledged"] > 0
     (measured,) = outage["measured"]
     assert 0 < measured["writable_s"] <= measured["seconds"] < report["duration_s"]
     # While no node ran nobody was served, whatever else a busy machine makes longer: by both who watched.
     events = record.events()
     nobody_ran = min(one.at for one in events_of(events, Started)) - max(one.at for one in events_of(events, Stopped))
-    assert 0 < nobody_ran <= min(measured["seconds_at_least"], max(ledger["unavailable_s"].values())) + 0.1
+    assert 0 < nobody_ran <= min(measured["seconds_at_least"], max(traffic["unavailable_s"].values())) + 0.1
     assert outage["expected"] in report["sentence"]
-    print(measured["sentence"], outage["expected_s"], ledger["unavailable_s"])
+    print(measured["sentence"], outage["expected_s"], traffic["unavailable_s"])
 
 
 def of_before(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_what_only_the_higher_level_says_is_lost_by_name_or_not_at_all(
     assert not has(record.events(), Validated, Finalizing, Stopping)
     at_level(cluster, REFUSED)
 
-    state, states, record = runs.run(cluster, DOWNGRADE, **conf, downgrade_type="UNSAFE", ledger=True)
+    state, states, record = runs.run(cluster, DOWNGRADE, **conf, downgrade_type="UNSAFE", traffic=True)
     assert state == "success", states
     assert runs.asked == ["approve_roll"]
     assert loss["sentence"] in runs.bodies["approve_roll"]
@@ -120,7 +120,7 @@ def test_where_nothing_real_is_lost_offline_is_safe(runs: ProcessRuns, make_clus
     assert "FEATURE-DOWNGRADE-REFUSED" in {finding.code for finding in record.load_plan().blockers}
     assert record.attachment("report.json")["losses"]["losses"] == []
 
-    state, states, record = runs.run(cluster, DOWNGRADE, target_release="4.2.1", where_refused="offline", ledger=True)
+    state, states, record = runs.run(cluster, DOWNGRADE, target_release="4.2.1", where_refused="offline", traffic=True)
     assert state == "success", states
     assert runs.asked == ["approve_roll"]
     assert "Metadata lost: none" in runs.bodies["approve_roll"]

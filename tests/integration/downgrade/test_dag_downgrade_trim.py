@@ -45,7 +45,7 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
     assert set(blockers) == {"3.4.0, topic __consumer_offsets"}, "4.3.1 writes OffsetCommitValue 4"
     assert set(starts(cluster)["node-1"]) == {"4.3.1"}, "nothing was changed"
 
-    state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.4.1", ledger=True)
+    state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.4.1", traffic=True)
     assert state == "success", states
     (finding,) = [f for f in record.load_plan().findings if f.code == "METADATA-LOG-TRIM"]
     assert "LOGS-IGNORED-IN-PART" in {f.code for f in record.load_plan().findings}, "3.4.1 loads, ignoring some"
@@ -57,7 +57,7 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
     all_run(cluster, "3.4.1")
     report = record.attachment("report.json")
     assert report["outcome"] == "finished"
-    assert report["ledger"]["ok"], report["ledger"]["discrepancies"]
+    assert report["traffic"]["ok"], report["traffic"]["discrepancies"]
     assert {trim["node_id"] for trim in report["trims"]} == {node.node_id for node in cluster.spec.nodes}
     assert [one for one in report["inventory"]["differences"] if not one["foretold"]] == []
     for node in cluster.spec.nodes:

@@ -35,7 +35,7 @@ from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.snapshot import install_on
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.integration.conftest import MakeCluster
-from tests.integration.groups.test_ledger import control_of
+from tests.integration.groups.test_traffic import control_of
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
 from tests.integration.harness.feature_harness import opened
 from tests.waiting import wait_until
@@ -43,7 +43,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
-GATE = GatePolicy(looks=1, interval_s=0.5, timeout_s=120, soak_s=0)
+GATE = GatePolicy(checks=1, interval_s=0.5, timeout_s=120, soak_s=0)
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def test_a_snapshot_that_ends_with_the_log_is_not_taken_over_by_running_brokers(
                 ports,
                 plan,
                 GateRef(kind=GateKind.METADATA_VERSION),
-                GatePolicy(looks=1, interval_s=0.5, timeout_s=20, soak_s=0),
+                GatePolicy(checks=1, interval_s=0.5, timeout_s=20, soak_s=0),
             )
         found = levels(ports)
         assert {found[node.node_id] for node in ports.cluster.controllers} == {29}

@@ -51,7 +51,7 @@ pytestmark = pytest.mark.integration
 
 NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
 RELEASE_STEP = "4.3.1-to-4.2.1"
-GATE = GatePolicy(looks=2, interval_s=0.5, timeout_s=240, soak_s=0)
+GATE = GatePolicy(checks=2, interval_s=0.5, timeout_s=240, soak_s=0)
 
 
 def approved_plan(ports: ClusterPorts) -> Plan:

@@ -105,12 +105,12 @@ def test_the_higher_epoch_wins_while_a_broker_has_not_heard_of_the_level(
     with opened(cluster, tmp_path / "gate") as ports:
         plan = planned(ports, up=f"{METADATA_VERSION}:8")
         waits = check_gate(ports, plan, GateRef(kind=GateKind.FINALIZED))
-        assert not waits.holds
+        assert not waits.passes
         assert "node 2" in waits.waits_for
 
         cable.mend()
 
-        wait_until(lambda: check_gate(ports, plan, GateRef(kind=GateKind.FINALIZED)).holds, 240)
+        wait_until(lambda: check_gate(ports, plan, GateRef(kind=GateKind.FINALIZED)).passes, 240)
     _, told, _ = command(cluster, "features describe")
     assert "instead of" not in told
 

@@ -25,7 +25,7 @@ from kafka_rollout.adapters.background.traffic import producer_settings
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.system.files import write_whole
-from kafka_rollout.domain.traffic_check import ConsumedRecord, LedgerRecord, Position, compare
+from kafka_rollout.domain.traffic_check import ConsumedRecord, Position, TrafficRecord, compare
 from kafka_rollout.wire.record_batch import batches, payload, records
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
@@ -76,12 +76,12 @@ def test_a_batch_that_expires_under_way_is_stored_twice_and_none_of_the_test_tra
     shorter = {"delivery.timeout.ms": 5_000} if expires else {}
     producer = Producer({**producer_settings({"bootstrap.servers": proxy.address}), **shorter})
     results: Counter[str] = Counter()
-    acknowledged: list[LedgerRecord] = []
+    acknowledged: list[TrafficRecord] = []
 
     def delivered(error: Any, message: Any) -> None:
         results["stored" if error is None else error.name()] += 1
         if error is None:
-            acknowledged.append(LedgerRecord(position(message.offset()), message.key().decode()))
+            acknowledged.append(TrafficRecord(position(message.offset()), message.key().decode()))
 
     def produce_for(seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -82,15 +82,15 @@ def test_an_intolerant_release_is_waited_for_until_the_cleaner_has_removed_what_
     plant(servers, CONSUMER_OFFSETS, 0, [(versioned(99, b"one"), versioned(7)), (versioned(99, b"one"), None)], "none")
     with open_cluster_ports(cluster.spec.name, "watching") as ports:
         (loads,) = check_conversion(ports, (), [INTOLERANT]).conditions
-        assert not loads.holds
+        assert not loads.is_met
         assert "max.compaction.lag.ms=2000" in loads.evidence
-        assert check_conversion(ports, (), [TOLERANT]).holds
+        assert check_conversion(ports, (), [TOLERANT]).passes
         faster = CleaningConfig().faster_settings(CONSUMER_OFFSETS)
         alter(servers, faster)
 
         def is_clean() -> bool:
             plant(servers, CONSUMER_OFFSETS, 0, [(NO_GROUP, None)], "none")  # an append is what closes a segment
-            return check_conversion(ports, (), [INTOLERANT]).holds
+            return check_conversion(ports, (), [INTOLERANT]).passes
 
         wait_until(is_clean, "the cleaner was there twice")
         alter(servers, faster, back=True)  # the tests behind this one read the log more than once

@@ -46,7 +46,7 @@ QUICK = {
     "log.cleaner.backoff.ms": "500",
 }
 SOON = [
-    SettingChange(topic=CONSUMER_OFFSETS, name=name, value="2000", put_back=None)
+    SettingChange(topic=CONSUMER_OFFSETS, name=name, value="2000", previous=None)
     for name in ("max.compaction.lag.ms", "delete.retention.ms")
 ]
 

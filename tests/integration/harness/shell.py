@@ -14,7 +14,7 @@ from kafka_rollout.domain.run.events import Event, events_of
 from tests.records import run_history, run_ids
 
 APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")
-QUICK = ("--soak", "0", "--looks", "2", "--interval", "0.5")
+QUICK = ("--soak", "0", "--checks", "2", "--interval", "0.5")
 _CALL_S = 900.0  # one call on a busy machine
 
 # For `beforehand`: a kill in the second installation of a snapshot, when the snapshot is there and the old log is not

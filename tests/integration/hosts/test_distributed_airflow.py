@@ -91,7 +91,7 @@ def test_a_roll_ends_complete_although_a_worker_host_is_lost_during_the_second_n
         assert report is not None
         assert report["outcome"] == "rolled_not_finalized"
         assert report["scan"] is not None
-        nothing_lost(report["ledger"])
+        nothing_lost(report["traffic"])
         traffic = find_background(CLUSTER, run.run_id, BackgroundKind.TRAFFIC)
         assert traffic is not None
         assert (traffic.host, traffic.settings["period"]) == ("airflow-2", 1), "it continues with the same journals"

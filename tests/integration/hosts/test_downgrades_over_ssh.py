@@ -26,9 +26,9 @@ def change(shell: Shell, command: str, target: str, *options: str) -> dict[str, 
     report: dict[str, Any] = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "finished", report["sentence"]
     assert command != "downgrade" or report["inventory"]["differences"] == []
-    if "--ledger" in options:
-        assert report["ledger"]["ok"], report["ledger"]
-        assert report["ledger"]["acknowledged"] > 0
+    if "--traffic" in options:
+        assert report["traffic"]["ok"], report["traffic"]
+        assert report["traffic"]["acknowledged"] > 0
     print(report["sentence"])
     return report
 
@@ -48,9 +48,9 @@ def backups(bed: Bed) -> dict[str, str]:
 def test_from_3_9_1_to_4_3_1_and_back_with_the_levels(make_bed: MakeBed, tmp_path: Path) -> None:
     bed = make_bed("3.9.1", others=("4.3.1",), size=3)
     shell = Shell(tmp_path, bed)
-    change(shell, "roll", "4.3.1", "--no-scan", "--ledger", "--finalize", "after-approval", "--snapshot-interval", "5")
+    change(shell, "roll", "4.3.1", "--no-scan", "--traffic", "--finalize", "after-approval", "--snapshot-interval", "5")
     assert_all_run(bed, "4.3.1")
-    report = change(shell, "downgrade", "3.9.1", "--ledger", "--where-refused", "offline")
+    report = change(shell, "downgrade", "3.9.1", "--traffic", "--where-refused", "offline")
     assert_all_run(bed, "3.9.1")
     assert {level["api_versions"] for level in report["current_metadata_version"]} == {LEVEL["3.9.1"]}
     assert len(events_of(shell.events(shell.newest_run()), OfflineInstalled)) == 3
@@ -63,7 +63,7 @@ def test_from_3_9_1_to_4_3_1_and_back_with_the_levels(make_bed: MakeBed, tmp_pat
 def test_a_live_downgrade_from_level_30_stops_only_the_controllers(make_bed: MakeBed, tmp_path: Path) -> None:
     bed = make_bed("4.3.1", others=("4.2.1",), size=6)
     shell = Shell(tmp_path, bed)
-    change(shell, "downgrade", "4.2.1", "--ledger", "--where-refused", "live")
+    change(shell, "downgrade", "4.2.1", "--traffic", "--where-refused", "live")
     assert_all_run(bed, "4.2.1")
     (lowered,) = events_of(shell.events(shell.newest_run()), LiveLowered)
     print(lowered.sentence)

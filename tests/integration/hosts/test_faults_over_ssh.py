@@ -89,7 +89,19 @@ def upgrade(
     options: Sequence[str] = (),
 ) -> None:
     """Upgrade the cluster during a fault; repeat the call until it completes."""
-    words = ["roll", "--cluster", "testbed", "--to", NEW, *QUICK, "--timeout", "90", *APPROVED, "--no-scan", "--ledger"]
+    words = [
+        "roll",
+        "--cluster",
+        "testbed",
+        "--to",
+        NEW,
+        *QUICK,
+        "--timeout",
+        "90",
+        *APPROVED,
+        "--no-scan",
+        "--traffic",
+    ]
     started = fault() if fault else None
     try:
         report = completed(shell, [*words, *options], started, beforehand=beforehand)
@@ -101,7 +113,7 @@ def upgrade(
         assert not started.error
     for host in bed.hosts:
         assert host.run("readlink", "/opt/kafka").strip() == f"/opt/kafka_2.13-{NEW}"
-    print(report["sentence"], report["ledger"]["acknowledged"])
+    print(report["sentence"], report["traffic"]["acknowledged"])
 
 
 def completed(
@@ -120,8 +132,8 @@ def completed(
     assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] in {"finished", "rolled_not_finalized"}, report["sentence"]
-    assert report["ledger"]["ok"], report["ledger"]
-    assert report["ledger"]["acknowledged"] > 0
+    assert report["traffic"]["ok"], report["traffic"]
+    assert report["traffic"]["acknowledged"] > 0
     return report
 
 
@@ -197,7 +209,7 @@ def test_the_connection_breaks_while_snapshots_are_copied_and_installed(shell: S
     words = ["downgrade", "--cluster", "testbed", "--to", OLD, "--where-refused", "offline", *QUICK, *APPROVED]
     commands = (f"cat {DATA}/__cluster_metadata-0", *(f"{name} {DATA}" for name in ("cp -pT", "tee", "mv -T", "rm -f")))
     cuts = cutting(tmp_path / "cuts", bed.hosts[1], *(f"sudo -n -u kafka /usr/bin/{each}" for each in commands))
-    report = completed(shell, [*words, "--ledger"], beforehand=cuts, calls=2 * len(commands))
+    report = completed(shell, [*words, "--traffic"], beforehand=cuts, calls=2 * len(commands))
     assert not (tmp_path / "cuts").read_text()
     assert report["inventory"]["differences"] == []
     assert {event.node_id for event in events_of(shell.newest_run().events(), OfflineInstalled)} == {1, 2, 3}

@@ -52,7 +52,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     run = shell.newest_run()
     first = events_of(shell.events(run), Started)[0].node_id
 
-    again = shell(*roll, *APPROVED, "--ledger", "--run", run.run_id)
+    again = shell(*roll, *APPROVED, "--traffic", "--run", run.run_id)
 
     assert again.returncode == 0, again.stderr
     report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
@@ -62,13 +62,13 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     assert report["features"]["before"] == {"metadata.version": 21}
     assert report["features"]["after"]["metadata.version"] == 30
     assert {(seen["prometheus"], seen["jolokia"]) for seen in report["current_metadata_version"]} == {(30, 30)}
-    assert all(gate["state"] == "held" for gate in report["gates"]), report["gates"]
+    assert all(gate["state"] == "passed" for gate in report["gates"]), report["gates"]
     assert report["snapshot"]["proved"]
-    assert report["ledger"]["ok"]
-    assert report["ledger"]["acknowledged"] > 0
-    of_ledger = {each["group"].rsplit("-", 1)[-1]: each for each in report["groups"]["groups"] if each["partitions"]}
-    assert of_ledger["classic"]["partitions"] == 12
-    assert of_ledger["classic"]["watched_s"] > 0
+    assert report["traffic"]["ok"]
+    assert report["traffic"]["acknowledged"] > 0
+    of_traffic = {each["group"].rsplit("-", 1)[-1]: each for each in report["groups"]["groups"] if each["partitions"]}
+    assert of_traffic["classic"]["partitions"] == 12
+    assert of_traffic["classic"]["watched_s"] > 0
     assert shell("verify", "--cluster", "shell").returncode == 0
 
     refused = shell("roll-back", "--cluster", "shell", "--run", run.run_id, *APPROVED)
@@ -86,7 +86,7 @@ def _stopped(shell: Shell) -> int:
 def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """3.8.1 at 20 to 4.4.0 at 33, with the scan. Combined nodes would need a restart (REGISTRATION-DROPPED-RANGES)."""
     shell = Shell(tmp_path, make_cluster("3.8.1", name="shell", extra_config=QUICK_SNAPSHOTS))
-    roll = ("roll", "--cluster", "shell", "--to", "4.4.0", *QUICK, "--finalize", "after-approval", "--ledger")
+    roll = ("roll", "--cluster", "shell", "--to", "4.4.0", *QUICK, "--finalize", "after-approval", "--traffic")
 
     rolled = shell(*roll, *APPROVED)
 
@@ -97,8 +97,8 @@ def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster
     assert report["features"]["before"] == {"metadata.version": 20}
     assert (report["features"]["after"]["metadata.version"], report["features"]["after"]["share.version"]) == (33, 2)
     assert report["snapshot"]["proved"]
-    assert report["ledger"]["ok"]
-    assert report["ledger"]["acknowledged"] > 0
+    assert report["traffic"]["ok"]
+    assert report["traffic"]["acknowledged"] > 0
     assert shell("verify", "--cluster", "shell").returncode == 0
 
 
@@ -153,7 +153,7 @@ def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_
     plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
     assert plan.returncode == 0, plan.stderr
     made = json.loads(plan.stdout)
-    second, third = (made["plan"]["hops"][0]["order"][place]["node_id"] for place in (1, 2))
+    second, third = (made["plan"]["release_steps"][0]["order"][place]["node_id"] for place in (1, 2))
     in_the_way = Path(spec.node(second).directory or "") / "figures"
     in_the_way.write_text("")
     this_run = ("-c", "shell", "--run", made["run"])
@@ -207,7 +207,7 @@ def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_
     plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
     assert plan.returncode == 0, plan.stderr
     made = json.loads(plan.stdout)
-    first = made["plan"]["hops"][0]["order"][0]["node_id"]
+    first = made["plan"]["release_steps"][0]["order"][0]["node_id"]
     properties = Path(shell.cluster.spec.node(first).directory or "") / "server.properties"
     properties.write_text(properties.read_text() + "\nprocess.roles=broker,controller,nonsense\n")
 
@@ -223,7 +223,7 @@ def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_
 @pytest.mark.full
 def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(old_shell: Shell) -> None:
     """4.3.1 commits offsets in a version that 3.4.0 stops at, whatever the feature levels."""
-    rolled = old_shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--ledger")
+    rolled = old_shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--traffic")
     assert rolled.returncode == 0, rolled.stderr
     back = old_shell("roll-back", "-c", "shell", "--run", old_shell.newest_run().run_id, *QUICK, *APPROVED)
     assert back.returncode == 3, back.stderr

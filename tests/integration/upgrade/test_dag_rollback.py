@@ -46,7 +46,7 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
     report = run.report()
     assert report["outcome"] == "rolled_back"
     assert "every node runs 3.9.1" in report["sentence"].lower()
-    nothing_lost(report["ledger"], consumers=("classic",))
+    nothing_lost(report["traffic"], consumers=("classic",))
     assert ("roll-back", "anna", "approved") in {(a["what"], a["by"], a["decision"]) for a in report["approvals"]}
     run.wait_for_log("outcome", "rolled_back")
     states = run.states()

@@ -52,7 +52,7 @@ def test_an_upgrade_and_a_downgrade_need_only_the_listed_rights_and_leave_no_sec
         assert report["outcome"] == "finished"
         assert report["features"]["after"]["metadata.version"] == 29
         every_gate_has_evidence(report)
-        nothing_lost(report["ledger"])
+        nothing_lost(report["traffic"])
         assert report["scan"] is not None
 
         house.add(cluster, "kafka_downgrade")
@@ -64,7 +64,7 @@ def test_an_upgrade_and_a_downgrade_need_only_the_listed_rights_and_leave_no_sec
         report = down.report()
         assert report["outcome"] == "finished"
         assert report["features"]["after"]["metadata.version"] == 27
-        nothing_lost(report["ledger"])
+        nothing_lost(report["traffic"])
         no_lock_left(house, cluster)
 
         left = files_with(planted, tmp_path / "airflow", kinds=(".db", ".log"))

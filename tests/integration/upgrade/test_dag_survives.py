@@ -67,13 +67,13 @@ def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_
     assert run.wait_done() == "failed"
     evening = run.report()
     assert evening["outcome"] == "stopped"
-    assert evening["ledger"]["stretches"] == 1
+    assert evening["traffic"]["periods"] == 1
     no_lock_left(house, cluster)
     run.clear(canary)
     run.wait_for_question(canary)
     run.answer(canary, "Approve", "the next morning")
     ends_right(run, "3.4.1", "3.9.1")
-    assert run.report()["ledger"]["stretches"] == 2, "the roll went on without live traffic"
+    assert run.report()["traffic"]["periods"] == 2, "the roll went on without live traffic"
 
 
 def first_in_order(run: Run) -> int:
@@ -96,7 +96,7 @@ def in_the_middle_of(run: Run, node_step: NodeStep) -> Iterator[None]:
     with (home / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         run.approve("approve_plan")
-        run.wait_for_task("start_ledger")
+        run.wait_for_task("start_traffic")
         wait_for(lambda: of_node(run, Stopping, node_step.node_id), timeout_s=PATIENCE_S, said="the stop")
         yield
         assert not of_node(run, Stopped, node_step.node_id)
@@ -114,7 +114,7 @@ def ends_right(run: Run, source: str, target: str) -> None:
     assert first["try_number"] == 1
     report = run.report()
     assert report["outcome"] == "rolled_not_finalized"
-    nothing_lost(report["ledger"], consumers=("classic",))
+    nothing_lost(report["traffic"], consumers=("classic",))
     no_lock_left(run.house, cluster)
 
 

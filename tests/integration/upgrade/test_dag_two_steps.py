@@ -45,13 +45,13 @@ def test_an_intolerant_release_goes_by_way_of_a_tolerant_one_and_a_later_run_fin
     assert all("KIP-915" in release_step.reason for release_step in plan.release_steps)
     report = first.report()
     assert report["outcome"] == "rolled_not_finalized"
-    nothing_lost(report["ledger"], consumers=("classic",))  # 3.4.0 offers no other protocol
+    nothing_lost(report["traffic"], consumers=("classic",))  # 3.4.0 offers no other protocol
     for node in cluster.spec.nodes:
         assert finalized(cluster, node) == {"metadata.version": METADATA_VERSION_3_4}, "later means not now"
     no_lock_left(house, cluster)
 
     before = starts(cluster)
-    second = house.trigger(cluster, "4.3.1", finalize="after_approval", ledger=False)
+    second = house.trigger(cluster, "4.3.1", finalize="after_approval", traffic=False)
     second.approve("approve_finalize")
     second.wait_success()
 

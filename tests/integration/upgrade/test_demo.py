@@ -83,7 +83,7 @@ def test_an_unattended_demo_goes_down_as_well(tmp_path: Path) -> None:
         output, _ = demo.communicate(timeout=1700)
         assert demo.returncode == 0, output
         report = json.loads(Path(output.splitlines()[-1]).read_text())
-        assert (report["outcome"], report["direction"], report["ledger"]["ok"]) == ("finished", "downgrade", True)
+        assert (report["outcome"], report["direction"], report["traffic"]["ok"]) == ("finished", "downgrade", True)
         assert report["features"]["before"]["metadata.version"] == 29
         assert report["features"]["after"]["metadata.version"] == 25
         assert node_processes(tmp_path) == {}
@@ -106,7 +106,7 @@ def test_two_unattended_demos_side_by_side_finish_without_loss_and_leave_nothing
             assert path.is_relative_to(folder)
             report = json.loads(path.read_text())
             assert report["outcome"] == "finished"
-            assert report["ledger"]["ok"]
+            assert report["traffic"]["ok"]
             assert all(set(node["starts_per_release"].values()) == {1} for node in report["nodes"])
             assert node_processes(folder) == {}
     finally:

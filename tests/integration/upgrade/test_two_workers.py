@@ -158,7 +158,7 @@ def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
         )
         report = store.attachment("report.json")
         assert report["outcome"] == "rolled_not_finalized"
-        nothing_lost(report["ledger"], consumers=("classic",))
+        nothing_lost(report["traffic"], consumers=("classic",))
         assert not store.verify_chain()
         page = (
             house.client(APPROVER).http().get(f"/kafka-rollout/dags/{run.dag_id}/report", params={"run_id": run.run_id})

@@ -70,7 +70,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("features describe -c fake", 1, "No node of cluster fake responds"),
         ("features downgrade-all -c fake --release-version 3.9 --dry-run", 2, "is not a Kafka release"),
         ("observe -c fake --connection-file /nowhere", 2, "/nowhere"),
-        ("ledger stop -c fake", 2, "There is no test traffic"),
+        ("traffic stop -c fake", 2, "There is no test traffic"),
         ("observe -c fake", 1, "127.0.0.1"),
     ],
 )
@@ -176,7 +176,7 @@ def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
 def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster, policy = FakeCluster(), GatePolicy(looks=1, interval_s=1, timeout_s=600)
+    cluster, policy = FakeCluster(), GatePolicy(checks=1, interval_s=1, timeout_s=600)
     ports = fake_bench(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has not stopped a node"):
@@ -262,5 +262,5 @@ def test_only_the_inventory_s_approvers_approve(home: Path) -> None:
 
 def test_a_plan_as_json_keeps_the_keys_that_scripts_read(home: Path) -> None:
     made = plan_upgrade(fake_bench(FakeCluster(), home), R431, finalize=True)
-    assert {"origin", "target", "hops", "feature_changes", "findings"} <= plain(made).keys()
-    assert plain(made)["hops"][0]["order"][0]["node_id"] == 2
+    assert {"source", "target", "release_steps", "feature_changes", "findings"} <= plain(made).keys()
+    assert plain(made)["release_steps"][0]["order"][0]["node_id"] == 2

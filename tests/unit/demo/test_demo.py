@@ -136,12 +136,12 @@ def test_an_answer_that_came_too_late_ends_nothing() -> None:
 def report(**changes: Any) -> dict[str, Any]:
     return {
         "cluster": "demo",
-        "origin": "3.9.1",
+        "source": "3.9.1",
         "target": "4.3.1",
         "outcome": "finished",
         "sentence": "Every node runs 4.3.1.",
         "duration_s": 200.0,
-        "gates": [{"state": "held"}],
+        "gates": [{"state": "passed"}],
         "approvals": [{"by": "approver", "decision": "approved", "what": "roll", "reason": "fine"}],
         "nodes": [
             {
@@ -150,12 +150,12 @@ def report(**changes: Any) -> dict[str, Any]:
                 "roles": ["broker"],
                 "release": "4.3.1",
                 "starts_per_release": {"4.3.1": 1},
-                "turns": [{"total_s": 12.0}],
+                "node_steps": [{"total_s": 12.0}],
             }
         ],
         "current_metadata_version": [{"node_id": 1, "prometheus": 30, "jolokia": 30, "api_versions": 30}],
         "features": {"before": {"metadata.version": 21}, "after": {"metadata.version": 30}},
-        "ledger": {
+        "traffic": {
             "ok": True,
             "acknowledged": 9,
             "consumed": {"classic": 9},
@@ -171,15 +171,15 @@ def report(**changes: Any) -> dict[str, Any]:
     [
         ({}, True),
         ({"outcome": "rolled_not_finalized"}, False),
-        ({"ledger": None}, False),
-        ({"ledger": {"ok": False}}, False),
+        ({"traffic": None}, False),
+        ({"traffic": {"ok": False}}, False),
     ],
 )
 def test_only_a_finished_upgrade_without_loss_is_a_success(changes: dict[str, Any], expected: bool) -> None:
     assert succeeded(report(**changes)) is expected
 
 
-def test_the_summary_shows_nodes_features_and_ledger() -> None:
+def test_the_summary_shows_nodes_features_and_traffic() -> None:
     console = Console(record=True, width=140, file=open(os.devnull, "w"))  # noqa: SIM115
     show(console, report())
     text = console.export_text()

@@ -27,14 +27,14 @@ def started(at: float, node_step: tuple[str, int]) -> Started:
 
 def waits(at: float, *evidence: str) -> GateChecked:
     conditions = tuple(
-        Condition(name=name, holds=False, evidence=found)
+        Condition(name=name, is_met=False, evidence=found)
         for name, _, found in (one.partition(": ") for one in evidence)
     )
     return GateChecked(at=at, ref=gate(FIRST), check=GateCheck(gate="after node 101", at=at, conditions=conditions))
 
 
 def held(at: float, node_step: tuple[str, int]) -> GatePassed:
-    return GatePassed(at=at, ref=gate(node_step), gate="after", message="holds")
+    return GatePassed(at=at, ref=gate(node_step), gate="after", message="passed")
 
 
 def test_nodes_are_counted_over_all_hops_and_the_way_back_is_told_apart() -> None:

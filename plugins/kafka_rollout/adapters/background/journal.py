@@ -18,10 +18,10 @@ from kafka_rollout.domain.traffic_check import (
     CONSUMER_GROUP,
     TRANSACTIONAL_PRODUCER,
     ConsumedRecord,
-    LedgerRecord,
-    LedgerVerdict,
     Position,
     ReadMarks,
+    TrafficRecord,
+    TrafficVerdict,
     TransactionOutcome,
     compare,
 )
@@ -61,10 +61,10 @@ def read_lines(path: Path, fields: int) -> Iterator[list[str]]:
                 yield parts
 
 
-def _acknowledged(folder: Path) -> Iterator[LedgerRecord]:
+def _acknowledged(folder: Path) -> Iterator[TrafficRecord]:
     for path in sorted(folder.glob("acknowledged-*.tsv")):
         for topic, partition, offset, record_id, transaction in read_lines(path, 5):
-            yield LedgerRecord(
+            yield TrafficRecord(
                 Position(topic, int(partition), int(offset)),
                 record_id,
                 None if transaction == NO_TRANSACTION else transaction,
@@ -76,7 +76,7 @@ def _consumed(path: Path) -> Iterator[ConsumedRecord]:
         yield ConsumedRecord(Position(topic, int(partition), int(offset)), record_id)
 
 
-def compare_journals(folder: Path, read_marks: ReadMarks, lowered: Mapping[str, int]) -> LedgerVerdict:
+def compare_journals(folder: Path, read_marks: ReadMarks, lowered: Mapping[str, int]) -> TrafficVerdict:
     """The result over all journals of one traffic period, those of killed processes included.
 
     `lowered`: levels that the run lowers. A client that they end has no journal if it never ran.

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 _Place = tuple[str, int, int]
 
-PLAIN_TOPIC = "kafka-rollout-ledger-plain"
-TRANSACTIONAL_TOPIC = "kafka-rollout-ledger-transactional"
+PLAIN_TOPIC = "kafka-rollout-traffic-plain"
+TRANSACTIONAL_TOPIC = "kafka-rollout-traffic-transactional"
 TOPICS = (PLAIN_TOPIC, TRANSACTIONAL_TOPIC)
 RECORDS_PER_TRANSACTION = 5
 ABORT_EVERY = 10  # transactions, one of which is aborted; a consumer must not deliver its records
@@ -87,7 +87,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
     journal = Journal(folder / f"acknowledged-plain-{session}.tsv")
 
     def body(client: Client) -> None:
-        producer = Producer({**producer_settings(security), "client.id": "kafka-rollout-ledger-plain"})
+        producer = Producer({**producer_settings(security), "client.id": "kafka-rollout-traffic-plain"})
         number = int(time.time() * 1000)  # ids differ from those of the producer before
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -146,8 +146,8 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
         producer = Producer(
             {
                 **producer_settings(security),
-                "client.id": "kafka-rollout-ledger-transactional",
-                "transactional.id": f"kafka-rollout-ledger-{session}",
+                "client.id": "kafka-rollout-traffic-transactional",
+                "transactional.id": f"kafka-rollout-traffic-{session}",
                 # librdkafka wants no record to outlive its transaction.
                 "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -188,7 +188,7 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
         settings = {
             **security,
             "group.id": f"{group}-{protocol}",
-            "client.id": f"kafka-rollout-ledger-{protocol}",
+            "client.id": f"kafka-rollout-traffic-{protocol}",
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,

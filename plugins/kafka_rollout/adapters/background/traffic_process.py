@@ -38,7 +38,7 @@ from kafka_rollout.domain.features.users import ends_consumer_groups, ends_trans
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.domain.model.releases import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
-from kafka_rollout.domain.traffic_check import LedgerVerdict, Position, ProducerMark, not_compared, together
+from kafka_rollout.domain.traffic_check import Position, ProducerMark, TrafficVerdict, not_compared, together
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ FIRST_RECORD_SECONDS = 120.0
 DRAIN_SECONDS = 90.0
 PROBE_SECONDS = 5.0
 _END_S = DRAIN_SECONDS + 90.0
-_RESULT = TypeAdapter(LedgerVerdict)
+_RESULT = TypeAdapter(TrafficVerdict)
 
 
 def start_traffic(
@@ -110,7 +110,7 @@ def start_traffic(
     )
 
 
-def stop_traffic(control: Control, *, security: ClientSecurity | None = None) -> LedgerVerdict | None:
+def stop_traffic(control: Control, *, security: ClientSecurity | None = None) -> TrafficVerdict | None:
     """Stop the traffic, consume to the end and compare; the result over all periods, None without traffic.
 
     A repeated call returns the same result. A process whose host does not answer gives a result with a discrepancy of
@@ -132,7 +132,7 @@ def stop_traffic(control: Control, *, security: ClientSecurity | None = None) ->
     return _known_result(process)
 
 
-def _known_result(process: BackgroundProcess) -> LedgerVerdict:
+def _known_result(process: BackgroundProcess) -> TrafficVerdict:
     """The result over all periods; a period without one is unknown."""
     if process.state is BackgroundState.STOPPED and process.result is not None:
         return _RESULT.validate_python(process.result)
@@ -148,7 +148,7 @@ def _known_result(process: BackgroundProcess) -> LedgerVerdict:
     return _with_earlier(process.settings, not_compared(process.host, sentence))
 
 
-def _with_earlier(settings: Mapping[str, Any], result: LedgerVerdict) -> LedgerVerdict:
+def _with_earlier(settings: Mapping[str, Any], result: TrafficVerdict) -> TrafficVerdict:
     before = settings["before"]
     return result if before is None else together([_RESULT.validate_python(before), result])
 
@@ -325,7 +325,7 @@ class Traffic:
     def _read_marks(self, positions: Collection[Position]) -> dict[Position, ProducerMark]:
         return read_marks(self._settings["bootstrap_servers"], self._security, positions)
 
-    def compare(self) -> LedgerVerdict:
+    def compare(self) -> TrafficVerdict:
         """The result over all periods. Topics and groups are deleted if it passed, and stay as evidence if not."""
         gaps = Journal(self._folder / f"gaps-{self._session}.tsv")
         for client in (*self._producers, *self._consumers):

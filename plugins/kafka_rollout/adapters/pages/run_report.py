@@ -36,13 +36,13 @@ def render(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:
 
 def _timeline(data: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the bars of each node's steps, from stop to start and to the end of the gate, in pixels."""
-    nodes = [(node, [turn for turn in node["turns"] if turn["began_at"] is not None]) for node in data["nodes"]]
-    nodes = sorted(((node, turns) for node, turns in nodes if turns), key=lambda found: found[1][0]["began_at"])
+    nodes = [(node, [step for step in node["node_steps"] if step["began_at"] is not None]) for node in data["nodes"]]
+    nodes = sorted(((node, steps) for node, steps in nodes if steps), key=lambda found: found[1][0]["began_at"])
     if not nodes:
         return None
     spans = [  # stopped, started, gate passed
-        [(turn["began_at"], up := turn["started_at"] or turn["began_at"], turn["ended_at"] or up) for turn in turns]
-        for _, turns in nodes
+        [(step["began_at"], up := step["started_at"] or step["began_at"], step["ended_at"] or up) for step in steps]
+        for _, steps in nodes
     ]
     first = min(down for of_node in spans for down, *_ in of_node)
     last = max(end for of_node in spans for *_, end in of_node)

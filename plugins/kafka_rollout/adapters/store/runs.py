@@ -144,7 +144,7 @@ class SqlRunStore:
         return ""
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
-        """Return a document as JSON data (`ledger/verdict.json`) or as a `kind`; None if the run has none."""
+        """Return a document as JSON data (`traffic/verdict.json`) or as a `kind`; None if the run has none."""
         content = self.page(name)
         try:
             data = None if content is None else json.loads(content)

@@ -144,7 +144,7 @@ def request_of(params: Mapping[str, Any]) -> Request:
         dry_run=bool(params.get("dry_run")),
         rehearse=bool(params.get("rehearse", True)),
         finalize=FinalizePolicy.from_form(params.get("finalize", FinalizePolicy.LATER.form_value)),
-        traffic=bool(params.get("ledger")),
+        traffic=bool(params.get("traffic")),
         canary=bool(params.get("canary_approval")),
         snapshot_interval_ms=None if interval_s is None else 1000 * int(interval_s),
         level=params.get("target_level"),
@@ -154,7 +154,7 @@ def request_of(params: Mapping[str, Any]) -> Request:
         approval=ApprovalPolicy(params.get("approval", ApprovalPolicy.ALWAYS)),
         accept_unavailable=tuple(params.get("accept_unavailable") or ()),
         soak_s=float(params.get("soak_seconds", 0.0)),
-        checks=int(params.get("looks", 1)),
+        checks=int(params.get("checks", 1)),
         interval_s=INTERVAL_S,
         gate_timeout_s=60.0 * float(params.get("gate_timeout_minutes", 10)),
     )

@@ -234,7 +234,7 @@ def node_gate_fields() -> dict[str, Param]:
             description="Time during which every check of a node's gate must pass before the next node is stopped.",
             section=GATES,
         ),
-        "looks": Param(
+        "checks": Param(
             3,
             type="integer",
             minimum=1,
@@ -278,7 +278,7 @@ def gate_timeout_field(minutes: int, condition: str) -> dict[str, Param]:
 
 def traffic_field() -> dict[str, Param]:
     return {
-        "ledger": Param(
+        "traffic": Param(
             False,
             type="boolean",
             title="Test traffic",

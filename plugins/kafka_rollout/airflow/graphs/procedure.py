@@ -21,8 +21,8 @@ from kafka_rollout.airflow.operators.approvals import ApprovalOperator, ApproveC
 from kafka_rollout.airflow.operators.ending import (
     OutcomeOperator,
     ReportOperator,
-    StartLedgerOperator,
-    StopLedgerOperator,
+    StartTrafficOperator,
+    StopTrafficOperator,
 )
 from kafka_rollout.airflow.operators.nodes import BeginReleaseStepOperator, BeginRollBackOperator, ReplaceNodeOperator
 from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
@@ -173,14 +173,14 @@ class _Drawing:
 
     def _task(self, step: Step) -> BaseOperator:
         if step.service is Service.START_TRAFFIC:
-            return self._make(StartLedgerOperator, step, step=step)
+            return self._make(StartTrafficOperator, step, step=step)
         if step.service is Service.STOP_TRAFFIC:
-            return self._make(StopLedgerOperator, step)
+            return self._make(StopTrafficOperator, step)
         if step.service is Service.REPORT:
             return self._make(ReportOperator, step)
         if step.service is Service.OUTCOME:
             report, traffic = self._service(Service.REPORT), self._service(Service.STOP_TRAFFIC)
-            return self._make(OutcomeOperator, step, report_task=report, ledger_task=traffic)
+            return self._make(OutcomeOperator, step, report_task=report, traffic_task=traffic)
         if step.gate is not None:
             return self._make(GateSensor, step, step=step)
         if step.approval is not None:

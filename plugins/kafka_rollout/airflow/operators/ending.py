@@ -20,7 +20,7 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-from kafka_rollout.airflow.operators.traffic import run_ledger, stop_watching_groups
+from kafka_rollout.airflow.operators.traffic import run_traffic, stop_watching_groups
 from kafka_rollout.composition.background import stop_traffic
 from kafka_rollout.composition.pages import render_run_page
 from kafka_rollout.composition.records import open_run
@@ -29,12 +29,12 @@ from kafka_rollout.domain.run.step_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
-from kafka_rollout.steps.report.run import LEDGER_VERDICT
+from kafka_rollout.steps.report.run import TRAFFIC_VERDICT
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
 
 
-class StartLedgerOperator(RolloutOperator):
+class StartTrafficOperator(RolloutOperator):
     """Start the test traffic, if the run requests it."""
 
     def __init__(self, *, step: Step, **kwargs: Any) -> None:
@@ -44,12 +44,12 @@ class StartLedgerOperator(RolloutOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
         skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
-        process = run_ledger(ports)
+        process = run_traffic(ports)
         record_done(ports, self.task_id)
         return {"folder": process.folder, "pid": process.pid, "host": process.host}
 
 
-class StopLedgerOperator(RolloutOperator):
+class StopTrafficOperator(RolloutOperator):
     """Stop the test traffic and the group monitor in any case, and store the result of the traffic check."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
@@ -58,7 +58,7 @@ class StopLedgerOperator(RolloutOperator):
         verdict = stop_traffic(self.cluster, ports.run_id, security=security, on_progress=self.log.info)
         if verdict is None:
             raise AirflowSkipException("This run has no test traffic.")
-        ports.run.attach(LEDGER_VERDICT, {**asdict(verdict), "ok": verdict.ok})
+        ports.run.attach(TRAFFIC_VERDICT, {**asdict(verdict), "ok": verdict.ok})
         ports.run.record(TrafficCompared(verdict=verdict))
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
         for discrepancy in verdict.discrepancies:
@@ -92,19 +92,19 @@ class ReportOperator(RolloutOperator):
 class OutcomeOperator(RolloutOperator):
     """Succeed only if the run ended as requested: finished, dry run, or finalizing left for later."""
 
-    def __init__(self, *, report_task: str, ledger_task: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, report_task: str, traffic_task: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.report_task = report_task
-        self.ledger_task = ledger_task
+        self.traffic_task = traffic_task
 
     def execute(self, context: Context) -> Any:
         ti, params = context["ti"], context["params"]
         report = ti.xcom_pull(task_ids=self.report_task) or {}
         outcome = report.get("outcome", "without a report")
         details = f" {report['sentence']} See {report['html']}." if report else ""
-        ledger = ti.xcom_pull(task_ids=self.ledger_task) if self.ledger_task else None
-        if ledger and not ledger["ok"]:
-            raise AirflowFailException(f"The traffic check found {ledger['discrepancies']} discrepancies.{details}")
+        traffic = ti.xcom_pull(task_ids=self.traffic_task) if self.traffic_task else None
+        if traffic and not traffic["ok"]:
+            raise AirflowFailException(f"The traffic check found {traffic['discrepancies']} discrepancies.{details}")
         failed = failed_tasks(context, self.task_id)
         if failed and not report:
             events = open_run(self.cluster, str(context["run_id"])).events()

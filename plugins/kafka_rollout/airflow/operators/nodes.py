@@ -19,7 +19,7 @@ from kafka_rollout.airflow.common.deciding import (
     record_decision,
 )
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
-from kafka_rollout.airflow.operators.traffic import keep_ledger_running
+from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.run.events import ApprovalOf
@@ -78,7 +78,7 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         refuse_wrong_order(ports, plan, release_step, node_step.node_id)
         if context["params"]["canary_approval"] and not self.node_group.is_rollback:
             require_canary_approval(ports, plan, release_step, node_step.node_id)
-        keep_ledger_running(context, ports)
+        keep_traffic_running(context, ports)
         show_waiting(
             context, f"the stop, replacement and start of node {node_step.node_id} with {release_step.to_release}"
         )
@@ -183,7 +183,7 @@ class BeginRollBackOperator(BeginReleaseStepOperator):
             release_step, node_step = group.release_step(plan), group.node_step(plan)
             if release_step is None or node_step is None or (release_step.key, node_step.node_id) not in node_steps:
                 unused += group.task_ids
-        found = {"decision": self._decision(context), "turns": len(node_steps)}
+        found = {"decision": self._decision(context), "node_steps": len(node_steps)}
         context["ti"].xcom_push(key="return_value", value=found)
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)

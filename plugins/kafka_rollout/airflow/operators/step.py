@@ -24,7 +24,7 @@ from kafka_rollout.airflow.common.deciding import (
     ask_how_to_continue,
     record_decision,
 )
-from kafka_rollout.airflow.operators.traffic import keep_ledger_running
+from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -49,7 +49,7 @@ class StepOperator(RolloutOperator):
         call = self.call(context, ports)
         skip_if(self.step.skip(call.plan_or_none, call.request, ports.run.events()), ports, self.task_id)
         if self.step.monitored:
-            keep_ledger_running(context, ports)
+            keep_traffic_running(context, ports)
         try:
             found = None if self.step.act is None else self.step.act(call)
         except SkippedStepError as reason:

@@ -12,7 +12,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 
 
-def run_ledger(ports: ClusterPorts) -> BackgroundProcess:
+def run_traffic(ports: ClusterPorts) -> BackgroundProcess:
     """Return the run's test traffic; start it if it does not run."""
     return start_traffic(
         ports.cluster,
@@ -32,7 +32,7 @@ def stop_watching_groups(ports: ClusterPorts) -> None:
         ports.run.attach(GROUPS_WATCHED, watched)
 
 
-def keep_ledger_running(context: Context, ports: ClusterPorts) -> None:
+def keep_traffic_running(context: Context, ports: ClusterPorts) -> None:
     """Before a change: make sure that the group monitor runs, and the test traffic if the run requests it.
 
     A failed run stops its test traffic, because it may never continue. If the failed task is cleared, the task that
@@ -40,9 +40,9 @@ def keep_ledger_running(context: Context, ports: ClusterPorts) -> None:
     nothing, because the change may be the fix for the cluster.
     """
     watch_groups(ports)
-    if not context["params"].get("ledger"):
+    if not context["params"].get("traffic"):
         return
     try:
-        run_ledger(ports)
+        run_traffic(ports)
     except RolloutError as error:
         context["task"].log.warning("The following change runs without test traffic: %s", error)

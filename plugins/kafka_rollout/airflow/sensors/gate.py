@@ -66,7 +66,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
         """Continue after the trigger, or with an answer to the request of an earlier attempt."""
         if is_answer(event):
             return self.confirm_answer(context, event, "decided")
-        if event["state"] == WatchState.HELD:
+        if event["state"] == WatchState.PASSED:
             context["task_state_store"].set(WAITS_FOR, f"nothing: {event['message']}")
             return self._passed(event["message"])
         if event["state"] != WatchState.FAILED:
@@ -100,7 +100,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
         """Check in this task for some time, then defer to the triggerer, or end."""
         watch = GateWatch(policy=policy_of(ports, self.kind, request_of(context["params"])))
         status = _look_for_a_while(context, ports, plan, ref, watch)
-        if status.state is WatchState.HELD:
+        if status.state is WatchState.PASSED:
             return self._passed(status.message)
         if status.state is WatchState.FAILED:
             self._ask(context, ports, ref, status.message)
@@ -169,7 +169,7 @@ def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: Ga
         seen = check_gate(ports, plan, ref)
         status = watch.add(seen, ports.clock.now())
         show_waiting(context, f"{_name(ref)}: {status.message}")
-        soaks_long = watch.held_since is not None and watch.policy.soak_s > PATIENCE_S
+        soaks_long = watch.passed_since is not None and watch.policy.soak_s > PATIENCE_S
         if status.done or soaks_long or ports.clock.monotonic() >= give_up:
             record_outcome(ports, ref, seen, status)
             return status

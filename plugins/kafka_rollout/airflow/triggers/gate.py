@@ -29,16 +29,16 @@ ERROR = "error"  # the state of the event if the check itself was refused
 
 def pause_s(watch: GateWatch, now: float) -> float:
     """Return the seconds until the next check; a soak of hours needs fewer checks."""
-    if watch.held_since is None:
+    if watch.passed_since is None:
         return watch.policy.interval_s
-    left = watch.held_since + watch.policy.soak_s - now
+    left = watch.passed_since + watch.policy.soak_s - now
     return max(watch.policy.interval_s, min(SOAK_INTERVAL_S, left))
 
 
 class GateTrigger(OneLineLogs, BaseTrigger):
     """Check one gate until its watch ends. `watch`: dictionary of a GateWatch, so it continues the checks of the task.
 
-    The event has `state` (held, failed or error), `message` and `watch`.
+    The event has `state` (passed, failed or error), `message` and `watch`.
     """
 
     def __init__(

@@ -13,11 +13,10 @@ from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.options import (
     AcceptUnavailable,
     Approver,
+    Checks,
     ClusterName,
     ConnectionFile,
     Interval,
-    Ledger,
-    Looks,
     Reason,
     Rehearse,
     RunId,
@@ -26,6 +25,7 @@ from kafka_rollout.cli.options import (
     TakeOver,
     Target,
     Timeout,
+    Traffic,
     Yes,
     milliseconds,
     open_ports,
@@ -52,7 +52,7 @@ def roll(
     approve_as: Approver = None,
     reason: Reason = None,
     soak: Soak = 30.0,
-    looks: Looks = 3,
+    checks: Checks = 3,
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
     finalize: Annotated[
@@ -65,7 +65,7 @@ def roll(
     ] = False,
     snapshot_interval: SnapshotInterval = None,
     canary: Annotated[bool, typer.Option("--canary", help="Request a separate approval after the first node.")] = False,
-    ledger: Ledger = False,
+    traffic: Traffic = False,
     rehearse: Rehearse = True,
     accept_unavailable: AcceptUnavailable = None,
     yes: Yes = False,
@@ -88,13 +88,13 @@ def roll(
         finalize=finalize,
         plans_features=finalize is FinalizePolicy.AFTER_APPROVAL,
         scan=scan,
-        traffic=ledger,
+        traffic=traffic,
         rehearse=rehearse,
         accept_unavailable=tuple(accept_unavailable or ()),
         canary=canary,
         snapshot_interval_ms=milliseconds(snapshot_interval),
         soak_s=soak,
-        checks=looks,
+        checks=checks,
         interval_s=interval,
         gate_timeout_s=timeout,
     )
@@ -129,14 +129,14 @@ def downgrade(
     approve_as: Approver = None,
     reason: Reason = None,
     soak: Soak = 30.0,
-    looks: Looks = 3,
+    checks: Checks = 3,
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Create the plan, the scans and the loss report, then stop. Changes nothing."),
     ] = False,
-    ledger: Ledger = False,
+    traffic: Traffic = False,
     rehearse: Rehearse = True,
     accept_unavailable: AcceptUnavailable = None,
     yes: Yes = False,
@@ -154,14 +154,14 @@ def downgrade(
     request = Request(
         target=Release.parse(to),
         dry_run=dry_run,
-        traffic=ledger,
+        traffic=traffic,
         rehearse=rehearse,
         accept_unavailable=tuple(accept_unavailable or ()),
         level=level,
         downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
         where_refused=where_refused,
         soak_s=soak,
-        checks=looks,
+        checks=checks,
         interval_s=interval,
         gate_timeout_s=timeout,
     )
@@ -176,7 +176,7 @@ def roll_back(
     approve_as: Approver = None,
     reason: Reason = None,
     soak: Soak = 0.0,
-    looks: Looks = 3,
+    checks: Checks = 3,
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
     yes: Yes = False,
@@ -188,7 +188,7 @@ def roll_back(
     For an offline downgrade, restores the metadata log of every node from its backup. This is possible until a broker
     has started.
     """
-    request = Request(soak_s=soak, checks=looks, interval_s=interval, gate_timeout_s=timeout)
+    request = Request(soak_s=soak, checks=checks, interval_s=interval, gate_timeout_s=timeout)
     with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
         ports, answers, services = opened
         require_name("A rollback", approve_as, reason)
@@ -201,7 +201,7 @@ def retry(
     approve_as: Approver = None,
     reason: Reason = None,
     soak: Soak = 0.0,
-    looks: Looks = 3,
+    checks: Checks = 3,
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
     yes: Yes = False,
@@ -213,7 +213,7 @@ def retry(
     If the process of the node hangs in its shutdown, the command kills it. Needs --approve-as and --reason.
     """
     require_name("A retry", approve_as, reason)
-    policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
+    policy = GatePolicy(checks=checks, interval_s=interval, timeout_s=timeout, soak_s=soak)
     with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
         ports, answers, _ = opened
         start_node_again(ports, policy, answers)

@@ -173,7 +173,7 @@ def watch(
     if unknown := kinds - set(_TYPES):
         raise typer.BadParameter(f"Unknown group type {', '.join(sorted(unknown))}. Group types: {', '.join(_TYPES)}.")
     releases = [Release.parse(text) for text in release or ()]
-    waiting = GateWatch(policy=GatePolicy(looks=1, interval_s=interval, timeout_s=timeout))
+    waiting = GateWatch(policy=GatePolicy(checks=1, interval_s=interval, timeout_s=timeout))
     printed = ""
     with _open_groups(cluster, connection_file) as opened:
         for each in releases:
@@ -188,8 +188,8 @@ def watch(
                 break
             opened.ports.clock.sleep(interval)
     for condition in seen.conditions:
-        show.say(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}")
-    if status.state is not WatchState.HELD:
+        show.say(f"{'✓' if condition.is_met else '✗'} {condition.name}: {condition.evidence}")
+    if status.state is not WatchState.PASSED:
         raise typer.Exit(RefusedError.exit_code)
 
 
@@ -198,7 +198,7 @@ def _check_conversion(ports: ClusterPorts, kinds: frozenset[str], releases: list
     try:
         return check_conversion(ports, kinds, releases)
     except TransientError as error:
-        unanswered = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
+        unanswered = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
         return GateCheck(gate=GATE, at=ports.clock.now(), conditions=(unanswered,))
 
 

@@ -36,13 +36,13 @@ CLEANING_SETTINGS = (POLICY, SEGMENT_MS, SEGMENT_BYTES, DELETE_RETENTION, DIRTY_
 class SettingChange:
     """A temporary topic setting.
 
-    `put_back`: the previous value; None: the topic had no own value, so delete it afterwards.
+    `previous`: the value before; None: the topic had no own value, so delete it afterwards.
     """
 
     topic: str
     name: str
     value: str
-    put_back: str | None
+    previous: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class CleaningConfig:
             DELETE_RETENTION: (self.delete_retention_ms, wanted.delete_retention_ms),
         }
         return tuple(
-            SettingChange(topic=topic, name=name, value=str(then), put_back=str(now) if name in self.own else None)
+            SettingChange(topic=topic, name=name, value=str(then), previous=str(now) if name in self.own else None)
             for name, (now, then) in values.items()
             if now != then and (tombstones or name != DELETE_RETENTION)
         )

@@ -63,8 +63,8 @@ class RemedyStep:
             return tuple(f"{change.topic}: {change.name}={change.value}" for change in self.settings)
         return tuple(
             f"{change.topic}: delete {change.name}"
-            if change.put_back is None
-            else f"{change.topic}: {change.name}={change.put_back}"
+            if change.previous is None
+            else f"{change.topic}: {change.name}={change.previous}"
             for change in self.settings
         )
 
@@ -250,13 +250,13 @@ def _cleaning_steps(
         ),
         settings=tuple(changes),
     )
-    put_back = RemedyStep(
+    restore = RemedyStep(
         kind=StepKind.RESTORE,
         title="Restore the settings and scan again",
         sentence="Frequent cleaning loads the brokers. The scan shows when no incompatible record is left.",
         settings=tuple(changes),
     )
-    return [faster], [*waits, put_back]
+    return [faster], [*waits, restore]
 
 
 def _wait(topic: str, config: CleaningConfig, *, tombstones: bool) -> RemedyStep:

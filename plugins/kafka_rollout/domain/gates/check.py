@@ -19,10 +19,10 @@ PROCESS = "process"  # name of the condition that the node has a process
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition of a gate in one check. `holds`: whether it is met. `evidence`: the measured fact as a sentence."""
+    """One condition of a gate in one check. `evidence`: the measured fact as a sentence."""
 
     name: str
-    holds: bool
+    is_met: bool
     evidence: str
 
 
@@ -36,13 +36,13 @@ class GateCheck:
     details: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def holds(self) -> bool:
-        return all(condition.holds for condition in self.conditions)
+    def passes(self) -> bool:
+        return all(condition.is_met for condition in self.conditions)
 
     @property
     def waits_for(self) -> str:
         """The unmet conditions in one line; empty if the check passed."""
-        return "; ".join(f"{c.name}: {c.evidence}" for c in self.conditions if not c.holds)
+        return "; ".join(f"{c.name}: {c.evidence}" for c in self.conditions if not c.is_met)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,20 +94,20 @@ GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy:
-    """Number of consecutive passing checks (`looks`), the interval between them in seconds, and the soak in seconds.
+    """Number of consecutive passing checks (`checks`), the interval between them in seconds, and the soak in seconds.
 
     `timeout_s`: gate timeout in seconds, without the soak. A node without a process fails the gate after GONE_S.
     """
 
-    looks: int = 3
+    checks: int = 3
     interval_s: float = 1.0
     timeout_s: float = 600.0
     soak_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.looks < 1:
+        if self.checks < 1:
             raise UserError(
-                f"A gate needs at least one passing check, not {self.looks}.",
+                f"A gate needs at least one passing check, not {self.checks}.",
                 remedy=("Set the number of checks to 1 or more."),
             )
         for name in ("interval_s", "timeout_s", "soak_s"):
@@ -117,7 +117,7 @@ class GatePolicy:
 
 class WatchState(StrEnum):
     WAITING = "waiting"
-    HELD = "held"
+    PASSED = "passed"
     FAILED = "failed"
 
 
@@ -139,8 +139,8 @@ class GateWatch:
 
     policy: GatePolicy
     started_at: float | None = None
-    held_in_a_row: int = 0
-    held_since: float | None = None  # time of the check that completed the consecutive checks
+    consecutive_passes: int = 0
+    passed_since: float | None = None  # time of the check that completed the consecutive checks
     gone_since: float | None = None  # time of the first consecutive check without a process
 
     def add(self, check: GateCheck, now: float) -> WatchStatus:
@@ -150,26 +150,26 @@ class GateWatch:
         """
         if self.started_at is None:
             self.started_at = now
-        if not check.holds:
-            self.held_in_a_row, self.held_since = 0, None
+        if not check.passes:
+            self.consecutive_passes, self.passed_since = 0, None
             self._note_process(check, now)
             return self._waiting(now, f"waits for {check.waits_for}")
         self.gone_since = None
-        self.held_in_a_row += 1
-        if self.held_in_a_row < self.policy.looks:
-            return self._waiting(now, f"check {self.held_in_a_row} of {self.policy.looks} passed")
-        if self.held_since is None:
-            self.held_since = now
-        soaked = now - self.held_since
+        self.consecutive_passes += 1
+        if self.consecutive_passes < self.policy.checks:
+            return self._waiting(now, f"check {self.consecutive_passes} of {self.policy.checks} passed")
+        if self.passed_since is None:
+            self.passed_since = now
+        soaked = now - self.passed_since
         if soaked < self.policy.soak_s:
             # After the gate timeout, a passing gate can finish its soak; a failed check fails the gate at once.
             message = f"soaks: {soaked:.0f} of {self.policy.soak_s:.0f} s"
             return WatchStatus(state=WatchState.WAITING, message=message)
-        checks = count(self.held_in_a_row, "check")
-        return WatchStatus(state=WatchState.HELD, message=f"passed after {now - self.started_at:.0f} s, {checks}")
+        checks = count(self.consecutive_passes, "check")
+        return WatchStatus(state=WatchState.PASSED, message=f"passed after {now - self.started_at:.0f} s, {checks}")
 
     def _note_process(self, check: GateCheck, now: float) -> None:
-        gone = any(condition.name == PROCESS and not condition.holds for condition in check.conditions)
+        gone = any(condition.name == PROCESS and not condition.is_met for condition in check.conditions)
         if not gone:
             self.gone_since = None
         elif self.gone_since is None:

@@ -33,10 +33,10 @@ def _levels(
     name = f"node {node.node_id} reports the levels"
     seen = state.nodes.get(node.node_id)
     if seen is None or seen.features is None:
-        return Condition(name=name, holds=False, evidence=_no_answer(seen))
+        return Condition(name=name, is_met=False, evidence=_no_answer(seen))
     features = seen.features
     if not targets:
-        return Condition(name=name, holds=True, evidence="no level was planned to change")
+        return Condition(name=name, is_met=True, evidence="no level was planned to change")
     if _names_no_levels(node, features):
         return _by_log(name, cluster, state, node, targets)
     wrong = [
@@ -45,17 +45,17 @@ def _levels(
         if features.finalized.get(feature, 0) != level
     ]
     if wrong:
-        return Condition(name=name, holds=False, evidence=f"ApiVersions reports {', '.join(wrong)}")
+        return Condition(name=name, is_met=False, evidence=f"ApiVersions reports {', '.join(wrong)}")
     if features.epoch is None:
-        return Condition(name=name, holds=False, evidence="ApiVersions reports no epoch of the finalized features")
+        return Condition(name=name, is_met=False, evidence="ApiVersions reports no epoch of the finalized features")
     if after_epoch is not None and features.epoch <= after_epoch:
         return Condition(
             name=name,
-            holds=False,
+            is_met=False,
             evidence=f"epoch {features.epoch} is not newer than {after_epoch}, the epoch before finalizing",
         )
     levels = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
-    return Condition(name=name, holds=True, evidence=f"ApiVersions reports {levels}, epoch {features.epoch}")
+    return Condition(name=name, is_met=True, evidence=f"ApiVersions reports {levels}, epoch {features.epoch}")
 
 
 def check_snapshots(
@@ -77,13 +77,13 @@ def check_snapshots(
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
         condition = _by_file(node, checkpoints.get(node.node_id, ()), finalized_at, after_offset)
-        if not condition.holds and not checkpoints.get(node.node_id):
+        if not condition.is_met and not checkpoints.get(node.node_id):
             condition = _by_metric(node, seen, state.observed_at, finalized_at)
         interval = (interval_ms or {}).get(node.node_id)
-        if not condition.holds and interval is not None:
+        if not condition.is_met and interval is not None:
             condition = Condition(
                 name=condition.name,
-                holds=False,
+                is_met=False,
                 evidence=f"{condition.evidence}; the node writes one at least every {interval / 1000:.0f} s",
             )
         conditions.append(condition)
@@ -96,14 +96,14 @@ def _by_file(
     name = f"node {node.node_id} has a snapshot"
     newest = max(files, key=lambda file: (file.epoch, file.end_offset), default=None)
     if newest is None:
-        return Condition(name=name, holds=False, evidence="no checkpoint file was found")
+        return Condition(name=name, is_met=False, evidence="no checkpoint file was found")
     file_name = f"{newest.end_offset:020d}-{newest.epoch:010d}.checkpoint"
     age = newest.modified_at - finalized_at
     if age <= 0 or (after_offset is not None and newest.end_offset <= after_offset):
         return Condition(
-            name=name, holds=False, evidence=(f"the newest file, {file_name}, was written before finalizing")
+            name=name, is_met=False, evidence=(f"the newest file, {file_name}, was written before finalizing")
         )
-    return Condition(name=name, holds=True, evidence=f"{file_name}, written {age:.0f} s after finalizing")
+    return Condition(name=name, is_met=True, evidence=f"{file_name}, written {age:.0f} s after finalizing")
 
 
 def _by_metric(node: NodeSpec, seen: NodeState | None, observed_at: float, finalized_at: float) -> Condition:
@@ -111,16 +111,16 @@ def _by_metric(node: NodeSpec, seen: NodeState | None, observed_at: float, final
     metrics = seen.metrics if seen else None
     if metrics is None or metrics.snapshot_age_ms is None:
         return Condition(
-            name=name, holds=False, evidence=("neither a checkpoint file nor a SnapshotEmitter metric was found")
+            name=name, is_met=False, evidence=("neither a checkpoint file nor a SnapshotEmitter metric was found")
         )
     if not metrics.snapshot_bytes:
         # Before the first snapshot of a process, the age counts from the start of the process.
         return Condition(
-            name=name, holds=False, evidence=("SnapshotEmitter has written no snapshot since the node started")
+            name=name, is_met=False, evidence=("SnapshotEmitter has written no snapshot since the node started")
         )
     age = observed_at - metrics.snapshot_age_ms / 1000 - finalized_at
     when = f"{abs(age):.0f} s {'after' if age > 0 else 'before'} finalizing"
-    return Condition(name=name, holds=age > 0, evidence=f"SnapshotEmitter wrote its latest snapshot {when}")
+    return Condition(name=name, is_met=age > 0, evidence=f"SnapshotEmitter wrote its latest snapshot {when}")
 
 
 def check_metadata_version(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, level: int) -> GateCheck:
@@ -137,10 +137,10 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
     seen = state.nodes.get(node.node_id)
     name = f"node {node.node_id} runs at metadata.version {level}"
     if seen is None or (seen.features is None and seen.metrics is None):
-        return Condition(name=name, holds=False, evidence=_no_answer(seen))
+        return Condition(name=name, is_met=False, evidence=_no_answer(seen))
     release = seen.release
     if release is None and cluster.manages_nodes:
-        return Condition(name=name, holds=False, evidence="the running release is unknown (metric app-info)")
+        return Condition(name=name, is_met=False, evidence="the running release is unknown (metric app-info)")
     if release is not None and release in catalogue and not catalogue.get(release).has_current_metadata_version_metric:
         if seen.features is not None and _names_no_levels(node, seen.features):
             return _by_log(name, cluster, state, node, {METADATA_VERSION: level})
@@ -164,7 +164,7 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
         f"{source} {'did not respond' if value is None else f'reports {value}'}" for source, value in answers
     )
     return Condition(
-        name=name, holds=all(value == level for _, value in answers), evidence=f"CurrentMetadataVersion: {levels}"
+        name=name, is_met=all(value == level for _, value in answers), evidence=f"CurrentMetadataVersion: {levels}"
     )
 
 
@@ -172,7 +172,7 @@ def _by_api_versions(name: str, seen: NodeState, level: int, why: str) -> Condit
     reported = None if seen.features is None else seen.features.finalized.get(METADATA_VERSION)
     return Condition(
         name=name,
-        holds=reported == level,
+        is_met=reported == level,
         evidence=f"{why}; ApiVersions reports {'nothing' if reported is None else reported}",
     )
 
@@ -199,12 +199,12 @@ def _by_log(
     levels = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
     if not epochs:
         evidence = f"the release of this controller reports no levels, and no broker reports {levels}"
-        return Condition(name=name, holds=False, evidence=evidence)
+        return Condition(name=name, is_met=False, evidence=evidence)
     evidence = (
         f"the release of this controller reports no levels; its log ends at {end}, a broker reports {levels} "
         f"at {min(epochs)}"
     )
-    return Condition(name=name, holds=end > min(epochs), evidence=evidence)
+    return Condition(name=name, is_met=end > min(epochs), evidence=evidence)
 
 
 def _no_answer(seen: NodeState | None) -> str:

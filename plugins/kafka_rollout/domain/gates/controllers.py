@@ -37,7 +37,7 @@ def check_before_controllers_stop(cluster: ClusterSpec, state: ClusterState, mov
 
 def _none(name: str, found: Iterable[str], otherwise: str) -> Condition:
     names = sorted(found)
-    return Condition(name=name, holds=not names, evidence=few(names) if names else otherwise)
+    return Condition(name=name, is_met=not names, evidence=few(names) if names else otherwise)
 
 
 def _all_serve(cluster: ClusterSpec, state: ClusterState) -> Condition:
@@ -54,7 +54,7 @@ def _all_serve(cluster: ClusterSpec, state: ClusterState) -> Condition:
     wrong += [f"broker {node_id} is registered and not in the inventory" for node_id in sorted(unlisted)]
     return Condition(
         name="every node serves",
-        holds=not wrong,
+        is_met=not wrong,
         evidence=few(wrong) if wrong else f"{count(len(cluster.nodes), 'node')} respond; no broker is fenced",
     )
 
@@ -70,14 +70,14 @@ def _settled(cluster: ClusterSpec, state: ClusterState) -> Condition:
             young.append(f"node {node.node_id} was started {state.observed_at - started_at:.0f} s ago")
     return Condition(
         name="no recent restart",
-        holds=not young,
+        is_met=not young,
         evidence=few(young) if young else f"every node has run for {SETTLED_S:.0f} s or longer",
     )
 
 
 def _quorum(cluster: ClusterSpec, state: ClusterState) -> Condition:
     if state.quorum is None:
-        return Condition(name="every node is caught up", holds=False, evidence="the quorum did not respond")
+        return Condition(name="every node is caught up", is_met=False, evidence="the quorum did not respond")
     behind = []
     for node in cluster.nodes:
         caught_up, evidence = check_caught_up(state.quorum, node.node_id, state.observed_at)
@@ -85,6 +85,6 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Condition:
             behind.append(f"node {node.node_id}: {evidence}")
     return Condition(
         name="every node is caught up",
-        holds=not behind,
+        is_met=not behind,
         evidence=few(behind) if behind else f"controller {state.quorum.leader_id} is active, no node is behind",
     )

@@ -123,7 +123,7 @@ def coordinators_condition(
     """
     led = led_partitions(partitions, node_id)
     if not led:
-        return Condition(name=CONDITION, holds=True, evidence="leads no coordinator partition")
+        return Condition(name=CONDITION, is_met=True, evidence="leads no coordinator partition")
     # The log alone shows the state of share groups' partitions.
     answers_of = {p.name: answers.by_partition.get(p.name, "no answer") for p in led if p.topic != SHARE_TOPIC}
     open_ones = {name: answer for name, answer in answers_of.items() if answer not in _LOADED}
@@ -146,11 +146,11 @@ def coordinators_condition(
     )
     if gone:
         evidence += f"{gone}. Without a load error in its log: deleted, expired, or ignored by this release"
-    return Condition(name=CONDITION, holds=True, evidence=evidence)
+    return Condition(name=CONDITION, is_met=True, evidence=evidence)
 
 
 def _unmet(evidence: str) -> Condition:
-    return Condition(name=CONDITION, holds=False, evidence=evidence)
+    return Condition(name=CONDITION, is_met=False, evidence=evidence)
 
 
 def _not_loaded(answers: Mapping[str, str], led: int, errors: Mapping[str, str]) -> str:

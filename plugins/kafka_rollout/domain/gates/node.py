@@ -63,7 +63,7 @@ def check_before_stop(
         conditions += _isr_without(kept, node.node_id, unfenced)
     if accepted := sorted({p.name for p in state.partitions} - {p.name for p in kept}):
         evidence = f"{count(len(accepted), 'partition')}, not checked: {few(accepted)}"
-        conditions.append(Condition(name="accepted as unavailable", holds=True, evidence=evidence))
+        conditions.append(Condition(name="accepted as unavailable", is_met=True, evidence=evidence))
     return GateCheck(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 
@@ -81,7 +81,7 @@ def check_after_start(
         _release(seen, expected),
         Condition(
             name="answers",
-            holds=seen is not None and seen.features is not None,
+            is_met=seen is not None and seen.features is not None,
             evidence="ApiVersions responded"
             if seen and seen.features
             else (seen.problem if seen else "") or "no response",
@@ -109,11 +109,11 @@ def _process(seen: NodeState | None, now: float) -> Condition:
     """A process that its service manager has restarted counts when it has run for a while."""
     process = seen.process if seen else ProcessState(pid=None)
     evidence = "no process" if process.pid is None else f"pid {process.pid}"
-    holds = process.pid is not None
+    is_met = process.pid is not None
     if process.restarts:
         evidence += f"; systemd has restarted it {count(process.restarts, 'time')} since its start"
-        holds = holds and process.started_at is not None and now - process.started_at >= RESTART_LOOP_S
-    return Condition(name=PROCESS, holds=holds, evidence=evidence)
+        is_met = is_met and process.started_at is not None and now - process.started_at >= RESTART_LOOP_S
+    return Condition(name=PROCESS, is_met=is_met, evidence=evidence)
 
 
 def _release(seen: NodeState | None, expected: Release) -> Condition:
@@ -125,7 +125,7 @@ def _release(seen: NodeState | None, expected: Release) -> Condition:
     known = {source: release for source, release in reported.items() if release is not None}
     return Condition(
         name="release",
-        holds=set(known.values()) == {expected},
+        is_met=set(known.values()) == {expected},
         evidence=", ".join(f"{source} {release}" for source, release in known.items())
         or f"app-info did not respond, {expected} is expected",
     )
@@ -141,7 +141,7 @@ def answered(open_questions: Sequence[str]) -> Condition:
     """Return the condition that no query is open. `open_questions`: sentences of the failed queries."""
     return Condition(
         name="every query answered",
-        holds=not open_questions,
+        is_met=not open_questions,
         evidence=f"no response: {few(list(open_questions))}" if open_questions else "all queries",
     )
 
@@ -160,7 +160,7 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> Ite
     evidence = [f"node {i} is down" for i in down] + [f"broker {i} is fenced or not registered" for i in fenced]
     yield Condition(
         name="all other nodes are up",
-        holds=not evidence,
+        is_met=not evidence,
         evidence=few(evidence) if evidence else f"{count(len(cluster.nodes) - 1, 'node')} respond and are unfenced",
     )
 
@@ -175,7 +175,7 @@ def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition
     elsewhere = len(partitions) - len(affected)
     return Condition(
         name="every partition is served",
-        holds=not bad,
+        is_met=not bad,
         evidence=f"no leader or under min ISR: {few(p.name for p in bad)}"
         if bad
         else f"{count(len(affected), 'partition')} have a leader and min ISR"
@@ -194,14 +194,14 @@ def _isr_without(partitions: Sequence[PartitionState], node_id: int, unfenced: f
             under.append(f"{partition.name} ({len(rest)} of {partition.min_isr})")
     yield Condition(
         name="another in-sync replica",
-        holds=not lost,
+        is_met=not lost,
         evidence=f"node {node_id} is the last in-sync replica of {few(lost)}"
         if lost
         else f"node {node_id} is in {count(len(in_isr), 'ISR')}; each has another unfenced in-sync replica",
     )
     yield Condition(
         name="min ISR without it",
-        holds=not under,
+        is_met=not under,
         evidence=f"without node {node_id} under min ISR: {few(under)}"
         if under
         else f"{count(len(in_isr), 'partition')} keep min ISR",
@@ -211,22 +211,24 @@ def _isr_without(partitions: Sequence[PartitionState], node_id: int, unfenced: f
 def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
     if state.quorum is None or state.quorum.leader_id < 0:
         return Condition(
-            name="quorum without it", holds=False, evidence="the quorum is unknown" if not state.quorum else "no leader"
+            name="quorum without it",
+            is_met=False,
+            evidence="the quorum is unknown" if not state.quorum else "no leader",
         )
     if not node.is_controller:
-        return Condition(name="quorum without it", holds=True, evidence=f"node {node.node_id} is not a voter")
-    holds, evidence = check_spare_voters(state.quorum, node.node_id, state.observed_at)
-    return Condition(name="quorum without it", holds=holds, evidence=evidence)
+        return Condition(name="quorum without it", is_met=True, evidence=f"node {node.node_id} is not a voter")
+    is_met, evidence = check_spare_voters(state.quorum, node.node_id, state.observed_at)
+    return Condition(name="quorum without it", is_met=is_met, evidence=evidence)
 
 
 def _quorum_of(state: ClusterState, node: NodeSpec) -> Condition:
     quorum = state.quorum
     if quorum is None:
-        return Condition(name="quorum", holds=False, evidence="the quorum is unknown")
+        return Condition(name="quorum", is_met=False, evidence="the quorum is unknown")
     if node.is_controller and node.node_id not in {v.replica_id for v in quorum.voters}:
-        return Condition(name="quorum", holds=False, evidence=f"node {node.node_id} is not a voter of the quorum")
-    holds, evidence = check_caught_up(quorum, node.node_id, state.observed_at)
-    return Condition(name="quorum", holds=holds, evidence=evidence)
+        return Condition(name="quorum", is_met=False, evidence=f"node {node.node_id} is not a voter of the quorum")
+    is_met, evidence = check_caught_up(quorum, node.node_id, state.observed_at)
+    return Condition(name="quorum", is_met=is_met, evidence=evidence)
 
 
 def _registered(state: ClusterState, node: NodeSpec) -> Condition:
@@ -234,7 +236,7 @@ def _registered(state: ClusterState, node: NodeSpec) -> Condition:
     known = node_id in registered.brokers or node_id in (registered.fenced or frozenset())
     unfenced = node_id in registered.brokers and node_id not in (registered.fenced or frozenset())
     status = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
-    return Condition(name="unfenced", holds=unfenced, evidence=f"broker {node_id} is {status}")
+    return Condition(name="unfenced", is_met=unfenced, evidence=f"broker {node_id} is {status}")
 
 
 def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
@@ -244,7 +246,7 @@ def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> 
     missing = [p.name for p in expected if node_id not in p.isr]
     return Condition(
         name="in every ISR it was in",
-        holds=not missing,
+        is_met=not missing,
         evidence=f"not yet in {count(len(missing), 'ISR')} of {len(expected)}: {few(missing)}"
         if missing
         else f"in all {len(expected)}",
@@ -257,7 +259,7 @@ def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Co
     elsewhere = [p.name for p in own if p.leader != node_id]
     return Condition(
         name="leadership back",
-        holds=not elsewhere,
+        is_met=not elsewhere,
         evidence=f"{count(len(elsewhere), 'partition')} of {len(own)} led by another node: {few(elsewhere)}"
         if elsewhere
         else f"leads all {len(own)} that it led as preferred leader",

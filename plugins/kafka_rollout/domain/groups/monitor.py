@@ -115,7 +115,7 @@ class MonitoredGroups:
         """Return the JSON form; groups that rebalanced come first."""
         groups = [group.to_dict() for group in self.groups.values()]
         return {
-            "looks": self.checks,
+            "checks": self.checks,
             "longest_pause_s": round(self.longest_pause_s, 1),
             "groups": sorted(groups, key=lambda one: (-one["unowned_partition_s"], -one["rebalances"], one["group"])),
         }

@@ -94,7 +94,7 @@ def conversion_conditions(
         evidence = f"{evidence}; unknown for {_unread(records.damage)}"
     tombstones = Condition(
         name="the tombstones of their records are written",
-        holds=not active and not ended and not records.damage,
+        is_met=not active and not ended and not records.damage,
         evidence=evidence + kept,
     )
     return (_members(active, kinds), tombstones, *loads)
@@ -112,7 +112,7 @@ def _active(groups: Iterable[GroupState]) -> set[str]:
 def _members(active: Collection[str], kinds: Collection[str]) -> Condition:
     return Condition(
         name=f"no {'/'.join(sorted(kinds))} group has members",
-        holds=not active,
+        is_met=not active,
         evidence=f"{count(len(active), 'group')} to convert: {few(sorted(active))}" if active else "none",
     )
 
@@ -129,17 +129,17 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
     failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
     name = f"{release} can load {GROUPS_TOPIC}"
     if not failing and any(verdict.verdict is LoadVerdict.UNKNOWN for verdict in verdicts):
-        return Condition(name=name, holds=False, evidence=f"unknown for {_unread(records.damage)}")
+        return Condition(name=name, is_met=False, evidence=f"unknown for {_unread(records.damage)}")
     if not failing:
         ignored = sum(verdict.ignored for verdict in verdicts)
         return Condition(
-            name=name, holds=True, evidence=f"it ignores {count(ignored, 'record')}" if ignored else ("all records")
+            name=name, is_met=True, evidence=f"it ignores {count(ignored, 'record')}" if ignored else ("all records")
         )
     failure = failing[0].first_failure
     where = f"{GROUPS_TOPIC}-{failing[0].partition}"
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
     evidence = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
-    return Condition(name=name, holds=False, evidence=evidence)
+    return Condition(name=name, is_met=False, evidence=evidence)
 
 
 def _unread(damage: Sequence[Damage]) -> str:

@@ -1,7 +1,7 @@
 """Events of a run's record: the run, its plan and its approvals. One dataclass per kind.
 
-`kind` is the name in the stored record and in the report. Release steps are named by their key in the plan, or in the
-plan's rollback.
+`kind` is the name in the stored record and in the report. It stays when the class gets another name. Release steps are
+named by their key in the plan, or in the plan's rollback.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.cluster.state import CheckpointSummary
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rehearsal.result import Outcome
 from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.traffic_check import LedgerVerdict
+from kafka_rollout.domain.traffic_check import TrafficVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,4 +251,4 @@ class ContentsCompared(Event, kind="inventory-compared"):
 class TrafficCompared(Event, kind="ledger"):
     """Acknowledged and consumed records of the test traffic."""
 
-    verdict: LedgerVerdict
+    verdict: TrafficVerdict

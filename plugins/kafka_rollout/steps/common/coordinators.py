@@ -37,7 +37,7 @@ def check_coordinators(
     try:
         answers = ports.admin.coordinators(node, state.partitions)
     except TransientError as error:
-        return Condition(name=CONDITION, holds=False, evidence=error.sentence)
+        return Condition(name=CONDITION, is_met=False, evidence=error.sentence)
     led = led_partitions(state.partitions, node.node_id)
     log = ports.runtime.log_tail(node, lines=LOG_LINES) if led else ()
     return coordinators_condition(state.partitions, node.node_id, answers, before, log)

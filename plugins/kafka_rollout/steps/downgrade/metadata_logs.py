@@ -113,7 +113,7 @@ def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
     _record(ports, ScanStage.READY, scans)
     conditions = [
         Condition(
-            name=f"node {node_id}'s metadata log", holds=False, evidence="the runtime cannot read files on the node"
+            name=f"node {node_id}'s metadata log", is_met=False, evidence="the runtime cannot read files on the node"
         )
         for node_id in unreadable
     ]
@@ -127,7 +127,7 @@ def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
             Readiness.SNAPSHOT: f"{reason} The run waits for a snapshot after it",
         }.get(needs, f"{reason} {' '.join(scan.remedies)}")
         conditions.append(
-            Condition(name=f"node {node_id}'s metadata log for {scan.release}", holds=holds, evidence=evidence)
+            Condition(name=f"node {node_id}'s metadata log for {scan.release}", is_met=holds, evidence=evidence)
         )
     return GateCheck(gate="metadata-log", at=ports.clock.now(), conditions=tuple(conditions))
 

@@ -43,7 +43,7 @@ class RecentChecks:
     def record(self, ports: ClusterPorts, ref: GateRef, seen: GateCheck, *, last: bool = False) -> None:
         """Record the check if it is needed. `last`: it ended the watch."""
         key = (ports.cluster.name, ports.run_id, f"{ref.release_step} {ref}")
-        outcome = tuple((condition.name, condition.holds) for condition in seen.conditions)
+        outcome = tuple((condition.name, condition.is_met) for condition in seen.conditions)
         before, in_a_row, recorded_at = self._last.get(key, ((), 0, 0.0))
         if last:
             self._last.pop(key, None)
@@ -72,7 +72,7 @@ def check_gate(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     try:
         seen = CHECKS[ref.kind](ports, plan, ref)
     except TransientError as error:
-        condition = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
+        condition = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
         seen = GateCheck(gate=_gate_name(ref), at=ports.clock.now(), conditions=(condition,))
     RECENT.record(ports, ref, seen)
     return seen
@@ -132,7 +132,7 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         seen = _with_last_error(ports, plan, node, seen)
     elsewhere = node_gates.find_lost_leaderships(state, node.node_id, before)
     if not elsewhere:
-        if not (seen.holds and node.is_broker):
+        if not (seen.passes and node.is_broker):
             return seen
         return replace(seen, conditions=(*seen.conditions, check_coordinators(ports, state, node, before)))
     asked = f"preferred leaders of {len(elsewhere)} partitions"
@@ -210,7 +210,7 @@ def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
 def _with_due(condition: Condition, due: str) -> Condition:
     return (
         condition
-        if condition.holds
+        if condition.is_met
         else replace(condition, evidence=f"{condition.evidence}, expected by {due} at the latest")
     )
 
@@ -261,7 +261,7 @@ def _subject(ports: ClusterPorts, plan: Plan, ref: GateRef) -> tuple[ReleaseStep
 
 
 def _nothing_to_wait_for(ports: ClusterPorts, ref: GateRef, evidence: str) -> GateCheck:
-    condition = Condition(name="nothing to wait for", holds=True, evidence=evidence)
+    condition = Condition(name="nothing to wait for", is_met=True, evidence=evidence)
     return GateCheck(gate=_gate_name(ref), at=ports.clock.now(), conditions=(condition,))
 
 

@@ -32,7 +32,7 @@ def gate_policy(kind: GateKind, request: Request, *, snapshot_interval_s: float 
     """
     after_start = kind is GateKind.AFTER_START
     return GatePolicy(
-        looks=request.checks if after_start else 1,
+        checks=request.checks if after_start else 1,
         interval_s=request.interval_s * (_GROUPS_INTERVALS if kind is GateKind.GROUPS else 1),
         timeout_s=request.gate_timeout_s + (snapshot_interval_s if kind is GateKind.SNAPSHOT else 0.0),
         soak_s=request.soak_s if after_start else 0.0,
@@ -70,7 +70,7 @@ def wait_for_gate(
         if on_check is not None:
             on_check(seen, status.message)
         record_outcome(ports, ref, seen, status)
-        if status.state is WatchState.HELD:
+        if status.state is WatchState.PASSED:
             return seen
         if status.state is WatchState.FAILED:
             ways = (
@@ -89,6 +89,6 @@ def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: W
     RECENT.record(ports, ref, seen, last=True)
     ports.run.record(
         GatePassed(ref=ref, gate=seen.gate, message=status.message)
-        if status.state is WatchState.HELD
+        if status.state is WatchState.PASSED
         else GateFailed(ref=ref, gate=seen.gate, message=status.message)
     )

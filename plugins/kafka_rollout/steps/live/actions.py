@@ -91,7 +91,7 @@ def _refuse_unready(ports: ClusterPorts, plan: Plan) -> None:
             remedy="Lower the levels first.",
         )
     seen = check_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP))
-    if not seen.holds:
+    if not seen.passes:
         raise TransientError(
             f"The controllers cannot be stopped safely yet: {seen.waits_for}.",
             remedy="Nothing was stopped. Wait until the conditions are met, then repeat the step.",

@@ -44,13 +44,13 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
             _refuse_used(ports, plan)  # what was written until the stop
             ports.run.record(OfflineUndoing(sentence="No broker has registered at the new level."))
-        put_back = [node.node_id for node in ports.cluster.nodes if _restore_node(ports, plan, node)]
+        restored = [node.node_id for node in ports.cluster.nodes if _restore_node(ports, plan, node)]
         for node in ports.cluster.controllers_first:
             if ports.runtime.process(node).pid is None:
                 ports.runtime.install(node, release_step.from_release)
                 ports.runtime.start(node)
                 record_start(ports, release_step.reversed(), node)
-        restored = sorted({*put_back, *restored_nodes(ports.run.events())})
+        restored = sorted({*restored, *restored_nodes(ports.run.events())})
         sentence = f"Nodes started on {release_step.from_release}; restored: {', '.join(map(str, restored)) or 'none'}."
         ports.run.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
         watch_service(ports, READY_WITHIN_S)

@@ -125,9 +125,9 @@ def planned(call: StepCall, plan: Plan) -> dict[str, Any]:
         call.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
     return {
         "plan_hash": plan.hash,
-        "origin": str(plan.source),
+        "source": str(plan.source),
         "target": str(plan.target),
-        "hops": [release_step.key for release_step in plan.release_steps],
+        "release_steps": [release_step.key for release_step in plan.release_steps],
         "features": {change.feature: [change.current, change.target] for change in plan.feature_changes},
         "findings": [str(finding) for finding in plan.findings],
         "blockers": len(plan.blockers),

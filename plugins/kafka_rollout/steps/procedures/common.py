@@ -41,8 +41,8 @@ REHEARSAL = Step(
     on_resume=OnResume.KEEP_APPROVED,
     files=(REHEARSAL_RESULT,),
 )
-START_LEDGER = Step(
-    id="start_ledger",
+START_TRAFFIC = Step(
+    id="start_traffic",
     label="Test traffic start",
     doc="Starts test traffic, if the run was started with it.",
     progress="starting the test traffic",
@@ -96,8 +96,8 @@ PROVE_SNAPSHOT = Step(
     act=actions.prove_snapshot,
     on_resume=OnResume.KEEP,
 )
-STOP_LEDGER = Step(
-    id="stop_ledger",
+STOP_TRAFFIC = Step(
+    id="stop_traffic",
     label="Traffic check",
     doc="Stops the test traffic and compares acknowledged with consumed records.",
     progress="comparing acknowledged with consumed records",

@@ -64,7 +64,7 @@ def finalizes_later(plan: Plan | None, request: Request, events: Events) -> str 
 
 
 def without_traffic(plan: Plan | None, request: Request, events: Events) -> str | None:
-    return None if request.traffic else "The run was started without test traffic (ledger)."
+    return None if request.traffic else "The run was started without test traffic."
 
 
 def nothing_to_prove(plan: Plan | None, request: Request, events: Events) -> str | None:

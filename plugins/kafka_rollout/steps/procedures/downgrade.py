@@ -119,7 +119,7 @@ DOWNGRADE = Procedure(
             on_resume=OnResume.KEEP_APPROVED,
         ),
         common.REHEARSAL,
-        replace(common.end_dry_run(past="stop_ledger"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
+        replace(common.end_dry_run(past="stop_traffic"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
         Step(
             id="approve_levels",
             label="Approval of the levels",
@@ -139,7 +139,7 @@ DOWNGRADE = Procedure(
             act=actions.take_inventory,
             runs_after=RunsAfter.SKIPPED,
         ),
-        common.START_LEDGER,
+        common.START_TRAFFIC,
         LOWERING,
         Step(
             id="approve_roll",
@@ -165,7 +165,7 @@ DOWNGRADE = Procedure(
         rolling.OFFLINE_SECTION,
         PROVING,
         rolling.roll_back(brokers_first=True),
-        common.STOP_LEDGER,
+        common.STOP_TRAFFIC,
         common.REPORT,
         common.OUTCOME,
     ),

@@ -145,9 +145,9 @@ def _install_snapshot(call: StepCall) -> dict[str, str]:
 
 
 def _restore_nodes(call: StepCall) -> list[int]:
-    put_back = undo_offline(call.ports, call.plan)
-    call.log.info("Restored on nodes %s.", ", ".join(map(str, put_back)) or "none: nothing was replaced yet")
-    return list(put_back)
+    restored = undo_offline(call.ports, call.plan)
+    call.log.info("Restored on nodes %s.", ", ".join(map(str, restored)) or "none: nothing was replaced yet")
+    return list(restored)
 
 
 _UNDO_DOC = "Runs only if an approver decided it: restores every node's metadata log from its backup."
@@ -156,7 +156,7 @@ UNDO = Section(
     doc=_UNDO_DOC,
     parts=(
         Step(
-            id="put_back",
+            id="restore",
             label="Restore from backup",
             doc="Restores every node's metadata log from its backup and starts all nodes on the previous release.",
             progress="offline: restoring every node's metadata log",
@@ -164,7 +164,7 @@ UNDO = Section(
             limits=CHANGES_LOGS,
             runs_after=RunsAfter.ANYTHING,
         ),
-        _offline_gate("gate_back", "Gate after the restore"),
+        _offline_gate("gate_restored", "Gate after the restore"),
         Step(id="done", label="End of the undo", doc="Nothing is left to undo.", runs_after=RunsAfter.SKIPPED),
     ),
     prefixes=True,

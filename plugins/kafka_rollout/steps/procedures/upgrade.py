@@ -96,7 +96,7 @@ UPGRADE = Procedure(
             runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
         ),
         common.REHEARSAL,
-        replace(common.end_dry_run(past="stop_ledger"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
+        replace(common.end_dry_run(past="stop_traffic"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
         Step(
             id="approve_plan",
             label="Approval of the plan",
@@ -109,7 +109,7 @@ UPGRADE = Procedure(
             doc="Waits until no group uses a preview that the next release does not serve.",
             progress="groups that the next release does not serve",
         ),
-        replace(common.START_LEDGER, runs_after=RunsAfter.SKIPPED),
+        replace(common.START_TRAFFIC, runs_after=RunsAfter.SKIPPED),
         rolling.roll(
             rolling.VIA,
             ReleaseStepPosition.VIA,
@@ -118,7 +118,7 @@ UPGRADE = Procedure(
         rolling.roll(rolling.ROLL, ReleaseStepPosition.TARGET, "Every node to the target release, one at a time."),
         FINALIZING,
         rolling.roll_back(),
-        common.STOP_LEDGER,
+        common.STOP_TRAFFIC,
         common.REPORT,
         common.OUTCOME,
     ),

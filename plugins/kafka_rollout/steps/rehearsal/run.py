@@ -263,10 +263,10 @@ class Rehearsal:
             seen = check_after_start(ports.cluster, state, node, before=before, expected=release)
             if lost := find_lost_leaderships(state, node.node_id, before):
                 ports.admin.elect_preferred_leaders(lost)
-            if not seen.holds:
+            if not seen.passes:
                 return seen.waits_for
             loaded = check_coordinators(ports, state, node, None) if node.is_broker else None
-            return "" if loaded is None or loaded.holds else f"{loaded.name}: {loaded.evidence}"
+            return "" if loaded is None or loaded.is_met else f"{loaded.name}: {loaded.evidence}"
         except TransientError as error:
             return error.sentence
 

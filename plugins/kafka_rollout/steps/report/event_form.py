@@ -30,8 +30,6 @@ def event_form(event: Event | None, *, with_kind: bool = True) -> dict[str, Any]
         case FeatureResults():
             outcomes = data.pop("outcomes")
             data["results"] = {one["feature"]: f"{one['result']} {one['sentence']}".strip() for one in outcomes}
-    if "release_step" in data:
-        data["hop"] = data.pop("release_step")
     return {**data, "kind": event.kind} if with_kind else data
 
 

@@ -26,9 +26,9 @@ from kafka_rollout.steps.report.outcome import Outcome, outcome_of
 
 __all__ = ["FORMAT", "Outcome", "build_report"]
 
-FORMAT = 1
+FORMAT = 2
 SCAN_VERDICT = "scan/verdict.json"
-LEDGER_VERDICT = "ledger/verdict.json"
+TRAFFIC_VERDICT = "traffic/verdict.json"
 GROUPS_WATCHED = "groups/watch.json"
 _KEPT_CHECKS = 20
 
@@ -58,7 +58,7 @@ def build_report(
         "cluster_id": plan.cluster_id,
         "direction": plan.direction.value,
         "way": plan.way,
-        "origin": str(plan.source),
+        "source": str(plan.source),
         "target": str(plan.target),
         "plan_hash": plan.hash,
         "outcome": outcome.value,
@@ -66,7 +66,7 @@ def build_report(
         "began_at": began,
         "ended_at": ended,
         "duration_s": round(ended - began, 3),
-        "hops": [
+        "release_steps": [
             {
                 "key": one.key,
                 "from": str(one.from_release),
@@ -88,7 +88,7 @@ def build_report(
         "rehearsal": ports.run.attachment(REHEARSAL_RESULT),
         "scan": ports.run.attachment(SCAN_VERDICT),
         "scan_tails": [event_form(event) for event in events_of(events, IncrementalScan)],
-        "ledger": ports.run.attachment(LEDGER_VERDICT),
+        "traffic": ports.run.attachment(TRAFFIC_VERDICT),
         "groups": ports.run.attachment(GROUPS_WATCHED),
         "snapshot": event_form(newest(events, SnapshotLoaded)),
         "unanswered": [unanswered] if unanswered else list(state.unanswered if state else ()),
@@ -96,26 +96,26 @@ def build_report(
 
 
 def _gate(gate: GateHistory) -> dict[str, Any]:
-    """Return a gate as the report shows it. `looks`: the recorded checks."""
+    """Return a gate as the report shows it. `checks`: the recorded checks."""
     checks = gate.checks
     kept = checks if len(checks) <= _KEPT_CHECKS else (*checks[: _KEPT_CHECKS // 2], *checks[-_KEPT_CHECKS // 2 :])
     return {
         "gate": gate.gate,
         "kind": gate.ref.kind.value,
-        "hop": gate.ref.release_step,
+        "release_step": gate.ref.release_step,
         "node_id": gate.ref.node_id,
         "state": gate.state.value,
         "message": gate.message,
-        "looks": [
+        "checks": [
             {
                 "at": check.at,
-                "holds": check.holds,
+                "passes": check.passes,
                 "conditions": [asdict(condition) for condition in check.conditions],
                 "details": dict(check.details),
             }
             for check in kept
         ],
-        "looks_recorded": len(checks),
+        "checks_recorded": len(checks),
         "began_at": gate.began_at,
         "ended_at": gate.ended_at,
         "waited_s": _rounded(gate.waited_s),
@@ -144,7 +144,7 @@ def _node(
         "release": str(seen.release) if seen and seen.release else None,
         "starts": [{"release": str(s.release), "started_at": s.started_at, "pid": s.pid} for s in starts],
         "starts_per_release": dict(Counter(str(start.release) for start in starts)),
-        "turns": [
+        "node_steps": [
             _node_step(release_step, times, after.get(release_step))
             for release_step, times in node_times(events, node.node_id).items()
         ],
@@ -155,7 +155,7 @@ def _node_step(release_step: str, times: NodeTimes, gate: GateHistory | None) ->
     """Return the times of a node step, from its stop (or start, if the node was down) to the end of its gate."""
     ended = gate.ended_at if gate is not None and gate.is_passed else None
     return {
-        "hop": release_step,
+        "release_step": release_step,
         "began_at": times.began_at,
         "started_at": times.started_at,
         "ended_at": ended,

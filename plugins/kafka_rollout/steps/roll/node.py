@@ -330,7 +330,7 @@ def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
 
 
 def _refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
-    if not seen.holds:
+    if not seen.passes:
         raise TransientError(
             f"Node {node.node_id} cannot be stopped safely yet: {seen.waits_for}.",
             remedy="Wait until the conditions are met, then repeat the step.",

@@ -139,7 +139,7 @@ class _Walk:
                 raise _StopAskedError
 
         # Nothing has changed before a stop: one check is enough, and there is nothing to soak.
-        policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, looks=1, soak_s=0.0)
+        policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, checks=1, soak_s=0.0)
         wait_for_gate(self.ports, self.plan, ref, policy, on_check)
 
     def _must_stop(self) -> bool:

@@ -18,7 +18,7 @@ from tests.dags.conftest import Asked, answer_at_once
 from tests.dags.runs.dag_run import run_dag
 from tests.records import run_history
 
-QUICKLY = {"soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 10}
+QUICKLY = {"soak_seconds": 0, "checks": 2, "gate_timeout_minutes": 10}
 
 
 @dataclass(kw_only=True)

@@ -34,7 +34,7 @@ MOST_ANSWERS = 3  # to one question
 # Snapshots within seconds instead of an hour; set from the start, so no node is restarted for it.
 QUICK_SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
 
-QUICKLY: Mapping[str, Any] = {"soak_seconds": 0, "looks": 2, "ledger": True, "approvers": [APPROVER]}
+QUICKLY: Mapping[str, Any] = {"soak_seconds": 0, "checks": 2, "traffic": True, "approvers": [APPROVER]}
 
 # Never started: with this cluster, Airflow knows the DAG file before a test adds its own, and can be made to parse it
 # again at once.
@@ -325,20 +325,20 @@ def planned_last(plan: Plan, cluster: LocalCluster, before: tuple[int, int]) -> 
     return active
 
 
-def nothing_lost(ledger: Mapping[str, Any] | None, consumers: Sequence[str] = ("classic", "consumer")) -> None:
-    """The ledger ran with transactions and with each protocol, and everything acknowledged was consumed."""
-    assert ledger is not None
-    assert ledger["ok"], ledger["discrepancies"]
-    assert ledger["acknowledged"] > 0
-    assert ledger["transactions"]["committed"] > 0
-    assert set(ledger["consumed"]) == set(consumers)
-    assert all(count > 0 for count in ledger["consumed"].values())
+def nothing_lost(traffic: Mapping[str, Any] | None, consumers: Sequence[str] = ("classic", "consumer")) -> None:
+    """The test traffic ran with transactions and with each protocol, and everything acknowledged was consumed."""
+    assert traffic is not None
+    assert traffic["ok"], traffic["discrepancies"]
+    assert traffic["acknowledged"] > 0
+    assert traffic["transactions"]["committed"] > 0
+    assert set(traffic["consumed"]) == set(consumers)
+    assert all(count > 0 for count in traffic["consumed"].values())
 
 
 def every_gate_has_evidence(report: Mapping[str, Any]) -> None:
     assert report["gates"]
     for gate in report["gates"]:
-        conditions = [condition for look in gate["looks"] for condition in look["conditions"]]
+        conditions = [condition for check in gate["checks"] for condition in check["conditions"]]
         assert conditions, f"{gate['gate']} was passed without a check"
         assert all(condition["evidence"] for condition in conditions), gate["gate"]
 

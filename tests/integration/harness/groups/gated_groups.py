@@ -143,8 +143,8 @@ def wait_for_gate(home: Path, holds: Mapping[str, bool] | None = None) -> dict[s
 
     def waits() -> bool:
         for check in _checks(home):
-            met = {name: each.holds for each in check.conditions for name in holds or () if each.name.startswith(name)}
-            if met == (holds or {}) and not check.holds:
+            met = {name: each.is_met for each in check.conditions for name in holds or () if each.name.startswith(name)}
+            if met == (holds or {}) and not check.passes:
                 found.update({each.name: each.evidence for each in check.conditions})
         return bool(found)
 
@@ -153,7 +153,7 @@ def wait_for_gate(home: Path, holds: Mapping[str, bool] | None = None) -> dict[s
 
 
 def gate_holds(home: Path) -> bool:
-    return any(check.holds for check in _checks(home))
+    return any(check.passes for check in _checks(home))
 
 
 def _checks(home: Path) -> Iterator[GateCheck]:
@@ -179,8 +179,8 @@ def stable(cluster: LocalCluster, **members: int) -> bool:
 def looks_at_groups(record: SqlRunStore) -> list[dict[str, str]]:
     """What each recorded look at the gate said, by condition."""
     (gate,) = [gate for gate in record.attachment("report.json")["gates"] if gate["kind"] == GateKind.GROUPS]
-    assert gate["state"] == "held"
-    return [{each["name"]: each["evidence"] for each in look["conditions"]} for look in gate["looks"]]
+    assert gate["state"] == "passed"
+    return [{each["name"]: each["evidence"] for each in check["conditions"]} for check in gate["checks"]]
 
 
 def consumer_of_preview(jvm: Jvm, servers: str, group: str) -> Callable[..., bool]:

@@ -15,7 +15,7 @@ from kafka_rollout.adapters.background.producer_marks import read_marks
 from kafka_rollout.adapters.background.traffic import producer_settings
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.traffic_check import ConsumedRecord, LedgerRecord, Position, compare
+from kafka_rollout.domain.traffic_check import ConsumedRecord, Position, TrafficRecord, compare
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until
 
@@ -30,7 +30,7 @@ def many_records(spec: ClusterSpec, at_least: int = AT_LEAST) -> Iterator[None]:
     topic = NewTopic(_TOPIC, _PARTITIONS, 3, config={"min.insync.replicas": "2"})
     admin.create_topics([topic])[_TOPIC].result(_WAIT_S)
     wait_until_all_know(spec)
-    acknowledged: list[LedgerRecord] = []
+    acknowledged: list[TrafficRecord] = []
     failed: list[str] = []
     ends = threading.Event()
     producer = Producer(producer_settings({"bootstrap.servers": spec.bootstrap_servers, "log_level": 0}))
@@ -40,7 +40,7 @@ def many_records(spec: ClusterSpec, at_least: int = AT_LEAST) -> Iterator[None]:
         if error is not None:
             failed.append(error.name())
         elif isinstance(key, bytes):
-            acknowledged.append(LedgerRecord(_position(message), key.decode()))
+            acknowledged.append(TrafficRecord(_position(message), key.decode()))
 
     def produce() -> None:
         number, began = 0, time.monotonic()

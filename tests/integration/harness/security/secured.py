@@ -45,7 +45,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.committing import commit
 from tests.integration.harness.security.token_server import TokenServer
 
-ROOT, READER, CHANGER, LEDGER, CONTROLLERS = "broker", "reader", "changer", "ledger", "CN=rollout"
+ROOT, READER, CHANGER, TRAFFIC_USER, CONTROLLERS = "broker", "reader", "changer", "traffic", "CN=rollout"
 MUTUAL = "mutual"
 _LOGIN = ("sasl.username", "sasl.password")
 _RESOURCES = {
@@ -113,7 +113,7 @@ class SecuredCluster:
         certificate(folder, "ca")
         for name in ("nodes", "rollout", MUTUAL):
             certificate(folder, name, authority(folder))
-        passwords = {name: f"pw-{name}-{secrets.token_hex(8)}" for name in (ROOT, READER, CHANGER, LEDGER)}
+        passwords = {name: f"pw-{name}-{secrets.token_hex(8)}" for name in (ROOT, READER, CHANGER, TRAFFIC_USER)}
         of_controllers = {"controllers": mutual(folder, "rollout")}
         root = scram(folder, ROOT, passwords[ROOT])
         config = {**_node_config(folder, passwords[ROOT]), **_token_config(folder, tokens)}
@@ -135,7 +135,7 @@ class SecuredCluster:
         found._create_users()
         found.allow(READER, READING)
         found.allow(CHANGER, CHANGING)
-        found.allow(LEDGER, TRAFFIC)
+        found.allow(TRAFFIC_USER, TRAFFIC)
         found.allow(CONTROLLERS, (LIST_CONTROLLERS,))
         spec = replace(
             cluster.spec,
@@ -168,7 +168,7 @@ class SecuredCluster:
 
     def complete(self, user: ClientSecurity, *, traffic: ClientSecurity | None = None) -> ClientSecurity:
         """Add the settings of the controllers and the test traffic to those of a user."""
-        of_traffic = traffic or scram(self.files, LEDGER, self.passwords[LEDGER])
+        of_traffic = traffic or scram(self.files, TRAFFIC_USER, self.passwords[TRAFFIC_USER])
         return user.model_copy(update={"controllers": mutual(self.files, "rollout"), "traffic": of_traffic})
 
     def connections(self, user: str) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.adapters.store.tables import background
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
-from kafka_rollout.domain.traffic_check import LedgerVerdict
+from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.settings import Settings
 from tests.records import change_lock, database_of
 
@@ -30,7 +30,7 @@ SETTINGS = {
     "period": 1, "before": None, "group": "g", "bootstrap_servers": "x",
     "leased": True, "unlocked_s": 900.0, "lowered": {},
 }  # fmt: skip
-PASSED = LedgerVerdict(
+PASSED = TrafficVerdict(
     acknowledged=5, transactions={"committed": 1}, consumed={"classic": 5}, redelivered={}, unavailable_s={},
     discrepancies=(),
 )  # fmt: skip
@@ -147,7 +147,7 @@ def test_traffic_after_an_unknown_period_never_passes(
     registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
     second = start(control, tmp_path)
     assert (second.folder, second.settings["group"]) == (str(tmp_path / "period-2"), "g-2")
-    before = TypeAdapter(LedgerVerdict).validate_python(second.settings["before"])
+    before = TypeAdapter(TrafficVerdict).validate_python(second.settings["before"])
     assert [each.kind for each in before.discrepancies] == ["unknown"]
 
 
@@ -174,7 +174,7 @@ def test_traffic_that_was_stopped_starts_a_new_period_with_the_result_so_far(
     record.report(process, BackgroundState.STOPPED, pid=1, status={}, result=asdict(PASSED))
     second = start(control, tmp_path)
     assert second.settings["period"] == 2
-    assert TypeAdapter(LedgerVerdict).validate_python(second.settings["before"]) == PASSED
+    assert TypeAdapter(TrafficVerdict).validate_python(second.settings["before"]) == PASSED
 
 
 def test_traffic_without_a_first_record_is_stopped_and_its_log_is_shown(

@@ -11,10 +11,10 @@ from kafka_rollout.adapters.background.journal import Journal, compare_journals
 from kafka_rollout.domain.traffic_check import (
     UNKNOWN_OFFSET,
     ConsumedRecord,
-    LedgerRecord,
-    LedgerVerdict,
     Position,
     ProducerMark,
+    TrafficRecord,
+    TrafficVerdict,
     TransactionOutcome,
     compare,
     together,
@@ -25,19 +25,19 @@ def at(offset: int, partition: int = 0) -> Position:
     return Position("orders", partition, offset)
 
 
-ACKNOWLEDGED = [LedgerRecord(at(n), f"p-{n}") for n in range(5)]
+ACKNOWLEDGED = [TrafficRecord(at(n), f"p-{n}") for n in range(5)]
 CONSUMED = [ConsumedRecord(at(n), f"p-{n}") for n in range(5)]
-ELSE = LedgerRecord(at(0, 2), "else-0", "else")
-TRANSACTION = [LedgerRecord(at(n, 1), f"t-{n}", "t") for n in range(3)]
+ELSE = TrafficRecord(at(0, 2), "else-0", "else")
+TRANSACTION = [TrafficRecord(at(n, 1), f"t-{n}", "t") for n in range(3)]
 
 
 def verdict(
-    acknowledged: list[LedgerRecord],
+    acknowledged: list[TrafficRecord],
     consumed: list[ConsumedRecord],
     outcome: TransactionOutcome | None = None,
     marks: Mapping[Position, ProducerMark] | None = None,
-) -> LedgerVerdict:
-    """One committed transaction more than the case is about: without any, a ledger is never green."""
+) -> TrafficVerdict:
+    """One committed transaction more than the case is about: without any, a traffic check never passes."""
     acknowledged = [*acknowledged, ELSE]
     consumed = [*consumed, ConsumedRecord(ELSE.position, ELSE.record_id)]
     outcomes = {"else": TransactionOutcome.COMMITTED} | ({"t": outcome} if outcome else {})
@@ -49,7 +49,7 @@ def nothing_is_read(positions: Collection[Position]) -> Mapping[Position, Produc
     return {}
 
 
-def kinds(result: LedgerVerdict) -> list[str]:
+def kinds(result: TrafficVerdict) -> list[str]:
     return [discrepancy.kind for discrepancy in result.discrepancies]
 
 
@@ -132,7 +132,7 @@ def test_a_transaction_is_whole_or_absent(
 
 
 def test_a_record_whose_place_the_broker_could_not_tell_is_compared_by_its_id() -> None:
-    placeless = [LedgerRecord(at(UNKNOWN_OFFSET), f"r-{n}") for n in range(2)]
+    placeless = [TrafficRecord(at(UNKNOWN_OFFSET), f"r-{n}") for n in range(2)]
     found = [ConsumedRecord(at(20 + n), f"r-{n}") for n in range(2)]
     result = verdict(ACKNOWLEDGED + placeless, CONSUMED + found)
     assert result.ok
@@ -188,7 +188,7 @@ def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
 def test_what_is_amiss_in_one_stretch_is_amiss_in_the_whole() -> None:
     green, red = verdict(ACKNOWLEDGED, CONSUMED), verdict(ACKNOWLEDGED, CONSUMED[1:])
     whole = together([red, green])
-    assert (whole.ok, kinds(whole), whole.stretches) == (False, ["lost"], 2)
+    assert (whole.ok, kinds(whole), whole.periods) == (False, ["lost"], 2)
     assert (whole.acknowledged, whole.consumed) == (12, {"classic": 11})
     assert whole.transactions["committed"] == 2
     assert together([green, green]).ok

@@ -324,7 +324,7 @@ def test_the_gate_of_the_groups_does_not_pass_on_a_log_that_it_cannot_read(monke
         monkeypatch.setattr(Written, "data", data)
         records = logs.group_records()
         found = conversion_conditions((), records, {"consumer"}, catalogue=CATALOGUE, releases=[OLD])
-        return [(condition.holds, condition.evidence) for condition in found]
+        return [(condition.is_met, condition.evidence) for condition in found]
 
     monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
     logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
@@ -358,8 +358,8 @@ def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
     records = logs.group_records()
     (of_4_1,) = conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[Release(4, 1, 1)])[:1]
     stopped = {release for found in whole.out_of_order for release in found.releases}
-    assert of_4_1.holds is (Release(4, 1, 1) not in stopped)
-    if not of_4_1.holds:
+    assert of_4_1.is_met is (Release(4, 1, 1) not in stopped)
+    if not of_4_1.is_met:
         assert "contradicts an earlier record" in of_4_1.evidence
         assert "delete the groups with incompatible record order, then: " in of_4_1.evidence
 
@@ -372,7 +372,7 @@ def test_the_gate_of_the_groups_finds_it_too(monkeypatch: pytest.MonkeyPatch, lo
     old, new = (
         conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[release])[0] for release in (OLD, NEW)
     )
-    assert (old.holds, new.holds) == (not log.name.startswith("refused"), True)
-    if not old.holds:
+    assert (old.is_met, new.is_met) == (not log.name.startswith("refused"), True)
+    if not old.is_met:
         assert re.search(r"Unexpected unload of active group deleted-p\d+ while loading partition \w+-0", old.evidence)
         assert "end the transactions that commit offsets for such groups" in old.evidence

@@ -46,9 +46,9 @@ def test_faster_cleaning_lowers_the_waits_and_restores_the_topics_own_settings()
         {"min.compaction.lag.ms": "3600000", "delete.retention.ms": "7200000"}, own=["delete.retention.ms"]
     )
     assert config.faster_settings(OFFSETS) == (
-        SettingChange(topic=OFFSETS, name="min.compaction.lag.ms", value="0", put_back=None),
-        SettingChange(topic=OFFSETS, name="max.compaction.lag.ms", value="60000", put_back=None),
-        SettingChange(topic=OFFSETS, name="delete.retention.ms", value="60000", put_back="7200000"),
+        SettingChange(topic=OFFSETS, name="min.compaction.lag.ms", value="0", previous=None),
+        SettingChange(topic=OFFSETS, name="max.compaction.lag.ms", value="60000", previous=None),
+        SettingChange(topic=OFFSETS, name="delete.retention.ms", value="60000", previous="7200000"),
     )
     assert config.with_faster_cleaning().tombstones_gone_within_ms == 3 * MINUTE + 30 * SECOND
 

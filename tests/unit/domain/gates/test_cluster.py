@@ -27,8 +27,8 @@ class File:
     modified_at: float
 
 
-def _failing(look: GateCheck) -> list[int]:
-    return [int(c.name.split()[1]) for c in look.conditions if not c.holds]
+def _failing(checked: GateCheck) -> list[int]:
+    return [int(c.name.split()[1]) for c in checked.conditions if not c.is_met]
 
 
 def _at(
@@ -51,18 +51,18 @@ def _at(
 
 def test_finalized_holds_only_when_every_node_itself_reports_every_level() -> None:
     seen = _at(30)
-    assert check_finalized(SEPARATE, seen, {"metadata.version": 30}).holds
+    assert check_finalized(SEPARATE, seen, {"metadata.version": 30}).passes
     assert _failing(check_finalized(SEPARATE, seen, {"metadata.version": 30, "group.version": 1})) == [1, 2, 3, 4, 5, 6]
     behind = replace(seen, nodes={**seen.nodes, 2: node_state(2, R431), 5: silent(5)})
-    look = check_finalized(SEPARATE, behind, {"metadata.version": 30})
-    assert _failing(look) == [2, 5]
-    assert "metadata.version 21 instead of 30" in look.waits_for
-    assert "connection refused" in look.waits_for
+    checked = check_finalized(SEPARATE, behind, {"metadata.version": 30})
+    assert _failing(checked) == [2, 5]
+    assert "metadata.version 21 instead of 30" in checked.waits_for
+    assert "connection refused" in checked.waits_for
 
 
 def test_finalized_needs_an_epoch_newer_than_before_finalizing() -> None:
     seen = _at(30)
-    assert check_finalized(SEPARATE, seen, {"metadata.version": 30}, after_epoch=99).holds
+    assert check_finalized(SEPARATE, seen, {"metadata.version": 30}, after_epoch=99).passes
     assert _failing(check_finalized(SEPARATE, seen, {"metadata.version": 30}, after_epoch=100)) == [1, 2, 3, 4, 5, 6]
     nameless = replace(
         seen, nodes=replace_node(seen, node_state(3, R431, finalized={"metadata.version": 30}, epoch=None))
@@ -72,7 +72,7 @@ def test_finalized_needs_an_epoch_newer_than_before_finalizing() -> None:
 
 def test_a_snapshot_file_counts_when_it_was_written_after_finalizing_and_ends_behind_it() -> None:
     files = {n.node_id: [File(100, 1, NOW - 900), File(500, 2, NOW - 5)] for n in SEPARATE.nodes}
-    assert check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, after_offset=499).holds
+    assert check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, after_offset=499).passes
     assert _failing(check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 4)) == [1, 2, 3, 4, 5, 6]
     assert _failing(check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, after_offset=500)) == [
         1,
@@ -83,10 +83,10 @@ def test_a_snapshot_file_counts_when_it_was_written_after_finalizing_and_ends_be
         6,
     ]
     files[4] = [File(100, 1, NOW - 900)]
-    look = check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, interval_ms={4: 3_600_000})
-    assert _failing(look) == [4]
-    assert "3600 s" in look.waits_for
-    evidence = next(c.evidence for c in look.conditions if c.holds)
+    checked = check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, interval_ms={4: 3_600_000})
+    assert _failing(checked) == [4]
+    assert "3600 s" in checked.waits_for
+    evidence = next(c.evidence for c in checked.conditions if c.is_met)
     assert "00000000000000000500-0000000002.checkpoint" in evidence
 
 
@@ -97,40 +97,42 @@ def test_where_no_file_is_seen_the_metrics_tell_but_not_before_a_process_wrote_o
         }
         return state(nodes=nodes)
 
-    assert check_snapshots(SEPARATE, seen(3_000, 900), {}, finalized_at=NOW - 10).holds
+    assert check_snapshots(SEPARATE, seen(3_000, 900), {}, finalized_at=NOW - 10).passes
     for age, size in ((30_000, 900), (3_000, 0), (None, None)):
         assert _failing(check_snapshots(SEPARATE, seen(age, size), {}, finalized_at=NOW - 10)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_both_agents_must_report_the_current_metadata_version() -> None:
-    assert check_metadata_version(SEPARATE, catalogue(), _at(30), 30).holds
-    assert not check_metadata_version(SEPARATE, catalogue(), _at(30, jolokia=29), 30).holds
-    look = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None, unanswered=("prometheus",)), 30)
-    assert not look.holds
-    assert "Prometheus did not respond, Jolokia reports 30" in look.waits_for
+    assert check_metadata_version(SEPARATE, catalogue(), _at(30), 30).passes
+    assert not check_metadata_version(SEPARATE, catalogue(), _at(30, jolokia=29), 30).passes
+    checked = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None, unanswered=("prometheus",)), 30)
+    assert not checked.passes
+    assert "Prometheus did not respond, Jolokia reports 30" in checked.waits_for
 
 
 def test_an_agent_that_responds_without_the_metric_leaves_the_level_to_api_versions() -> None:
-    look = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None, jolokia=None), 30)
-    assert look.holds
-    assert "the metrics agents export no CurrentMetadataVersion; ApiVersions reports 30" in look.conditions[0].evidence
-    assert not check_metadata_version(SEPARATE, catalogue(), _at(29, prometheus=None, jolokia=None), 30).holds
+    checked = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None, jolokia=None), 30)
+    assert checked.passes
+    assert (
+        "the metrics agents export no CurrentMetadataVersion; ApiVersions reports 30" in checked.conditions[0].evidence
+    )
+    assert not check_metadata_version(SEPARATE, catalogue(), _at(29, prometheus=None, jolokia=None), 30).passes
 
 
 def test_without_agents_or_without_the_metric_api_versions_tells_and_the_evidence_says_so() -> None:
     bare = ClusterSpec(
         name="bare", nodes=tuple(replace(n, prometheus_url=None, jolokia_url=None) for n in SEPARATE.nodes)
     )
-    look = check_metadata_version(bare, catalogue(), _at(30, prometheus=None, jolokia=None), 30)
-    assert look.holds
-    assert all("no metrics agent; ApiVersions reports 30" in c.evidence for c in look.conditions)
+    checked = check_metadata_version(bare, catalogue(), _at(30, prometheus=None, jolokia=None), 30)
+    assert checked.passes
+    assert all("no metrics agent; ApiVersions reports 30" in c.evidence for c in checked.conditions)
     old = state(
         nodes={n.node_id: node_state(n.node_id, R340, finalized={"metadata.version": 8}) for n in SEPARATE.nodes}
     )
-    look = check_metadata_version(SEPARATE, catalogue(), old, 8)
-    assert look.holds
-    assert "3.4.0 has no CurrentMetadataVersion" in look.conditions[0].evidence
-    assert not check_metadata_version(SEPARATE, catalogue(), old, 9).holds
+    checked = check_metadata_version(SEPARATE, catalogue(), old, 8)
+    assert checked.passes
+    assert "3.4.0 has no CurrentMetadataVersion" in checked.conditions[0].evidence
+    assert not check_metadata_version(SEPARATE, catalogue(), old, 9).passes
 
 
 def test_a_controller_that_names_no_levels_is_evaluated_by_its_log() -> None:
@@ -151,8 +153,8 @@ def test_a_controller_that_names_no_levels_is_evaluated_by_its_log() -> None:
 
 def test_without_a_change_every_node_that_answers_holds() -> None:
     seen = state(nodes={n.node_id: node_state(n.node_id, R340, finalized={}, epoch=None) for n in SEPARATE.nodes})
-    assert check_finalized(SEPARATE, seen, {}).holds
-    assert not check_finalized(SEPARATE, replace(seen, nodes=replace_node(seen, silent(6))), {}).holds
+    assert check_finalized(SEPARATE, seen, {}).passes
+    assert not check_finalized(SEPARATE, replace(seen, nodes=replace_node(seen, silent(6))), {}).passes
 
 
 def test_a_silent_node_holds_the_gate() -> None:

@@ -63,7 +63,7 @@ def test_there_is_an_id_for_each_partition() -> None:
 
 def test_a_broker_that_loaded_what_it_leads_passes() -> None:
     passed = check()
-    assert passed.holds
+    assert passed.is_met
     assert (
         passed.evidence == "2 partitions of groups with 0 groups, 1 partition of transactions with 0 transactional ids"
     )
@@ -71,20 +71,20 @@ def test_a_broker_that_loaded_what_it_leads_passes() -> None:
 
 def test_a_broker_that_leads_no_coordinator_partition_passes_whatever_it_answers() -> None:
     nothing = CoordinatorAnswers(by_partition={}, groups=None, transactional_ids=None)
-    assert coordinators_condition(PARTITIONS, 9, nothing, BEFORE, ()).holds
+    assert coordinators_condition(PARTITIONS, 9, nothing, BEFORE, ()).is_met
 
 
 def test_the_gate_waits_while_a_partition_loads() -> None:
     loading = check(replace(ALL, by_partition={**ALL.by_partition, LED[1]: LOADING}))
-    assert not loading.holds
+    assert not loading.is_met
     assert loading.evidence == f"loads 1 of 3 coordinator partitions: {LED[1]}"
-    assert not check(replace(ALL, groups=None)).holds
+    assert not check(replace(ALL, groups=None)).is_met
 
 
 def test_a_partition_that_is_not_served_or_not_answered_is_named_with_the_broker_s_reason() -> None:
     log = (STARTED, f"ERROR Failed to load metadata from {LED[0]} with epoch 3 due to java.lang.X: no.")
     failed = check(replace(ALL, by_partition={**ALL.by_partition, LED[0]: "NOT_COORDINATOR"}), log=log)
-    assert not failed.holds
+    assert not failed.is_met
     assert f"does not serve 1 of 3 coordinator partitions: {LED[0]} (NOT_COORDINATOR)" in failed.evidence
     assert f"Failed to load metadata from {LED[0]} with epoch 3 due to java.lang.X: no." in failed.evidence
     silent = check(replace(ALL, by_partition={LED[0]: "NONE"}))
@@ -96,19 +96,19 @@ def test_a_partition_that_is_not_served_or_not_answered_is_named_with_the_broker
 
 def test_a_failed_load_counts_although_the_broker_answers_for_the_partition() -> None:
     failed = check(log=(STARTED, FAILED, CAUSE, "\tat kafka.…"))
-    assert not failed.holds
+    assert not failed.is_met
     assert f"Error loading offsets from {LED[0]} (kafka.…) {CAUSE}" in failed.evidence
 
 
 def test_groups_that_are_gone_without_a_load_error_were_deleted() -> None:
     known = replace(BEFORE, groups=frozenset({group_in(0), group_in(1)}))  # it does not lead partition 1
     deleted = check(before=known)
-    assert deleted.holds
+    assert deleted.is_met
     assert f"1 id of groups or transactions from before the stop is gone: {group_in(0)}. Without" in deleted.evidence
     unreadable = check(before=known, log=())
-    assert not unreadable.holds
+    assert not unreadable.is_met
     assert "cannot be read" in unreadable.evidence
-    assert check(replace(ALL, groups=frozenset({group_in(0)})), before=known, log=()).holds
+    assert check(replace(ALL, groups=frozenset({group_in(0)})), before=known, log=()).is_met
 
 
 def test_share_groups_are_checked_by_the_log_alone() -> None:
@@ -117,10 +117,10 @@ def test_share_groups_are_checked_by_the_log_alone() -> None:
     def condition(*log: str) -> Condition:
         return coordinators_condition((*PARTITIONS, share), 4, ALL, BEFORE, log)
 
-    assert condition(STARTED).holds
-    assert not condition().holds
-    assert not condition(STARTED, f"ERROR Failed to load metadata from {SHARE_TOPIC}-0 with epoch 1 due to X.").holds
-    assert condition(STARTED, f"ERROR Failed to load metadata from {SHARE_TOPIC}-1 with epoch 1 due to X.").holds
+    assert condition(STARTED).is_met
+    assert not condition().is_met
+    assert not condition(STARTED, f"ERROR Failed to load metadata from {SHARE_TOPIC}-0 with epoch 1 due to X.").is_met
+    assert condition(STARTED, f"ERROR Failed to load metadata from {SHARE_TOPIC}-1 with epoch 1 due to X.").is_met
 
 
 def test_the_evidence_has_an_error_of_each_topic_whatever_the_log_s_order() -> None:

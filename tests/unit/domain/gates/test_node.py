@@ -32,8 +32,8 @@ from tests.unit.domain.builders import (
 )
 
 
-def _failing(look: GateCheck) -> set[str]:
-    return {c.name for c in look.conditions if not c.holds}
+def _failing(checked: GateCheck) -> set[str]:
+    return {c.name for c in checked.conditions if not c.is_met}
 
 
 def _before(spec: ClusterSpec, seen: ClusterState, node_id: int) -> GateCheck:
@@ -43,17 +43,17 @@ def _before(spec: ClusterSpec, seen: ClusterState, node_id: int) -> GateCheck:
 @pytest.mark.parametrize("spec", [COMBINED, SEPARATE], ids=["combined", "separate"])
 def test_every_node_of_a_well_cluster_may_be_stopped(spec: ClusterSpec) -> None:
     for node in spec.nodes:
-        look = check_before_stop(spec, state(spec), node)
-        assert look.holds, look.waits_for
-        assert all(c.evidence for c in look.conditions)
+        checked = check_before_stop(spec, state(spec), node)
+        assert checked.passes, checked.waits_for
+        assert all(c.evidence for c in checked.conditions)
 
 
 def test_a_single_replica_is_never_taken() -> None:
     seen = state(partitions=(partition("single", 0, [4], min_isr=1),))
-    look = _before(SEPARATE, seen, 4)
-    assert _failing(look) == {"another in-sync replica"}
-    assert "single-0" in look.waits_for
-    assert _before(SEPARATE, seen, 5).holds
+    checked = _before(SEPARATE, seen, 4)
+    assert _failing(checked) == {"another in-sync replica"}
+    assert "single-0" in checked.waits_for
+    assert _before(SEPARATE, seen, 5).passes
 
 
 def test_a_single_replica_of_an_accepted_topic_is_taken_and_named() -> None:
@@ -61,9 +61,9 @@ def test_a_single_replica_of_an_accepted_topic_is_taken_and_named() -> None:
     seen = state(partitions=(single, full))
     node = SEPARATE.node(4)
     assert _failing(check_before_stop(SEPARATE, seen, node, accept_unavailable=("tmp-*",))) == {"min ISR without it"}
-    look = check_before_stop(SEPARATE, seen, node, accept_unavailable=("tmp-*", "audit"))
-    assert look.holds
-    assert [c.evidence for c in look.conditions if "accepted" in c.name] == [
+    checked = check_before_stop(SEPARATE, seen, node, accept_unavailable=("tmp-*", "audit"))
+    assert checked.passes
+    assert [c.evidence for c in checked.conditions if "accepted" in c.name] == [
         "2 partitions, not checked: audit-0, tmp-1-0"
     ]
 
@@ -73,9 +73,9 @@ def test_an_offline_partition_blocks_the_stop_of_its_own_replicas_only() -> None
     assert "every partition is served" in _failing(_before(SEPARATE, seen, 4))
     assert "every partition is served" in _failing(_before(SEPARATE, seen, 5))
     for node_id in (6, 1):
-        look = _before(SEPARATE, seen, node_id)
-        assert look.holds, look.waits_for
-        assert any("1 without a leader have no replica" in c.evidence for c in look.conditions)
+        checked = _before(SEPARATE, seen, node_id)
+        assert checked.passes, checked.waits_for
+        assert any("1 without a leader have no replica" in c.evidence for c in checked.conditions)
 
 
 def test_the_last_in_sync_replica_stays() -> None:
@@ -86,13 +86,13 @@ def test_the_last_in_sync_replica_stays() -> None:
 def test_min_isr_must_hold_without_the_node() -> None:
     seen = state(partitions=(partition("t", 0, [4, 5, 6], isr=[4, 5], min_isr=2),))
     assert _failing(_before(SEPARATE, seen, 4)) == {"min ISR without it"}
-    assert _before(SEPARATE, seen, 6).holds
+    assert _before(SEPARATE, seen, 6).passes
 
 
 def test_a_fenced_broker_does_not_count_as_another_replica() -> None:
     registered = RegisteredNodes(brokers=frozenset({4, 5, 6}), fenced=frozenset({5, 6}), controllers=None)
-    look = _before(SEPARATE, state(registered=registered), 4)
-    assert {"another in-sync replica", "all other nodes are up"} <= _failing(look)
+    checked = _before(SEPARATE, state(registered=registered), 4)
+    assert {"another in-sync replica", "all other nodes are up"} <= _failing(checked)
 
 
 def test_where_a_release_lists_only_unfenced_brokers_a_missing_one_is_fenced() -> None:
@@ -103,9 +103,9 @@ def test_where_a_release_lists_only_unfenced_brokers_a_missing_one_is_fenced() -
 def test_nothing_is_stopped_while_another_node_is_down() -> None:
     seen = state()
     seen = replace(seen, nodes=replace_node(seen, silent(6)))
-    look = _before(SEPARATE, seen, 1)
-    assert "all other nodes are up" in _failing(look)
-    assert "node 6 is down" in look.waits_for
+    checked = _before(SEPARATE, seen, 1)
+    assert "all other nodes are up" in _failing(checked)
+    assert "node 6 is down" in checked.waits_for
     half_gone = replace(state().nodes[6], process=ProcessState(pid=None))
     assert "node 6 is down" in _before(SEPARATE, replace(seen, nodes=replace_node(seen, half_gone)), 1).waits_for
 
@@ -113,8 +113,8 @@ def test_nothing_is_stopped_while_another_node_is_down() -> None:
 def test_a_voter_stays_while_another_one_lags() -> None:
     seen = state(quorum=quorum([1, 2, 3], 3, [4, 5, 6], n2=5_000))
     assert _failing(_before(SEPARATE, seen, 1)) == {"quorum without it"}
-    assert _before(SEPARATE, seen, 2).holds, "the one that lags may go"
-    assert _before(SEPARATE, seen, 4).holds, "a broker is no voter"
+    assert _before(SEPARATE, seen, 2).passes, "the one that lags may go"
+    assert _before(SEPARATE, seen, 4).passes, "a broker is no voter"
 
 
 def test_two_voters_cannot_spare_one() -> None:
@@ -132,7 +132,7 @@ def test_unanswered_questions_hold_but_the_silence_of_the_node_itself_does_not()
     assert _failing(_before(SEPARATE, state(unanswered=("groups",)), 4)) == {"every query answered"}
     seen = state(unanswered=("connection refused",))
     seen = replace(seen, nodes=replace_node(seen, replace(seen.nodes[4], features=None, problem="connection refused")))
-    assert _before(SEPARATE, seen, 4).holds
+    assert _before(SEPARATE, seen, 4).passes
 
 
 def test_a_partition_under_min_isr_anywhere_holds_every_node() -> None:
@@ -167,7 +167,7 @@ def test_a_stop_that_is_let_through_leaves_every_partition_a_living_in_sync_repl
     seen: ClusterState, node_id: int
 ) -> None:
     spec = cluster(combined=[1, 2, 3, 4])
-    if not _before(spec, seen, node_id).holds:
+    if not _before(spec, seen, node_id).passes:
         return
     alive = {i for i, n in seen.nodes.items() if n.process.pid is not None and i != node_id}
     alive -= seen.registered.fenced or frozenset()
@@ -202,17 +202,17 @@ def test_what_a_node_is_in_is_seen_before_its_stop() -> None:
 
 @pytest.mark.parametrize("node_id", [1, 3, 4])
 def test_a_node_that_is_back_passes(node_id: int) -> None:
-    look = _after(_rolled(node_id), node_id)
-    assert look.holds, look.waits_for
-    assert all(c.evidence for c in look.conditions)
+    checked = _after(_rolled(node_id), node_id)
+    assert checked.passes, checked.waits_for
+    assert all(c.evidence for c in checked.conditions)
 
 
 @pytest.mark.parametrize(
-    ("jars", "app_info", "holds"),
+    ("jars", "app_info", "is_met"),
     [(R431, None, True), (R431, R431, True), (R391, None, False), (R431, R391, False), (None, None, False)],
 )
 def test_the_jars_of_the_process_and_app_info_must_agree_with_the_expected_release(
-    jars: Release | None, app_info: Release | None, holds: bool
+    jars: Release | None, app_info: Release | None, is_met: bool
 ) -> None:
     back = _rolled()
     node = back.nodes[4]
@@ -220,18 +220,18 @@ def test_the_jars_of_the_process_and_app_info_must_agree_with_the_expected_relea
     seen = replace(
         back, nodes=replace_node(back, replace(node, process=process, metrics=NodeMetrics(release=app_info)))
     )
-    assert _after(seen).holds is holds
+    assert _after(seen).passes is is_met
     assert seen.nodes[4].release == (app_info or jars)
 
 
-@pytest.mark.parametrize(("age", "holds"), [(5.0, False), (61.0, True)])
-def test_a_process_that_systemd_restarted_counts_when_it_has_run_for_a_minute(age: float, holds: bool) -> None:
+@pytest.mark.parametrize(("age", "is_met"), [(5.0, False), (61.0, True)])
+def test_a_process_that_systemd_restarted_counts_when_it_has_run_for_a_minute(age: float, is_met: bool) -> None:
     back = _rolled()
     node = back.nodes[4]
     process = replace(node.process, restarts=3, started_at=back.observed_at - age)
-    look = _after(replace(back, nodes=replace_node(back, replace(node, process=process))))
-    assert look.holds is holds
-    assert "systemd has restarted it 3 times since its start" in look.conditions[0].evidence
+    checked = _after(replace(back, nodes=replace_node(back, replace(node, process=process))))
+    assert checked.passes is is_met
+    assert "systemd has restarted it 3 times since its start" in checked.conditions[0].evidence
 
 
 def test_each_thing_that_is_missing_holds_the_gate_by_its_name() -> None:
@@ -255,27 +255,27 @@ def test_being_out_of_an_isr_that_it_was_in_holds_the_gate_and_names_the_partiti
     out = tuple(partition("orders", i, [4, 5, 6], isr=[5, 6], leader=5) for i in range(9))
     seen = _rolled(partitions=out)
     before = replace(state_before_stop(state(), 4, R391, NOW), in_isr=frozenset(p.name for p in out), leads=frozenset())
-    look = check_after_start(SEPARATE, seen, SEPARATE.node(4), before=before, expected=R431)
-    assert _failing(look) == {"in every ISR it was in"}
-    assert "9 ISRs" in look.waits_for
-    assert "orders-0" in look.waits_for
-    assert "5 more" in look.waits_for
+    checked = check_after_start(SEPARATE, seen, SEPARATE.node(4), before=before, expected=R431)
+    assert _failing(checked) == {"in every ISR it was in"}
+    assert "9 ISRs" in checked.waits_for
+    assert "orders-0" in checked.waits_for
+    assert "5 more" in checked.waits_for
 
 
 def test_an_isr_that_it_was_not_in_before_and_a_deleted_partition_are_nothing_to_wait_for() -> None:
     kept = partition("orders", 0, [4, 5, 6])
     foreign = partition("other", 0, [5, 6, 4], isr=[5, 6])
     before = state_before_stop(state(partitions=(kept, partition("gone", 0, [4, 5, 6]))), 4, R391, NOW)
-    look = check_after_start(
+    checked = check_after_start(
         SEPARATE, _rolled(partitions=(kept, foreign)), SEPARATE.node(4), before=before, expected=R431
     )
-    assert look.holds, look.waits_for
+    assert checked.passes, checked.waits_for
 
 
 def test_without_a_record_every_replica_must_be_in_sync() -> None:
     seen = _rolled(partitions=(partition("other", 0, [5, 6, 4], isr=[5, 6]),))
-    look = check_after_start(SEPARATE, seen, SEPARATE.node(4), before=None, expected=R431)
-    assert _failing(look) == {"in every ISR it was in"}
+    checked = check_after_start(SEPARATE, seen, SEPARATE.node(4), before=None, expected=R431)
+    assert _failing(checked) == {"in every ISR it was in"}
 
 
 def test_leadership_that_it_had_as_preferred_leader_must_come_back() -> None:
@@ -288,7 +288,7 @@ def test_leadership_that_it_had_as_preferred_leader_must_come_back() -> None:
     assert find_lost_leaderships(out_of_sync, 4, before) == (), "an election could not bring it back yet"
     not_led_before = replace(before, leads=frozenset())
     assert find_lost_leaderships(seen, 4, not_led_before) == ()
-    assert check_after_start(SEPARATE, seen, SEPARATE.node(4), before=not_led_before, expected=R431).holds
+    assert check_after_start(SEPARATE, seen, SEPARATE.node(4), before=not_led_before, expected=R431).passes
 
 
 def test_a_controller_must_be_a_voter_that_is_caught_up() -> None:
@@ -313,4 +313,4 @@ def test_a_voter_whose_directory_is_gone_is_not_caught_up_because_another_of_the
 def test_a_lag_that_was_caught_up_seconds_ago_is_no_lag() -> None:
     busy = quorum([1, 2, 3], 3, n1=400)
     voters = tuple(replace(v, last_caught_up_ms=int(NOW * 1000) - 900) if v.replica_id == 1 else v for v in busy.voters)
-    assert _after(_rolled(1, quorum=replace(busy, voters=voters)), 1).holds
+    assert _after(_rolled(1, quorum=replace(busy, voters=voters)), 1).passes

@@ -11,63 +11,65 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.json_forms import from_json, to_json
 
 
-def _look(holds: bool) -> GateCheck:
-    condition = Condition(name="in every ISR", holds=holds, evidence="all" if holds else "not in orders-0")
+def _checked(holds: bool) -> GateCheck:
+    condition = Condition(name="in every ISR", is_met=holds, evidence="all" if holds else "not in orders-0")
     return GateCheck(gate="after node 1", at=0.0, conditions=(condition,))
 
 
-def _states(policy: GatePolicy, looks: list[bool], step: float = 1.0) -> list[WatchState]:
+def _states(policy: GatePolicy, checks: list[bool], step: float = 1.0) -> list[WatchState]:
     watch = GateWatch(policy=policy)
-    return [watch.add(_look(holds), i * step).state for i, holds in enumerate(looks)]
+    return [watch.add(_checked(holds), i * step).state for i, holds in enumerate(checks)]
 
 
-W, H, F = WatchState.WAITING, WatchState.HELD, WatchState.FAILED
+W, H, F = WatchState.WAITING, WatchState.PASSED, WatchState.FAILED
 
 
 def test_a_gate_holds_after_n_holding_looks_in_a_row() -> None:
-    assert _states(GatePolicy(looks=3), [True, True, False, True, True, True]) == [W, W, W, W, W, H]
+    assert _states(GatePolicy(checks=3), [True, True, False, True, True, True]) == [W, W, W, W, W, H]
 
 
 def test_a_soak_starts_again_after_a_failed_check() -> None:
-    policy = GatePolicy(looks=2, soak_s=3)
+    policy = GatePolicy(checks=2, soak_s=3)
     assert _states(policy, [True, True, True, True, True]) == [W, W, W, W, H]
     assert _states(policy, [True, True, True, False, True, True, True, True, True]) == [W] * 8 + [H]
 
 
 def test_a_timeout_fails_and_says_what_it_waited_for() -> None:
     watch = GateWatch(policy=GatePolicy(timeout_s=5))
-    assert watch.add(_look(False), 100.0).state is W
-    status = watch.add(_look(False), 105.0)
+    assert watch.add(_checked(False), 100.0).state is W
+    status = watch.add(_checked(False), 105.0)
     assert status.state is F
     assert "in every ISR: not in orders-0" in status.message
 
 
 def test_a_gate_that_holds_at_the_deadline_may_finish_its_soak() -> None:
-    policy = GatePolicy(looks=1, timeout_s=4, soak_s=3)
+    policy = GatePolicy(checks=1, timeout_s=4, soak_s=3)
     assert _states(policy, [False, False, False, False, False, True, True, True, True]) == [W] * 8 + [H]
 
 
 def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_back_within_a_minute() -> None:
-    def look(up: bool) -> GateCheck:
-        process = Condition(name=PROCESS, holds=up, evidence="pid 7" if up else "no process; its log says: broken")
-        return GateCheck(gate="after node 1", at=0.0, conditions=(process, *_look(False).conditions))
+    def checked(up: bool) -> GateCheck:
+        process = Condition(name=PROCESS, is_met=up, evidence="pid 7" if up else "no process; its log says: broken")
+        return GateCheck(gate="after node 1", at=0.0, conditions=(process, *_checked(False).conditions))
 
     watch = GateWatch(policy=GatePolicy(timeout_s=1800))
-    assert [watch.add(look(up), at).state for at, up in ((0, False), (59, False), (60, True), (61, False))] == [W] * 4
+    assert [watch.add(checked(up), at).state for at, up in ((0, False), (59, False), (60, True), (61, False))] == [
+        W
+    ] * 4
     watch = from_json(GateWatch, json.loads(json.dumps(to_json(watch))))
-    assert watch.add(look(False), 120).state is W
-    status = watch.add(look(False), 121)
+    assert watch.add(checked(False), 120).state is W
+    status = watch.add(checked(False), 121)
     assert status.state is F
     assert "its log says: broken" in status.message
 
 
 def test_messages_tell_the_look_and_what_is_waited_for() -> None:
-    watch = GateWatch(policy=GatePolicy(looks=3))
-    assert "check 1 of 3" in watch.add(_look(True), 0).message
-    assert "waits for in every ISR: not in orders-0" in watch.add(_look(False), 1).message
+    watch = GateWatch(policy=GatePolicy(checks=3))
+    assert "check 1 of 3" in watch.add(_checked(True), 0).message
+    assert "waits for in every ISR: not in orders-0" in watch.add(_checked(False), 1).message
 
 
-@pytest.mark.parametrize("bad", [{"looks": 0}, {"timeout_s": -1}, {"soak_s": -1}, {"interval_s": -1}])
+@pytest.mark.parametrize("bad", [{"checks": 0}, {"timeout_s": -1}, {"soak_s": -1}, {"interval_s": -1}])
 def test_a_policy_that_cannot_work_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(UserError):
         GatePolicy(**bad)  # type: ignore[arg-type]
@@ -75,38 +77,38 @@ def test_a_policy_that_cannot_work_is_refused(bad: dict[str, float]) -> None:
 
 _policies = st.builds(
     GatePolicy,
-    looks=st.integers(1, 4),
+    checks=st.integers(1, 4),
     timeout_s=st.integers(0, 20).map(float),
     soak_s=st.integers(0, 5).map(float),
 )
 
 
-@given(policy=_policies, looks=st.lists(st.booleans(), min_size=1, max_size=60))
-def test_held_means_a_row_of_holding_looks_that_lasted_through_the_soak(policy: GatePolicy, looks: list[bool]) -> None:
-    for index, reached in enumerate(_states(policy, looks)):
+@given(policy=_policies, checks=st.lists(st.booleans(), min_size=1, max_size=60))
+def test_passed_means_consecutive_checks_that_lasted_through_the_soak(policy: GatePolicy, checks: list[bool]) -> None:
+    for index, reached in enumerate(_states(policy, checks)):
         row = 0
-        while row <= index and looks[index - row]:
+        while row <= index and checks[index - row]:
             row += 1
         if reached is H:
-            assert row >= policy.looks + policy.soak_s
+            assert row >= policy.checks + policy.soak_s
             return
-        assert row < policy.looks + policy.soak_s
+        assert row < policy.checks + policy.soak_s
         if reached is F:
             assert index >= policy.timeout_s + policy.soak_s
             return
 
 
-@given(policy=_policies, looks=st.lists(st.booleans(), max_size=30), cut=st.integers(0, 30))
+@given(policy=_policies, checks=st.lists(st.booleans(), max_size=30), cut=st.integers(0, 30))
 def test_a_watch_goes_on_from_its_dictionary_as_if_nothing_had_happened(
-    policy: GatePolicy, looks: list[bool], cut: int
+    policy: GatePolicy, checks: list[bool], cut: int
 ) -> None:
     whole, first = GateWatch(policy=policy), GateWatch(policy=policy)
-    for i, holds in enumerate(looks):
+    for i, holds in enumerate(checks):
         if i == cut:
             first = from_json(GateWatch, json.loads(json.dumps(to_json(first))))
-        assert first.add(_look(holds), float(i)) == whole.add(_look(holds), float(i))
+        assert first.add(_checked(holds), float(i)) == whole.add(_checked(holds), float(i))
 
 
-@given(policy=_policies, looks=st.lists(st.booleans(), min_size=200, max_size=200))
-def test_every_watch_ends(policy: GatePolicy, looks: list[bool]) -> None:
-    assert any(s is not W for s in _states(policy, looks))
+@given(policy=_policies, checks=st.lists(st.booleans(), min_size=200, max_size=200))
+def test_every_watch_ends(policy: GatePolicy, checks: list[bool]) -> None:
+    assert any(s is not W for s in _states(policy, checks))

@@ -28,7 +28,7 @@ def live(group: str = "g", *, ended: bool = False) -> StateRecord:
     )
 
 
-def look(
+def conditions(
     groups: list[GroupState], records: GroupRecords, *releases: Release, kinds: tuple[str, ...] = ("consumer",)
 ) -> list[Condition]:
     return list(conversion_conditions(groups, records, kinds, catalogue=CATALOGUE, releases=releases))
@@ -46,35 +46,35 @@ def records(*newest: StateRecord, classes: tuple[RecordKind, ...] = ()) -> Group
 
 
 def test_a_group_with_members_is_to_be_converted_first() -> None:
-    members, tombstones = look([ACTIVE], records(live()))
-    assert (members.holds, tombstones.holds) == (False, False)
+    members, tombstones = conditions([ACTIVE], records(live()))
+    assert (members.is_met, tombstones.is_met) == (False, False)
     assert "1 group to convert: g" in members.evidence
     assert "1 group with current records: g" in tombstones.evidence
 
 
 def test_a_converted_group_whose_tombstones_are_not_written_yet_is_waited_for() -> None:
-    members, tombstones = look([CONVERTED], records(live()))
-    assert (members.holds, tombstones.holds) == (True, False)
+    members, tombstones = conditions([CONVERTED], records(live()))
+    assert (members.is_met, tombstones.is_met) == (True, False)
 
 
 def test_it_holds_when_the_tombstones_are_written() -> None:
-    assert all(condition.holds for condition in look([CONVERTED], records(live(ended=True))))
+    assert all(condition.is_met for condition in conditions([CONVERTED], records(live(ended=True))))
 
 
 def test_records_of_groups_without_members_are_reported_and_do_not_block() -> None:
-    members, tombstones = look([IDLE], records(live("idle")))
-    assert (members.holds, tombstones.holds) == (True, True)
+    members, tombstones = conditions([IDLE], records(live("idle")))
+    assert (members.is_met, tombstones.is_met) == (True, True)
     assert "without members, but with records: idle" in tombstones.evidence
 
 
 def test_records_of_other_types_are_not_looked_at() -> None:
-    assert all(condition.holds for condition in look([ACTIVE], records(live()), kinds=("share",)))
+    assert all(condition.is_met for condition in conditions([ACTIVE], records(live()), kinds=("share",)))
 
 
 def test_a_release_that_cannot_load_tombstones_waits_for_the_cleaner_with_settings_for_faster_cleaning() -> None:
     held = replace(records(live(ended=True), classes=(NEWER,)), cleaning=CleaningConfig(known=True))
-    *_, loads = look([CONVERTED], held, INTOLERANT)
-    assert not loads.holds
+    *_, loads = conditions([CONVERTED], held, INTOLERANT)
+    assert not loads.is_met
     assert "1 partition not, __consumer_offsets-0 at offset 7" in loads.evidence
     assert loads.evidence.endswith(
         "; no upper limit, because only the size of the log triggers the cleaner; within 3 min 30 s with "
@@ -85,13 +85,13 @@ def test_a_release_that_cannot_load_tombstones_waits_for_the_cleaner_with_settin
 
 def test_the_cleaner_does_not_take_what_is_alive_so_an_intolerant_release_has_it_ended_first() -> None:
     held = replace(records(live("idle"), classes=(NEWER,)), cleaning=CleaningConfig(known=True))
-    *_, loads = look([IDLE], held, INTOLERANT)
+    *_, loads = conditions([IDLE], held, INTOLERANT)
     assert "; convert or delete idle, which have current records, then: no upper limit" in loads.evidence
 
 
 def test_where_no_wait_helps_it_is_said_what_stops_the_release() -> None:
     commits = replace(NEWER, key_version=1, value_version=4)
-    *_, loads = look([CONVERTED], records(live(ended=True), classes=(NEWER, commits)), INTOLERANT)
+    *_, loads = conditions([CONVERTED], records(live(ended=True), classes=(NEWER, commits)), INTOLERANT)
     assert loads.evidence.endswith(
         "; no group conversion removes them: OffsetCommit (key version 1), value version 4; `kafka-rollout "
         "scan` lists the removal actions"
@@ -99,11 +99,11 @@ def test_where_no_wait_helps_it_is_said_what_stops_the_release() -> None:
 
 
 def test_a_release_that_passes_over_them_does_not_wait_for_the_cleaner() -> None:
-    *_, loads = look([CONVERTED], records(live(ended=True), classes=(NEWER,)), TOLERANT)
-    assert loads.holds
+    *_, loads = conditions([CONVERTED], records(live(ended=True), classes=(NEWER,)), TOLERANT)
+    assert loads.is_met
     assert loads.evidence == "it ignores 4 records"
 
 
 def test_without_a_falling_type_only_the_releases_are_asked() -> None:
-    (loads,) = look([ACTIVE], records(), INTOLERANT, kinds=())
-    assert loads.holds
+    (loads,) = conditions([ACTIVE], records(), INTOLERANT, kinds=())
+    assert loads.is_met

@@ -86,8 +86,8 @@ def approval(what: ApprovalOf, decision: str = "approved", plan_hash: str = "abc
     return Approval(what=what, by="alice", decision=decision, reason="why", plan_hash=plan_hash)
 
 
-def checked(at: float, holds: bool) -> GateChecked:
-    conditions = (Condition(name="in every ISR", holds=holds, evidence="2 of 3"),)
+def checked(at: float, is_met: bool) -> GateChecked:
+    conditions = (Condition(name="in every ISR", is_met=is_met, evidence="2 of 3"),)
     return GateChecked(at=at, ref=AFTER, check=GateCheck(gate="after node 2", at=at, conditions=conditions))
 
 
@@ -190,7 +190,7 @@ def test_times_of_a_node_step_are_the_first_ones_and_its_durations_the_last() ->
 
 
 def test_a_passed_gate_counts_until_the_node_is_touched_again() -> None:
-    passed = GatePassed(ref=AFTER, gate="after node 2", message="holds")
+    passed = GatePassed(ref=AFTER, gate="after node 2", message="passed")
 
     assert gates.gate_is_passed([started(1), passed], AFTER)
     assert gates.gate_is_passed([started(1), passed, started(2, node_id=3)], AFTER)
@@ -199,14 +199,14 @@ def test_a_passed_gate_counts_until_the_node_is_touched_again() -> None:
 
 
 def test_a_gate_has_its_checks_and_ends_with_the_last_of_them() -> None:
-    passed = GatePassed(at=4.0, ref=AFTER, gate="after node 2", message="holds")
+    passed = GatePassed(at=4.0, ref=AFTER, gate="after node 2", message="passed")
 
     (waits,) = gates.gate_histories([checked(1, False)])
-    (holds,) = gates.gate_histories([checked(1, False), checked(2, True)])
+    (passes,) = gates.gate_histories([checked(1, False), checked(2, True)])
     (ended,) = gates.gate_histories([checked(1, False), checked(2, True), passed, checked(9, True)])
     (again,) = gates.gate_histories([checked(2, True), passed, checked(9, False)])
-    assert [gate.state.value for gate in (waits, holds, ended, again)] == ["waits", "holds", "held", "waits"]
-    assert (ended.began_at, ended.ended_at, ended.waited_s, ended.message) == (1, 9, 8, "holds")
+    assert [gate.state.value for gate in (waits, passes, ended, again)] == ["waits", "passes", "passed", "waits"]
+    assert (ended.began_at, ended.ended_at, ended.waited_s, ended.message) == (1, 9, 8, "passed")
     assert len(ended.checks) == 3
 
 

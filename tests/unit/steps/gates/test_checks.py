@@ -30,8 +30,8 @@ def test_every_kind_of_gate_has_a_check() -> None:
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     replace_node(ports, plan, RELEASE_STEP, 12)
     assert cluster.topics["orders-1"].leader != 12
-    seen = wait_for_gate(ports, plan, AFTER, GatePolicy(looks=2, interval_s=1))
-    assert seen.holds
+    seen = wait_for_gate(ports, plan, AFTER, GatePolicy(checks=2, interval_s=1))
+    assert seen.passes
     assert cluster.topics["orders-1"].leader == 12
 
 
@@ -40,7 +40,7 @@ def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
 ) -> None:
     replace_node(ports, plan, RELEASE_STEP, 12)
     assert not gate_is_passed(ports.run.events(), AFTER)
-    wait_for_gate(ports, plan, AFTER, GatePolicy(looks=1, interval_s=1))
+    wait_for_gate(ports, plan, AFTER, GatePolicy(checks=1, interval_s=1))
     assert gate_is_passed(ports.run.events(), AFTER)
     ports.run.record(Started(node_id=12, release_step=RELEASE_STEP, release=plan.target, pid=None, seconds=0.0))
     assert not gate_is_passed(ports.run.events(), AFTER)
@@ -57,7 +57,7 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
             ports,
             plan,
             AFTER,
-            GatePolicy(looks=1, interval_s=1, timeout_s=30),
+            GatePolicy(checks=1, interval_s=1, timeout_s=30),
             lambda _, message: heard.append(message),
         )
     assert heard
@@ -73,16 +73,16 @@ def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_th
     replace_node(ports, plan, RELEASE_STEP, 12)
     cluster.coordinator_answers[own] = LOADING
     with pytest.raises(RefusedError, match=rf"coordinators loaded: loads 1 of 1 coordinator partition: {own}"):
-        wait_for_gate(ports, plan, AFTER, GatePolicy(looks=1, interval_s=1, timeout_s=30))
+        wait_for_gate(ports, plan, AFTER, GatePolicy(checks=1, interval_s=1, timeout_s=30))
     cluster.coordinator_answers.clear()
     cluster.groups.clear()
     cluster.nodes[12].log += [f"ERROR Error loading offsets from {own}", "java.lang.IllegalStateException: version 3"]
     failed = check_gate(ports, plan, AFTER)
-    assert not failed.holds
+    assert not failed.passes
     assert f"Error loading offsets from {own} java.lang.IllegalStateException: version 3" in failed.waits_for
     assert "1 id of groups or transactions from before the stop is gone" in failed.waits_for
     cluster.nodes[12].log.append(f"Finished loading offsets and group metadata from {own}")
-    assert check_gate(ports, plan, AFTER).holds
+    assert check_gate(ports, plan, AFTER).passes
 
 
 def test_the_record_keeps_first_looks_changes_and_the_last(
@@ -91,17 +91,17 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
     cluster.catch_up_looks = 100
     replace_node(ports, plan, RELEASE_STEP, 12)
     heard: list[bool] = []
-    wait_for_gate(ports, plan, AFTER, GatePolicy(looks=3, interval_s=1), lambda seen, _: heard.append(seen.holds))
-    looks = [one.check for one in events_of(ports.run.events(), GateChecked) if one.ref == AFTER]
+    wait_for_gate(ports, plan, AFTER, GatePolicy(checks=3, interval_s=1), lambda seen, _: heard.append(seen.passes))
+    checks_made = [one.check for one in events_of(ports.run.events(), GateChecked) if one.ref == AFTER]
     assert len(heard) > 90
-    assert len(looks) < 20
-    assert not looks[0].holds
-    assert [look.holds for look in looks[-3:]] == [True] * 3
+    assert len(checks_made) < 20
+    assert not checks_made[0].passes
+    assert [check.passes for check in checks_made[-3:]] == [True] * 3
 
 
 def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
-    assert check_gate(ports, plan, ref).holds
+    assert check_gate(ports, plan, ref).passes
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.holder == ports.run_id
@@ -122,7 +122,7 @@ def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
     with pytest.raises(LockHeldError, match="under its other name alias"):
         check_gate(ports, plan, ref)
     ports.lock.break_("alias", "bob")
-    assert check_gate(ports, plan, ref).holds
+    assert check_gate(ports, plan, ref).passes
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.cluster_id == ports.admin.cluster_id()
@@ -133,5 +133,5 @@ def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
 ) -> None:
     cluster.silent.update({11, 12, 13})
     seen = check_gate(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12))
-    assert not seen.holds
+    assert not seen.passes
     assert seen.waits_for.startswith("the cluster responds: ")

@@ -281,7 +281,7 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     assert world.replaced == {}
     assert undo_offline(ports, plan) == ()
     for gate in gates_after_undo(plan):
-        wait_for_gate(ports, plan, gate, GatePolicy(looks=1, interval_s=1, timeout_s=60))
+        wait_for_gate(ports, plan, gate, GatePolicy(checks=1, interval_s=1, timeout_s=60))
     # Going forward again needs its own approval, and then begins again.
     with pytest.raises(RefusedError, match="superseded"):
         offline.stop_all(ports, plan)

@@ -27,7 +27,7 @@ from tests.fakes.ports import fake_bench
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
 
-SOON = GatePolicy(looks=1, interval_s=1, timeout_s=60)
+SOON = GatePolicy(checks=1, interval_s=1, timeout_s=60)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(ports: Cluster
     replace_node(ports, plan, RELEASE_STEP, first)
     assert tails(ports) == [2]
     ref = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=first)
-    while not check_gate(ports, plan, ref).holds:
+    while not check_gate(ports, plan, ref).passes:
         pass
     replace_node(ports, plan, RELEASE_STEP, second)
     assert world.stops == [first, second]

@@ -24,7 +24,7 @@ R401 = Release.parse("4.0.1")
 def test_a_release_step_is_a_hop() -> None:
     scan = IncrementalScan(at=1.0, release_step="a-to-b", offsets=4, since=0.5, seconds=0.1, findings=("X",))
 
-    form = {"at": 1.0, "hop": "a-to-b", "offsets": 4, "since": 0.5, "seconds": 0.1, "findings": ["X"]}
+    form = {"at": 1.0, "release_step": "a-to-b", "offsets": 4, "since": 0.5, "seconds": 0.1, "findings": ["X"]}
     assert event_form(scan) == {**form, "kind": "scan-tail"}
     assert event_form(scan, with_kind=False) == form
     assert event_form(None) is None

@@ -214,7 +214,7 @@ def test_a_node_that_died_after_its_start_is_not_started_blindly_again(
     assert starts_on(cluster, NODE, R431) == 1
     assert not check_gate(
         ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=NODE)
-    ).holds
+    ).passes
     cluster.cannot_start.clear()
     assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
     assert cluster.release_of(NODE) == R431
@@ -264,11 +264,11 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
     for node_step in node_steps:
         assert check_gate(
             ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=node_step[0], node_id=node_step[1])
-        ).holds
+        ).passes
         assert replace_node(ports, plan, *node_step).acted
         after = GateRef(kind=GateKind.AFTER_START, release_step=node_step[0], node_id=node_step[1])
         check_gate(ports, plan, after)
-        assert check_gate(ports, plan, after).holds
+        assert check_gate(ports, plan, after).passes
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 

@@ -23,7 +23,7 @@ from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_bench
 
-QUICK = GatePolicy(looks=2, interval_s=1, timeout_s=60)
+QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 COMMIT = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
 BY_4_3_1 = replace(COMMIT, value_version=4, count=1)
 

@@ -26,7 +26,7 @@ from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_step
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_bench
 
-QUICK = GatePolicy(looks=2, interval_s=1, timeout_s=60)
+QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 
 
 def outcome(ports: ClusterPorts, plan: Plan) -> tuple[str, str]:
@@ -100,7 +100,7 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     assert report["features"]["before"] == {"metadata.version": 21}
     assert report["features"]["after"]["metadata.version"] == 30
     assert [node["starts_per_release"] for node in report["nodes"]] == [{"4.3.1": 1}] * 6
-    assert len([gate for gate in report["gates"] if gate["state"] == "held"]) == 15
+    assert len([gate for gate in report["gates"] if gate["state"] == "passed"]) == 15
     html = Path(page).read_text()
     assert "soaked &lt;b&gt;well&lt;/b&gt;" in html
     assert html.count("<details") >= 15
@@ -165,7 +165,7 @@ def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Pat
     assert "### Unavailable topics that you accept" in body
     assert "RF-ONE-TOPIC" in body
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "nobody reads it tonight", text=body)
-    assert roll_release_steps(ports, plan, GatePolicy(looks=1))
+    assert roll_release_steps(ports, plan, GatePolicy(checks=1))
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     report = build_report_of_run(ports, plan)
     assert report["accept_unavailable"] == ["tmp-*"]

@@ -65,15 +65,15 @@ READING = (
 )
 # For each run that changes a cluster; ALTER on CLUSTER implies DESCRIBE.
 CHANGING = (*READING[1:], ALTER_CLUSTER)
-# For the test traffic (ledger) and its own topics, groups and transactional ids.
+# For the test traffic and its own topics, groups and transactional ids.
 TRAFFIC = (
-    _right("CREATE", TOPIC, "kafka-rollout-ledger-*", "create the topics of the test traffic"),
-    _right("WRITE", TOPIC, "kafka-rollout-ledger-*", "produce test records"),
-    _right("READ", TOPIC, "kafka-rollout-ledger-*", "consume test records"),
-    _right("DELETE", TOPIC, "kafka-rollout-ledger-*", "delete the topics of the test traffic"),
+    _right("CREATE", TOPIC, "kafka-rollout-traffic-*", "create the topics of the test traffic"),
+    _right("WRITE", TOPIC, "kafka-rollout-traffic-*", "produce test records"),
+    _right("READ", TOPIC, "kafka-rollout-traffic-*", "consume test records"),
+    _right("DELETE", TOPIC, "kafka-rollout-traffic-*", "delete the topics of the test traffic"),
     _right("READ", GROUP, "kafka-rollout-*", "consume in a group and commit offsets"),
     _right("DELETE", GROUP, "kafka-rollout-*", "delete the groups of the test traffic"),
-    _right("WRITE", TRANSACTIONAL_ID, "kafka-rollout-ledger-*", "produce test records in transactions"),
+    _right("WRITE", TRANSACTIONAL_ID, "kafka-rollout-traffic-*", "produce test records in transactions"),
 )
 
 

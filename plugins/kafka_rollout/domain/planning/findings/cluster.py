@@ -250,8 +250,8 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
             "Run at least three controllers.",
         )
     for voter in quorum.voters:
-        holds, evidence = check_caught_up(quorum, voter.replica_id, state.observed_at)
-        if not holds:
+        caught_up, evidence = check_caught_up(quorum, voter.replica_id, state.observed_at)
+        if not caught_up:
             unknown = quorum.lag(voter.replica_id) is None
             yield Finding(
                 code="QUORUM-VOTER-LAGS",
@@ -305,8 +305,8 @@ def _partitions(
                 "Start or reassign their brokers, or delete the topic. The restarts do not affect these partitions.",
             )
         pattern = find_acceptance(accept_unavailable, topic)
-        for holds, code, severity, sentence, remedy in _KINDS:
-            if bad := [p for p in affected if holds(p)]:
+        for applies, code, severity, sentence, remedy in _KINDS:
+            if bad := [p for p in affected if applies(p)]:
                 text = f"{_listed(topic, bad)} {sentence}, for example {_replicas(bad[0])}."
                 if pattern and severity is Severity.BLOCKER:
                     yield warning(code, f"topic {topic}", f"{text} This run accepts it ({pattern}).", _ACCEPTED)

@@ -27,8 +27,8 @@ class GateState(StrEnum):
     """The values are those of the report."""
 
     WAITS = "waits"
-    HOLDS = "holds"  # the newest check passed; the gate is still being watched
-    PASSED = "held"
+    PASSES = "passes"  # the newest check passed; the gate is still being watched
+    PASSED = "passed"
     FAILED = "failed"
 
 
@@ -60,7 +60,7 @@ class GateHistory:
 
     @property
     def is_passed(self) -> bool:
-        return self.state in {GateState.PASSED, GateState.HOLDS}
+        return self.state in {GateState.PASSED, GateState.PASSES}
 
 
 def gate_histories(events: Sequence[Event]) -> tuple[GateHistory, ...]:
@@ -70,8 +70,8 @@ def gate_histories(events: Sequence[Event]) -> tuple[GateHistory, ...]:
         match event:
             case GateChecked(ref=ref, check=check):
                 gate = found.get(ref, GateHistory(ref=ref, gate=check.gate))
-                state = GateState.HOLDS if check.holds else GateState.WAITS
-                if check.holds and gate.state is GateState.PASSED:  # checked once more right before the act
+                state = GateState.PASSES if check.passes else GateState.WAITS
+                if check.passes and gate.state is GateState.PASSED:  # checked once more right before the act
                     state = GateState.PASSED
                 found[ref] = replace(gate, checks=(*gate.checks, check), state=state)
             case GatePassed(ref=ref) | GateFailed(ref=ref):

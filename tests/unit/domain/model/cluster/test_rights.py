@@ -33,6 +33,6 @@ def test_the_command_of_a_right_names_principal_operation_and_resource() -> None
     assert commands["ALTER on CLUSTER"] == f"{begin} --operation Alter --cluster"
     assert commands["DESCRIBE_CONFIGS on TOPIC *"] == f"{begin} --operation DescribeConfigs --topic '*'"
     assert commands["READ on TOPIC __consumer_offsets"] == f"{begin} --operation Read --topic '__consumer_offsets'"
-    assert commands["WRITE on TRANSACTIONAL_ID kafka-rollout-ledger-*"] == (
-        f"{begin} --operation Write --transactional-id 'kafka-rollout-ledger-' --resource-pattern-type prefixed"
+    assert commands["WRITE on TRANSACTIONAL_ID kafka-rollout-traffic-*"] == (
+        f"{begin} --operation Write --transactional-id 'kafka-rollout-traffic-' --resource-pattern-type prefixed"
     )

@@ -1,4 +1,4 @@
-"""The ledger on real brokers: green when all is there, red for a planted loss and a planted double."""
+"""The test traffic on real brokers: green when all is there, red for a planted loss and a planted double."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_rollout.adapters.background.traffic import PLAIN_TOPIC
 from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundState
-from kafka_rollout.domain.traffic_check import LedgerVerdict
+from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.settings import Settings
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
@@ -44,7 +44,7 @@ def start(spec: ClusterSpec, folder: Path) -> int:
     return start_traffic(control, bootstrap_servers=servers, folder=folder, group=folder.name, replication_factor=1).pid
 
 
-def stop(folder: Path) -> LedgerVerdict:
+def stop(folder: Path) -> TrafficVerdict:
     found = stop_traffic(control_of(folder))
     assert found is not None
     return found
@@ -89,14 +89,14 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     wait_until(lambda: consumed(folder) > 10 and committed(folder) > 2, 180)
     both = stop(folder)
     assert both.ok, both.discrepancies
-    assert both.stretches == 2
+    assert both.periods == 2
     assert both.acknowledged > verdict.acknowledged
     assert both.consumed["classic"] == both.acknowledged
     assert json.loads((folder / "period-2" / "verdict.json").read_text())["acknowledged"] == both.acknowledged
 
 
 @pytest.mark.full
-def test_a_killed_ledger_is_compared_all_the_same_and_a_loss_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
+def test_a_killed_traffic_is_compared_all_the_same_and_a_loss_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
     folder = tmp_path / "lost"
     pid = start(spec, folder)
     # What it has not read is lost with what is deleted below, and a verdict names no more than ten.
@@ -132,7 +132,7 @@ def test_a_planted_double_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> Non
 
 
 def produce(spec: ClusterSpec, record_id: str) -> TopicPartition:
-    """One record that the ledger does not know of; the answer is where it lies."""
+    """One record that the traffic check does not know of; the answer is where it lies."""
     places: list[TopicPartition] = []
     producer = Producer({"bootstrap.servers": spec.bootstrap_servers, "acks": "all"})
     producer.produce(

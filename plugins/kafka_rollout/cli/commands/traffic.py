@@ -17,13 +17,13 @@ from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
 from kafka_rollout.settings import Settings
 
-_LEDGER = "ledger"  # the run id of test traffic without a run
+_RUN_ID = "traffic"  # the run id of test traffic without a run
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
 @app.command("start")
-def ledger_start(
+def traffic_start(
     cluster: ClusterName,
     folder: Annotated[
         Path | None, typer.Option(help="Folder for the journals of the clients; default: in the folder of the runs.")
@@ -36,21 +36,21 @@ def ledger_start(
     security = read_credentials(spec, connection_file)
     group = f"kafka-rollout-{cluster}"
     started = start_traffic(
-        spec, _LEDGER, security=security, group=group, folder=folder, leased=False, settings=settings
+        spec, _RUN_ID, security=security, group=group, folder=folder, leased=False, settings=settings
     )
     show.out.print(f"process {started.pid}, journals in {started.folder}", soft_wrap=True)
 
 
 @app.command("show")
-def ledger_show(cluster: ClusterName) -> None:
+def traffic_show(cluster: ClusterName) -> None:
     """Show the host, the process id, the state and the last report of the test traffic."""
     show.say(_traffic_of(cluster, None).sentence)
 
 
 @app.command("stop")
-def ledger_stop(
+def traffic_stop(
     cluster: ClusterName,
-    folder: Annotated[Path | None, typer.Option(help="The folder that was given to `ledger start`.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="The folder that was given to `traffic start`.")] = None,
     connection_file: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,7 +61,7 @@ def ledger_stop(
     settings = Settings.from_environment()
     process = _traffic_of(cluster, folder)
     security = read_credentials(get_cluster(cluster, settings), connection_file) if connection_file else None
-    verdict = stop_traffic(cluster, _LEDGER, security=security, settings=settings, on_progress=show.ProgressLines().say)
+    verdict = stop_traffic(cluster, _RUN_ID, security=security, settings=settings, on_progress=show.ProgressLines().say)
     if verdict is None:
         return
     if as_json:
@@ -79,7 +79,7 @@ def ledger_stop(
 
 
 @app.command("run")
-def ledger_run(
+def traffic_run(
     cluster: ClusterName,
     folder: Annotated[Path | None, typer.Option(help="Folder for the journals of the clients.")] = None,
     connection_file: ConnectionFile = None,
@@ -88,18 +88,18 @@ def ledger_run(
     from kafka_rollout.composition.scans import stop_on_sigterm
 
     with stop_on_sigterm():
-        ledger_start(cluster, folder, connection_file)
+        traffic_start(cluster, folder, connection_file)
         show.err.print("Test traffic runs. Press Ctrl-C to stop and compare.")
         try:
             while True:
                 time.sleep(1)
         except KeyboardInterrupt:
-            ledger_stop(cluster, folder, connection_file)
+            traffic_stop(cluster, folder, connection_file)
 
 
 def _traffic_of(cluster: str, folder: Path | None) -> BackgroundProcess:
-    """Return the traffic of the command `ledger`. Raises UserError without one, or without one in that folder."""
-    found = find_background(cluster, _LEDGER, BackgroundKind.TRAFFIC)
+    """Return the traffic of the command `traffic`. Raises UserError without one, or without one in that folder."""
+    found = find_background(cluster, _RUN_ID, BackgroundKind.TRAFFIC)
     if found is None or (folder is not None and not Path(found.folder).is_relative_to(folder)):
         where = f" in {folder}" if folder else ""
         raise UserError(f"There is no test traffic of cluster {cluster}{where}.", remedy="Start it first.")
