@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from kafka_rollout.domain.model.cluster.request_log import find_logged_requests
 from kafka_rollout.domain.model.cluster.rights import READING
 from kafka_rollout.domain.model.cluster.state import (
     ClusterState,
@@ -21,7 +22,6 @@ from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.reported_releases import identify_by_levels
 from kafka_rollout.domain.planning.findings.clients import has_old_requests
-from kafka_rollout.domain.planning.findings.request_log import find_logged_requests
 from kafka_rollout.domain.planning.findings.rights import refuse_without_reading
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
