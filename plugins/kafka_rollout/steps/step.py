@@ -145,9 +145,8 @@ class Step:
 
     `id` is the task's id; it also names the step in events and reports. `label` is a noun phrase, `progress` what the
     run is doing (of a gate: what it waits for), `doc` Markdown. `scan` is the file that keeps the result.
-    `proves`: a run that changed levels is finished only if this gate
-    passed. `monitored`: groups are watched, and test traffic runs if asked for, while the step acts. `files`: what the
-    step leaves in the run's folder.
+    `proves`: a run that changed levels is finished only if this gate passed. `monitored`: groups are watched, and test
+    traffic runs if the run requests it, while the step acts. `files`: what the step leaves in the run's folder.
     """
 
     id: str
