@@ -18,6 +18,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutE
 from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.wording import count
 from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import (
@@ -144,8 +145,9 @@ class Rehearsal:
             )
             self.findings += found
         self._accept_spareless()
-        counts = ", ".join(f"{number} {name}" for name, number in contents.inventory.counts.items() if number)
-        self._phase("comparison of the copy", began, f"{counts}, {len(contents.transactional_ids)} transactional ids.")
+        numbers = {**contents.inventory.counts, "transactional ids": len(contents.transactional_ids)}
+        found_there = ", ".join(count(number, name.removesuffix("s")) for name, number in numbers.items() if number)
+        self._phase("comparison of the copy", began, f"{found_there or 'nothing'}.")
         return contents
 
     def _accept_spareless(self) -> None:
