@@ -112,7 +112,8 @@ def plant(
 ) -> None:
     """Create the topics, stop the cluster, and write the logs into the directory of every node.
 
-    `one_replica`: only the first broker has the logs.
+    `one_replica`: only the first broker has the logs. With more replicas, each log gets its leader epoch. Without it,
+    the followers truncate their logs again and again.
     """
     brokers = cluster.spec.brokers[:1] if one_replica else cluster.spec.brokers
     _create_topics(cluster.spec, _counts(logs), [node.node_id for node in brokers])
@@ -123,6 +124,8 @@ def plant(
     for data in folders:
         for (topic, partition), (content, recovered) in logs.items():
             _place(data / f"{topic}-{partition}", content, recovered)
+            if len(folders) > 1:
+                (data / f"{topic}-{partition}" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
 
 
 def _counts(logs: Iterable[Place]) -> dict[str, int]:
