@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -106,12 +106,12 @@ def _reach_nodes(
     def identify(version: str) -> Release | None:
         return identify_release(version, catalogue, cluster.apache_releases).release
 
+    metrics = NodeMetricsReader(identify=identify, names=cluster.metrics)
     match cluster.runtime:
         case "local_process":
             from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 
             local = LocalProcessRuntime(cluster, cache)
-            metrics = NodeMetricsReader(identify=identify, names=cluster.metrics)
             return _Nodes(runtime=local, metrics=metrics, places=LocalPlaces(local.metadata_log_dir))
         case "ssh_service":
             from kafka_rollout.adapters.metadata_log.changes.host_places import HostPlaces
@@ -120,12 +120,11 @@ def _reach_nodes(
 
             shell = open_shell()
             hosts = SshServiceRuntime(cluster, shell, identify)
-            metrics = NodeMetricsReader(identify=identify, names=cluster.metrics, through=partial(SshTransport, shell))
+            metrics = replace(metrics, through=partial(SshTransport, shell))
             return _Nodes(runtime=hosts, metrics=metrics, places=HostPlaces(hosts))
         case "none":
             from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
 
-            metrics = NodeMetricsReader(identify=identify, names=cluster.metrics)
             unmanaged = NoRuntime(cluster, admin, metrics)
             return _Nodes(runtime=unmanaged, metrics=metrics, places=LocalPlaces(unmanaged.metadata_log_dir))
         case unknown:

@@ -53,7 +53,7 @@ def at_level(cluster: LocalCluster, level: int) -> None:
 
 
 def all_is_there(record: SqlRunStore) -> None:
-    """By what the run compared: its live traffic, and all that was in the cluster before it; and how long it took."""
+    """By what the run compared: its test traffic, and all that was in the cluster before it; and how long it took."""
     report = record.attachment("report.json")
     assert report["outcome"] == "finished", report["sentence"]
     inventory, traffic, outage = report["inventory"], report["traffic"], report["outage"]
@@ -73,7 +73,7 @@ def all_is_there(record: SqlRunStore) -> None:
 
 
 def of_before(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Without what the live traffic brought in: its topics."""
+    """Without what the test traffic brought in: its topics."""
     return {
         part: {name: found[name] for name in before[part] if name in found} if isinstance(found, dict) else found
         for part, found in now.items()

@@ -96,7 +96,7 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
 
 
 @pytest.mark.full
-def test_a_killed_traffic_is_compared_all_the_same_and_a_loss_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
+def test_killed_test_traffic_is_still_compared_and_a_loss_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
     folder = tmp_path / "lost"
     pid = start(spec, folder)
     # What it has not read is lost with what is deleted below, and a verdict names no more than ten.

@@ -73,7 +73,7 @@ def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_
     run.wait_for_question(canary)
     run.answer(canary, "Approve", "the next morning")
     ends_right(run, "3.4.1", "3.9.1")
-    assert run.report()["traffic"]["periods"] == 2, "the roll went on without live traffic"
+    assert run.report()["traffic"]["periods"] == 2, "the roll went on without test traffic"
 
 
 def first_in_order(run: Run) -> int:

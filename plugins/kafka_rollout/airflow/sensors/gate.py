@@ -99,7 +99,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
         watch = GateWatch(policy=policy_of(ports, self.kind, request_of(context["params"])))
-        status = _look_for_a_while(context, ports, plan, ref, watch)
+        status = _check_for_a_while(context, ports, plan, ref, watch)
         if status.state is WatchState.PASSED:
             return self._passed(status.message)
         if status.state is WatchState.FAILED:
@@ -162,7 +162,9 @@ class OfflineGateSensor(GateSensor):
         )
 
 
-def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
+def _check_for_a_while(
+    context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch
+) -> WatchStatus:
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:

@@ -119,7 +119,7 @@ def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
     ]
     for node_id, scan in scans:
         needs = scan.readiness
-        holds = needs in {Readiness.READY, Readiness.TRIM}
+        is_met = needs in {Readiness.READY, Readiness.TRIM}
         reason = scan.stop_sentence
         evidence = {
             Readiness.READY: f"{scan.release} replays it, from {scan.starts_at}",
@@ -127,7 +127,7 @@ def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
             Readiness.SNAPSHOT: f"{reason} The run waits for a snapshot after it",
         }.get(needs, f"{reason} {' '.join(scan.remedies)}")
         conditions.append(
-            Condition(name=f"node {node_id}'s metadata log for {scan.release}", is_met=holds, evidence=evidence)
+            Condition(name=f"node {node_id}'s metadata log for {scan.release}", is_met=is_met, evidence=evidence)
         )
     return GateCheck(gate="metadata-log", at=ports.clock.now(), conditions=tuple(conditions))
 

@@ -44,13 +44,14 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
             _refuse_used(ports, plan)  # what was written until the stop
             ports.run.record(OfflineUndoing(sentence="No broker has registered at the new level."))
-        restored = [node.node_id for node in ports.cluster.nodes if _restore_node(ports, plan, node)]
+        for node in ports.cluster.nodes:
+            _restore_node(ports, plan, node)
         for node in ports.cluster.controllers_first:
             if ports.runtime.process(node).pid is None:
                 ports.runtime.install(node, release_step.from_release)
                 ports.runtime.start(node)
                 record_start(ports, release_step.reversed(), node)
-        restored = sorted({*restored, *restored_nodes(ports.run.events())})
+        restored = sorted(restored_nodes(ports.run.events()))
         sentence = f"Nodes started on {release_step.from_release}; restored: {', '.join(map(str, restored)) or 'none'}."
         ports.run.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
         watch_service(ports, READY_WITHIN_S)
@@ -88,13 +89,12 @@ def _runs_target(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep)
     return is_up and last_started_release(ports, node) == release_step.to_release
 
 
-def _restore_node(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
+def _restore_node(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> None:
     if ports.runtime.process(node).pid is not None:
-        return False  # it was not stopped, or it is already started again
+        return  # it was not stopped, or it is already started again
     try:
         sentence = ports.metadata_logs.undo_install(node, cluster_id=plan.cluster_id)
     except UnreadableLogError:
-        return False
+        return
     if sentence is not None:
         ports.run.record(OfflineRestored(node_id=node.node_id, sentence=f"node {node.node_id}: {sentence}"))
-    return sentence is not None

@@ -146,8 +146,8 @@ class Rehearsal:
             self.findings += found
         self._accept_spareless()
         numbers = {**contents.inventory.counts, "transactional ids": len(contents.transactional_ids)}
-        found_there = ", ".join(count(number, name.removesuffix("s")) for name, number in numbers.items() if number)
-        self._phase("comparison of the copy", began, f"{found_there or 'nothing'}.")
+        counted = ", ".join(count(number, name.removesuffix("s")) for name, number in numbers.items() if number)
+        self._phase("comparison of the copy", began, f"{counted or 'nothing'}.")
         return contents
 
     def _accept_spareless(self) -> None:

@@ -96,7 +96,7 @@ def build_report(
 
 
 def _gate(gate: GateHistory) -> dict[str, Any]:
-    """Return a gate as the report shows it. `checks`: the recorded checks."""
+    """Return a gate as the report shows it. `checks`: the first and the last of the recorded checks."""
     checks = gate.checks
     kept = checks if len(checks) <= _KEPT_CHECKS else (*checks[: _KEPT_CHECKS // 2], *checks[-_KEPT_CHECKS // 2 :])
     return {

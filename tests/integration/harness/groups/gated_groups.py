@@ -136,15 +136,15 @@ def meanwhile(act: Callable[[], None]) -> Iterator[None]:
     assert not failed, failed
 
 
-def wait_for_gate(home: Path, holds: Mapping[str, bool] | None = None) -> dict[str, str]:
-    """Until a run waits for groups: the check's evidence by condition. `holds`: what must be reported of
+def wait_for_gate(home: Path, met: Mapping[str, bool] | None = None) -> dict[str, str]:
+    """Until a run waits for groups: the check's evidence by condition. `met`: what must be reported of
     these conditions, by how their names begin."""
     found: dict[str, str] = {}
 
     def waits() -> bool:
         for check in _checks(home):
-            met = {name: each.is_met for each in check.conditions for name in holds or () if each.name.startswith(name)}
-            if met == (holds or {}) and not check.passes:
+            seen = {name: each.is_met for each in check.conditions for name in met or () if each.name.startswith(name)}
+            if seen == (met or {}) and not check.passes:
                 found.update({each.name: each.evidence for each in check.conditions})
         return bool(found)
 

@@ -11,27 +11,27 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.json_forms import from_json, to_json
 
 
-def _checked(holds: bool) -> GateCheck:
-    condition = Condition(name="in every ISR", is_met=holds, evidence="all" if holds else "not in orders-0")
+def _checked(is_met: bool) -> GateCheck:
+    condition = Condition(name="in every ISR", is_met=is_met, evidence="all" if is_met else "not in orders-0")
     return GateCheck(gate="after node 1", at=0.0, conditions=(condition,))
 
 
 def _states(policy: GatePolicy, checks: list[bool], step: float = 1.0) -> list[WatchState]:
     watch = GateWatch(policy=policy)
-    return [watch.add(_checked(holds), i * step).state for i, holds in enumerate(checks)]
+    return [watch.add(_checked(is_met), i * step).state for i, is_met in enumerate(checks)]
 
 
-W, H, F = WatchState.WAITING, WatchState.PASSED, WatchState.FAILED
+W, P, F = WatchState.WAITING, WatchState.PASSED, WatchState.FAILED
 
 
 def test_a_gate_holds_after_n_holding_looks_in_a_row() -> None:
-    assert _states(GatePolicy(checks=3), [True, True, False, True, True, True]) == [W, W, W, W, W, H]
+    assert _states(GatePolicy(checks=3), [True, True, False, True, True, True]) == [W, W, W, W, W, P]
 
 
 def test_a_soak_starts_again_after_a_failed_check() -> None:
     policy = GatePolicy(checks=2, soak_s=3)
-    assert _states(policy, [True, True, True, True, True]) == [W, W, W, W, H]
-    assert _states(policy, [True, True, True, False, True, True, True, True, True]) == [W] * 8 + [H]
+    assert _states(policy, [True, True, True, True, True]) == [W, W, W, W, P]
+    assert _states(policy, [True, True, True, False, True, True, True, True, True]) == [W] * 8 + [P]
 
 
 def test_a_timeout_fails_and_says_what_it_waited_for() -> None:
@@ -44,7 +44,7 @@ def test_a_timeout_fails_and_says_what_it_waited_for() -> None:
 
 def test_a_gate_that_holds_at_the_deadline_may_finish_its_soak() -> None:
     policy = GatePolicy(checks=1, timeout_s=4, soak_s=3)
-    assert _states(policy, [False, False, False, False, False, True, True, True, True]) == [W] * 8 + [H]
+    assert _states(policy, [False, False, False, False, False, True, True, True, True]) == [W] * 8 + [P]
 
 
 def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_back_within_a_minute() -> None:
@@ -53,9 +53,8 @@ def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_
         return GateCheck(gate="after node 1", at=0.0, conditions=(process, *_checked(False).conditions))
 
     watch = GateWatch(policy=GatePolicy(timeout_s=1800))
-    assert [watch.add(checked(up), at).state for at, up in ((0, False), (59, False), (60, True), (61, False))] == [
-        W
-    ] * 4
+    for at, up in ((0, False), (59, False), (60, True), (61, False)):
+        assert watch.add(checked(up), at).state is W
     watch = from_json(GateWatch, json.loads(json.dumps(to_json(watch))))
     assert watch.add(checked(False), 120).state is W
     status = watch.add(checked(False), 121)
@@ -89,7 +88,7 @@ def test_passed_means_consecutive_checks_that_lasted_through_the_soak(policy: Ga
         row = 0
         while row <= index and checks[index - row]:
             row += 1
-        if reached is H:
+        if reached is P:
             assert row >= policy.checks + policy.soak_s
             return
         assert row < policy.checks + policy.soak_s
@@ -103,10 +102,10 @@ def test_a_watch_goes_on_from_its_dictionary_as_if_nothing_had_happened(
     policy: GatePolicy, checks: list[bool], cut: int
 ) -> None:
     whole, first = GateWatch(policy=policy), GateWatch(policy=policy)
-    for i, holds in enumerate(checks):
+    for i, is_met in enumerate(checks):
         if i == cut:
             first = from_json(GateWatch, json.loads(json.dumps(to_json(first))))
-        assert first.add(_checked(holds), float(i)) == whole.add(_checked(holds), float(i))
+        assert first.add(_checked(is_met), float(i)) == whole.add(_checked(is_met), float(i))
 
 
 @given(policy=_policies, checks=st.lists(st.booleans(), min_size=200, max_size=200))

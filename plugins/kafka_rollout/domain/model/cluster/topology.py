@@ -96,11 +96,10 @@ class ClusterSpec:
 
     `connection_id`: the Airflow Connection with the credentials (None: PLAINTEXT without credentials).
     `controller_connection_id`: the same for the controller listener, if its settings differ; `traffic_connection_id`:
-    for the test traffic. `runtime`: how its nodes are reached. `ssh_connection_id`: the Airflow
-    Connection to the hosts (None: the SSH configuration of the user). `release_overrides`: release as text →
-    configuration key → value, which the run sets with that release. `apache_releases`: version that a node reports →
-    Apache release by which it is evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset
-    such as DAILY, or NEVER.
+    for the test traffic. `runtime`: how its nodes are reached. `ssh_connection_id`: the Airflow Connection to the hosts
+    (None: the SSH configuration of the user). `release_overrides`: release as text → configuration key → value, which
+    the run sets with that release. `apache_releases`: version that a node reports → Apache release by which it is
+    evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
     `metrics`: our name of a metric → name and labels of the operator's exporter, `name{our label=label}`.
     `scan_releases`: releases that scheduled scans evaluate in addition to those that matter for the running release.
