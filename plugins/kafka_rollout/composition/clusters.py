@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,43 @@ def discover_inventory(
 def _refuse_existing(name: str, existing: Mapping[str, ClusterSpec]) -> None:
     if name in existing:
         raise UserError(f"The inventory has a cluster {name} already.", remedy="Choose another name with --name.")
+
+
+def list_sudoers_files(
+    cluster: ClusterSpec, login: str, log_dirs: Sequence[str], metadata_log_dir: str | None = None
+) -> dict[str, list[str]]:
+    """Return each different sudoers file that the hosts of a cluster need → these hosts. Contacts no host.
+
+    `login`: the SSH user. `log_dirs`: log.dirs of the nodes. `metadata_log_dir`: default: the first of `log_dirs`, as
+    in Kafka (KafkaConfig.metadataLogDir). Raises UserError for a cluster without hosts, a path or a user name that a
+    sudoers file cannot have.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from kafka_rollout.adapters.host_entries import HostPath, User
+    from kafka_rollout.adapters.runtimes.hosts.rights import sudoers_files
+
+    if cluster.runtime != "ssh_service":
+        raise UserError(
+            f"Cluster {cluster.name} has the runtime {cluster.runtime}, which uses no sudo.",
+            remedy="Call the command for a cluster with the runtime ssh_service.",
+        )
+    try:
+        login = TypeAdapter(User).validate_python(login)
+    except ValidationError:
+        raise UserError(
+            f"{login!r} is not the name of a user.", remedy="Set --user to the SSH user of the hosts."
+        ) from None
+    directories = [*log_dirs, *([] if metadata_log_dir is None else [metadata_log_dir])]
+    try:
+        TypeAdapter(list[HostPath]).validate_python(directories)
+    except ValidationError as error:
+        wrong = error.errors()[0]["input"]
+        raise UserError(
+            f"{wrong!r} is not an absolute path of letters, digits and . _ @ + - only.",
+            remedy="Set the directories as the nodes' configuration has them.",
+        ) from None
+    return sudoers_files(login, cluster.nodes, directories, metadata_log_dir or log_dirs[0])
 
 
 def get_catalogue(settings: Settings | None = None) -> Catalogue:

@@ -10,8 +10,9 @@ import pytest
 
 from tests.beds import MakeBed
 from tests.integration.harness.shell import Shell
-from tools.testbed.bed import Bed
+from tools.testbed.bed import DATA, Bed
 from tools.testbed.hosts import Host
+from tools.testbed.image import LOGIN
 from tools.testbed.ssh_files import make_key
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
@@ -69,6 +70,15 @@ def test_a_short_stop_timeout_blocks_the_plan(shell: Shell, bed: Bed) -> None:
     said = " ".join(done.stdout.split())
     assert "STOP-TIMEOUT-SHORT" in said
     assert "systemd kills kafka.service on host 10.77.0.12 5 s after a stop was requested" in said
+
+
+def test_sudo_reads_the_printed_file_and_it_is_the_one_with_which_the_bed_is_ready(shell: Shell, bed: Bed) -> None:
+    done = shell("inventory", "sudoers", "--cluster", "testbed", "--log-dirs", DATA, "--user", LOGIN)
+    assert done.returncode == 0, done.stderr
+    hosts, _, text = done.stdout.partition("\n")
+    assert hosts == "# " + ", ".join(host.address for host in bed.hosts)
+    assert text.strip() == bed.hosts[0].run("cat", SUDOERS).strip()
+    assert "parsed OK" in bed.hosts[0].run("visudo", "-cf", "-", text=done.stdout)
 
 
 def test_each_missing_right_is_named_with_its_line(shell: Shell, bed: Bed) -> None:

@@ -1,4 +1,5 @@
-"""The inventory of a cluster: write it from a running cluster, check that a run can observe and manage every node."""
+"""The inventory of a cluster: write it from a running cluster, print the sudoers files of its hosts, check that a run
+can observe and manage every node."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ import typer
 
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
-from kafka_rollout.composition.clusters import discover_inventory
+from kafka_rollout.composition.clusters import discover_inventory, get_cluster, list_sudoers_files
 from kafka_rollout.composition.credentials import read_credentials_file
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.wording import count
 from kafka_rollout.settings import Settings
@@ -64,6 +65,33 @@ def inventory_check(
         show.print_findings(verdict.findings)
     if not verdict.ok:
         raise typer.Exit(RefusedError.exit_code)
+
+
+@app.command("sudoers")
+def inventory_sudoers(
+    cluster: ClusterName,
+    log_dirs: Annotated[
+        str, typer.Option("--log-dirs", metavar="DIR,…", help="log.dirs of the nodes, separated by commas.")
+    ],
+    metadata_log_dir: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="metadata.log.dir of the nodes; default: the first of --log-dirs."),
+    ] = None,
+    user: Annotated[str, typer.Option(help="The SSH user of the hosts.")] = "rollout",
+    host: Annotated[str | None, typer.Option(help="Print the file of this host; default: of all hosts.")] = None,
+) -> None:
+    """Print the sudoers file of each host: the commands that a run needs, and no others. Contacts no host.
+
+    A comment names the hosts of each file. Save the file of a host as /etc/sudoers.d/kafka-rollout there, with mode
+    0440, and check it with visudo -c. It needs sudo 1.9.10 or later.
+    """
+    directories = [one.strip() for one in log_dirs.split(",")]
+    files = list_sudoers_files(get_cluster(cluster), user, directories, metadata_log_dir)
+    chosen = {text: hosts if host is None else [host] for text, hosts in files.items() if host in (None, *hosts)}
+    if not chosen:
+        raise UserError(f"Cluster {cluster} has no host {host}.", remedy="Set --host to a host of its inventory.")
+    for text, hosts in chosen.items():
+        typer.echo(f"# {', '.join(hosts)}\n{text}")
 
 
 def _row(cluster: ClusterSpec, checked: CheckedNode) -> tuple[object, ...]:

@@ -8,10 +8,10 @@ sudoers file follows sudoers(5): arguments with a placeholder are one regular ex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.domain.model.cluster.topology import ServiceSpec
+from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 
 _ROOT = "root"
@@ -277,3 +277,22 @@ def sudoers_file(login: str, rights: Iterable[Right]) -> str:
     lines = [f"Defaults:{login} !requiretty"]
     lines += dict.fromkeys(f"{login} ALL=({right.as_user}) NOPASSWD: {right.sudoers()}" for right in rights)
     return "\n".join(lines) + "\n"
+
+
+def sudoers_files(
+    login: str, nodes: Iterable[NodeSpec], log_dirs: Sequence[str], metadata_log_dir: str
+) -> dict[str, list[str]]:
+    """Return each different sudoers file of the nodes' hosts → the hosts that need it.
+
+    A host with several nodes needs the commands of all of them. `log_dirs`, `metadata_log_dir`: absolute paths, the
+    same on every node.
+    """
+    by_host: dict[str, list[Right]] = {}
+    for node in nodes:
+        if node.service is not None:
+            rights = Rights(node.service).all(metadata_log_dir, log_dirs)
+            by_host.setdefault(node.service.host, []).extend(rights)
+    files: dict[str, list[str]] = {}
+    for host, needed in by_host.items():
+        files.setdefault(sudoers_file(login, needed), []).append(host)
+    return files
