@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from pkgutil import iter_modules
 
 import pytest
 from hypothesis import given
 
 from kafka_rollout.adapters.store.event_codec import KINDS, decode, encode
+from kafka_rollout.domain import run
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Event, Rolled, Unknown, Voided
 from kafka_rollout.domain.run.step_events import Started
@@ -26,6 +29,12 @@ def test_every_kind_survives_json(event: Event) -> None:
 def test_every_kind_has_its_own_name() -> None:
     assert len({found.__name__ for found in KINDS.values()}) == len(KINDS) > 40
     assert all(kind == found.kind for kind, found in KINDS.items())
+
+
+def test_the_events_of_every_module_can_be_read() -> None:
+    modules = [import_module(f"{run.__name__}.{found.name}") for found in iter_modules(run.__path__)]
+    defined = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    assert {kind for kind in defined if issubclass(kind, Event) and kind.kind} == set(KINDS.values())
 
 
 def test_json_has_the_fields_of_the_kind_and_releases_as_text() -> None:

@@ -58,7 +58,7 @@ class SshServiceRuntime(HostCommands):
     _loaded: dict[tuple[int, int, float | None], str] = field(default_factory=dict)
 
     def process(self, node: NodeSpec) -> ProcessState:
-        unit, installed = self._look(node)
+        unit, installed = self._read_unit(node)
         if unit.pid is None:
             return ProcessState(pid=None, installed=installed, restarts=unit.restarts)
         version = self._loaded_version(node, unit)
@@ -128,7 +128,7 @@ class SshServiceRuntime(HostCommands):
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
         """Change the planned lines of the configuration, then switch the symlink."""
         service = service_of(node)
-        unit, installed = self._look(node)
+        unit, installed = self._read_unit(node)
         if unit.waits_for_restart:
             self.stop(node, deadline_s=_KILL_S, force=True)
         elif unit.pid is not None:
@@ -156,7 +156,7 @@ class SshServiceRuntime(HostCommands):
 
     def start(self, node: NodeSpec) -> None:
         """Start the unit unless it runs; returns when systemd has started a process, and records it."""
-        unit, installed = self._look(node)
+        unit, installed = self._read_unit(node)
         if installed is None:
             service = service_of(node)
             raise FatalError(
@@ -284,10 +284,10 @@ class SshServiceRuntime(HostCommands):
 
     def unit(self, node: NodeSpec) -> UnitState:
         """Raises UserError if the host has no such unit."""
-        return self._look(node)[0]
+        return self._read_unit(node)[0]
 
-    def _look(self, node: NodeSpec) -> tuple[UnitState, Release | None]:
-        """The unit, and the release to which the symlink points."""
+    def _read_unit(self, node: NodeSpec) -> tuple[UnitState, Release | None]:
+        """Return the unit and the release to which the symlink points."""
         service = service_of(node)
         done = self.run(node, f"{show_command(service.unit)}; echo Link=$(readlink {service.symlink})")
         unit = parse_unit(done.out)
