@@ -108,7 +108,7 @@ def steps(wanted: set[str], rounds: int, scale: float) -> list[tuple[str, float]
     if wanted & set(_SCANS):
         found += [("files: warming up", 5 + 20 * scale), *_each("files", rounds, 5 + 35 * scale)]
     if "sizes" in wanted:
-        found += _each("sizes", rounds, 1 + 13 * scale)
+        found += _each("sizes", rounds, 1 + 16 * scale)
     if "broker" in wanted:
         found += [("writing broker-log", 3 * scale), ("starting a broker", 20), *_each("broker", rounds, 20 * scale)]
     return found
@@ -255,14 +255,15 @@ def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
     """Measure time and memory of the workers for logs of different sizes, at depth `classes`."""
     question = spark.question(ScanDepth.CLASSES)
     parts = {step: logs[:step] for step in _STEPS}
+    half, whole = _STEPS[-2:]
     seconds: defaultdict[int, list[float]] = defaultdict(list)
     memory: defaultdict[int, list[float]] = defaultdict(list)
     from_disk: defaultdict[int, list[float]] = defaultdict(list)
     cat_s([log.folder for log in logs])
     for number in range(1, bench.rounds + 1):
         bench.clock.next(f"sizes: round {number} of {bench.rounds}")
-        for step, part in parts.items():
-            before = psutil.disk_io_counters().read_bytes
+        for step in (*_STEPS, half):  # the half before and after the whole: both see the same load of the machine
+            part, before = parts[step], psutil.disk_io_counters().read_bytes
             with MemoryWatch(os.getpid()) as watch:
                 took, _ = spark.files_s([log.folder for log in part], question, _records(part))
             from_disk[step].append((psutil.disk_io_counters().read_bytes - before) / _MB)
@@ -273,8 +274,8 @@ def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
         bench.add_figures(name, spread(seconds[step]), "s")
         bench.add_figures(f"{name}, a worker at most", spread(memory[step]), "MiB")
         bench.add_figures(f"{name}, read from disk by all of the machine", spread(from_disk[step]), "MB")
-    last, before = _STEPS[-1], _STEPS[-2]
-    growth = ratios(seconds[last], seconds[before])
+    halves = zip(seconds[half][::2], seconds[half][1::2], strict=True)
+    growth = ratios(seconds[whole], [(before + after) / 2 for before, after in halves])
     bench.add_figures("sizes: time of the largest to the half of it", growth, "x")
     bench.goal(Goal(what="sizes: 8 GiB to 4 GiB", value=growth["median"], limit=2.1, unit="x", most=True))
     bench.result["worker_peak_mib"] = max(max(values) for values in memory.values())
