@@ -56,13 +56,13 @@ test-full: setup setup-browser setup-hosts setup-postgres setup-celery ## run al
 lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools tests
+	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools tests bench
 	$(BIN)/lint-imports
 
 bench: bench-roll bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
-	$(BIN)/python bench/roll.py $(ARGS)
+	$(BIN)/python -m bench.roll $(ARGS)
 
 bench-hosts: setup-hosts ## compare the roll of real hosts by a shell script and by the tool (needs root)
 	@$(CACHE) 3.9.1 4.3.1 agents >/dev/null
@@ -70,21 +70,21 @@ bench-hosts: setup-hosts ## compare the roll of real hosts by a shell script and
 
 bench-rebalance: setup ## compare groups that rebalance by each protocol
 	@$(CACHE) 4.3.1 agents >/dev/null
-	$(BIN)/python bench/rebalance.py $(ARGS)
+	$(BIN)/python -m bench.rebalance $(ARGS)
 
 bench-downgrade: setup ## compare a live and an offline downgrade with a rolling restart
 	$(BIN)/python -m bench.downgrade $(ARGS)
 
 bench-scan: setup ## compare scans of coordinator logs with other readers (12 GB of disk; ARGS=--quick)
 	@$(CACHE) 4.3.1 agents >/dev/null
-	$(BIN)/python bench/scan.py $(ARGS)
+	$(BIN)/python -m bench.scan $(ARGS)
 
 bench-rehearsal: setup ## time a rehearsal of 100 and of 10,000 partitions (ARGS=--only small)
 	@$(CACHE) 3.9.1 4.3.1 agents >/dev/null
-	$(BIN)/python bench/rehearsal.py $(ARGS)
+	$(BIN)/python -m bench.rehearsal $(ARGS)
 
 bench-scan-start: setup ## compare a scan of a small log with a bare Spark session
-	$(BIN)/python bench/scan_start.py $(ARGS)
+	$(BIN)/python -m bench.scan.start $(ARGS)
 
 lock: setup ## resolve requirements.in into requirements.txt again
 	$(BIN)/uv pip compile requirements.in --override requirements-overrides.txt --python-version 3.11 --universal \

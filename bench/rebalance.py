@@ -1,6 +1,6 @@
 """Measures what the dynamic rebalance protocol saves: restarts of a migration, and time without a consumer.
 
-    python bench/rebalance.py [--rounds 1] [--release 4.3.1] [--revoke-s 0.2] [--down-s 2]
+    python -m bench.rebalance [--rounds 1] [--release 4.3.1] [--revoke-s 0.2] [--down-s 2]
 
 One broker, 64 partitions, groups of 8 members (threads). The rebalance listener needs `--revoke-s` seconds for each
 partition that is revoked, like a consumer that flushes state. A member that restarts is down for `--down-s` seconds.
@@ -234,7 +234,7 @@ def main() -> int:
         finally:
             cluster.delete()
     result = {
-        "command": " ".join(["python bench/rebalance.py", *sys.argv[1:]]),
+        "command": " ".join(["python -m bench.rebalance", *sys.argv[1:]]),
         "date": date.today().isoformat(),
         "processors": os.cpu_count(),
         "load": os.getloadavg()[0],

@@ -1,6 +1,6 @@
 """Time of a rehearsal of an upgrade from 3.9.1 to 4.3.1, from start to exit.
 
-    python bench/rehearsal.py [--only small|large]
+    python -m bench.rehearsal [--only small|large]
 
 small: three combined nodes with 100 partitions. large: three controllers and three brokers with 10,000 partitions of
 three replicas. Both with the rollback. The cluster runs on the same machine. Its followers fetch every 5 s instead of

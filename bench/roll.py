@@ -1,6 +1,6 @@
 """Measures the overhead of the DAG: the same rolling upgrade by a plain script and by the DAG, in one run.
 
-    python bench/roll.py [--rounds 3] [--from 3.9.1] [--to 4.3.1] [--layout combined]
+    python -m bench.roll [--rounds 3] [--from 3.9.1] [--to 4.3.1] [--layout combined]
 
 Each round creates two equal clusters, one after the other, and upgrades both with the same gates (3 consecutive checks,
 one second apart, soak 0): one with `steps.roll.walk` in this process, one with the DAG `kafka_upgrade_<cluster>`.
@@ -52,7 +52,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-roll-") as name:
         rounds = _rounds(Path(name), arguments)
-    result = {"command": "python bench/roll.py " + " ".join(sys.argv[1:]), **_summary(rounds), "rounds": rounds}
+    result = {"command": "python -m bench.roll " + " ".join(sys.argv[1:]), **_summary(rounds), "rounds": rounds}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
     _print(result)

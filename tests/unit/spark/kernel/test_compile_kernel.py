@@ -9,7 +9,7 @@ from tests.paths import ROOT
 
 SCAN_AFTER_IT = """
 import importlib, pkgutil
-from bench.coordinator_log import make_batches
+from bench.scan.coordinator_log import make_batches
 from kafka_rollout.wire.log_types import Codec
 from kafka_rollout_spark import kernel
 from kafka_rollout_spark.merge import newest

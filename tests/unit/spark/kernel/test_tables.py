@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.coordinator_log import RECORDS_PER_BATCH, make_batches
+from bench.scan.coordinator_log import RECORDS_PER_BATCH, make_batches
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas

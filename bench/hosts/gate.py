@@ -1,6 +1,6 @@
-"""The gates of the script in bench/hosts_roll.sh: the facts that the gates of the tool check, without the tool's steps.
+"""The gates of the script in roll.sh: the facts that the gates of the tool check, without the tool's steps.
 
-    python bench/hosts_gate.py before|after INVENTORY SSH_CONFIG NODE TARGET STATE
+    python bench/hosts/gate.py before|after INVENTORY SSH_CONFIG NODE TARGET STATE
 
 `before` checks until the node can be stopped, then writes the partitions of its ISRs and its leaderships to the file
 STATE. `after` checks until three consecutive checks have passed, one second apart. It reads the process and its jars by

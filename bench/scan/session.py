@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,16 +11,13 @@ from pathlib import Path
 from kafka_rollout.adapters.coordinator_logs.spark_submit import configuration, environment
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
+from kafka_rollout_spark.job import start_spark
 from kafka_rollout_spark.kernel.spec import ScanDepth
 from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
-
-sys.path.insert(0, str(PROJECT_ROOT / "spark_jobs"))
-from kafka_rollout_spark.job import start_spark
 
 MASTER = "local[2]"
 

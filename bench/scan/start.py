@@ -1,6 +1,6 @@
 """Time of a scan of a small log from the shell, compared with a bare Spark session and one trivial job.
 
-    python bench/scan_start.py [--rounds 5]
+    python -m bench.scan.start [--rounds 5]
 
 In each round, in turn: `kafka-rollout scan` of a log of 1 MiB, and a Python process that starts Spark with PySpark's
 defaults on local[2], counts a range and stops. Both are timed from start to exit; `cpu_s` is the processor time of all
@@ -24,8 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from coordinator_log import LogPlan, write_log
-
+from bench.scan.coordinator_log import LogPlan, write_log
 from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.settings import Settings

@@ -1,10 +1,10 @@
 #!/bin/bash
-# The roll as an operator writes it: hosts_roll.sh PYTHON INVENTORY SSH_CONFIG TARGET NODE=HOST...
+# The roll as an operator writes it: roll.sh PYTHON INVENTORY SSH_CONFIG TARGET NODE=HOST...
 # Prints a line "phase begin end" (epoch seconds) after each phase of a node.
 set -euo pipefail
 python=$1 inventory=$2 config=$3 target=$4
 shift 4
-gate=$(dirname "$0")/hosts_gate.py
+gate=$(dirname "$0")/gate.py
 state=$(mktemp -d)
 trap 'rm -r "$state"' EXIT
 

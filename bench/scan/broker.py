@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from coordinator_log import TOPIC
 
+from bench.scan.coordinator_log import TOPIC
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError

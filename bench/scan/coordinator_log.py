@@ -1,6 +1,6 @@
 """Writes coordinator logs of any size that real brokers can load: batches with committed offsets and groups.
 
-    python bench/coordinator_log.py DIR --mebibytes 2048 --codecs none lz4 zstd --keys 1000000 --partitions 4
+    python -m bench.scan.coordinator_log DIR --mebibytes 2048 --codecs none lz4 zstd --keys 1000000 --partitions 4
 
 writes DIR/__consumer_offsets-<n>/ with segments and their indexes, and prints sizes and record counts. The codec
 changes with every batch. A batch is created once from its keys. When the keys repeat, only its base offset changes,
@@ -14,7 +14,6 @@ import base64
 import itertools
 import random
 import struct
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -32,8 +31,6 @@ from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.log_types import Codec
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from kafka_rollout.wire.message_writer import encode
 
 TOPIC = "__consumer_offsets"

@@ -1,9 +1,9 @@
 """Measures speed and memory of scans of coordinator logs, and compares them with other programs that read these logs.
 
-    python bench/scan.py [--quick] [--only classes deep live broker sizes keys] [--rounds 5] [--folder DIR]
+    python -m bench.scan [--quick] [--only classes deep live broker sizes keys] [--rounds 5] [--folder DIR]
 
-The benchmark first writes files (bench/coordinator_log.py with none, lz4 and zstd), at most 11 GB, and removes them
-at the end. The page cache should be large enough for them. In each round, all programs read the same files in turn. The
+The benchmark first writes files (coordinator_log.py with none, lz4 and zstd), at most 11 GB, and removes them at the
+end. The page cache should be large enough for them. In each round, all programs read the same files in turn. The
 time of a scan includes everything from the search for segments to verdicts and inventory, in a Spark session on
 local[2] that already runs. Each scan is checked: it counted every record and found no damage.
 
@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from coordinator_log import LogPlan, Written, write_log
-from scan_broker import broker_with
-from scan_clock import Clock
-from scan_figures import Goal, MemoryWatch, line, ratios, spread
-from scan_rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
-from scan_session import WarmSession
 
+from bench.scan.broker import broker_with
+from bench.scan.clock import Clock
+from bench.scan.coordinator_log import LogPlan, Written, write_log
+from bench.scan.figures import Goal, MemoryWatch, line, ratios, spread
+from bench.scan.rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
+from bench.scan.session import WarmSession
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError
@@ -136,7 +136,7 @@ def main() -> int:
             clock=Clock(steps=steps(set(options.only), options.rounds, sizes.partition / Sizes().partition)),
         )
         bench.result |= {
-            "command": " ".join(["python bench/scan.py", *sys.argv[1:]]),
+            "command": " ".join(["python -m bench.scan", *sys.argv[1:]]),
             "date": time.strftime("%Y-%m-%d"),
             "machine": {
                 "cores": os.cpu_count(),
@@ -251,6 +251,12 @@ def _samples(bench: Bench) -> dict[str, Written]:
     return {name: write_log(bench.folder / "samples" / name, plan)[0] for name, plan in plans.items()}
 
 
+def _bytes_from_disk() -> int:
+    """Return what all of the machine has read since it started; 0 if the kernel does not count it."""
+    counters = psutil.disk_io_counters()
+    return counters.read_bytes if counters else 0
+
+
 def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> None:
     """Measure time and memory of the workers for logs of different sizes, at depth `classes`."""
     question = spark.question(ScanDepth.CLASSES)
@@ -263,10 +269,10 @@ def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
     for number in range(1, bench.rounds + 1):
         bench.clock.next(f"sizes: round {number} of {bench.rounds}")
         for step in (*_STEPS, half):  # the half before and after the whole: both see the same load of the machine
-            part, before = parts[step], psutil.disk_io_counters().read_bytes
+            part, before = parts[step], _bytes_from_disk()
             with MemoryWatch(os.getpid()) as watch:
                 took, _ = spark.files_s([log.folder for log in part], question, _records(part))
-            from_disk[step].append((psutil.disk_io_counters().read_bytes - before) / _MB)
+            from_disk[step].append((_bytes_from_disk() - before) / _MB)
             seconds[step].append(took)
             memory[step].append(watch.worker_mib)
     for step, part in parts.items():

@@ -3,8 +3,8 @@
     python -m bench.hosts [--rounds 3] [--from 3.9.1] [--to 4.3.1] [--hosts 6]
 
 Both roll the same hosts through SSH, in the order of the plan and with the same gates: one check before a stop, three
-consecutive checks one second apart after a start, soak 0. The script (hosts_roll.sh) calls `ssh HOST sudo systemctl …`
-and checks the same facts with a small program (hosts_gate.py). After each roll all hosts get the old release back. The
+consecutive checks one second apart after a start, soak 0. The script (roll.sh) calls `ssh HOST sudo systemctl …`
+and checks the same facts with a small program (gate.py). After each roll all hosts get the old release back. The
 features are not finalized. A topic of 12 partitions has three replicas of each.
 
 As in bench/roll.py, a roll begins with the first check of the first gate and ends with the last check of the last gate.
@@ -126,7 +126,7 @@ def _measured(bed: Bed, folder: Path, way: str, target: str) -> dict[str, float]
     lines = folder / "lines"
     began = time.monotonic()
     if way == "script":
-        words = [str(PROJECT_ROOT / "bench" / "hosts_roll.sh"), sys.executable, str(bed.inventory_path)]
+        words = [str(PROJECT_ROOT / "bench" / "hosts" / "roll.sh"), sys.executable, str(bed.inventory_path)]
         lines.write_text(_call(*words, str(bed.ssh_config), target, *order))
     else:
         policy = ("--soak", "0", "--checks", "3", "--interval", "1", "--no-scan")

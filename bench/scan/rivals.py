@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from coordinator_log import TOPIC
 
+from bench.scan.coordinator_log import TOPIC
 from kafka_rollout.adapters.releases import ivy
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.domain.model.errors import FatalError
