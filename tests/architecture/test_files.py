@@ -13,7 +13,9 @@ from tests.paths import ROOT
 LIMIT = 400
 MODULES_IN_A_FOLDER = 14
 # Lock files are made by a tool, documents and data are no modules.
-MODULES = [p for folder in ("plugins", "spark_jobs", "dags", "tools", "tests") for p in (ROOT / folder).rglob("*.py")]
+MODULES = [
+    p for folder in ("plugins", "spark_jobs", "dags", "tools", "bench", "tests") for p in (ROOT / folder).rglob("*.py")
+]
 # Put together so that this file does not find itself.
 _ROOTS = "|".join(["home", "Users", "work", "root"])
 MACHINE_PATH = re.compile(rf"(?<![\w.$}}~/-])/(?:{_ROOTS})/(?!\.\.)[\w.-]+")
