@@ -126,7 +126,7 @@ def plan_downgrade(
         unsafe=unsafe,
         where_refused=where_refused,
         configs=configs,
-        config_problems=config_problems(ports, releases_ahead(ports, state, target, down=True), configs),
+        config_problems=config_problems(ports, releases_ahead(ports, state, target, down=True), configs, down=True),
         java=java_versions(ports),
         accept_unavailable=accepted,
     )
