@@ -1,4 +1,4 @@
-"""What is checked of each node's host before a plan."""
+"""What a plan checks of each node's files."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ import pytest
 
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps.planning.hosts import config_problems
+from kafka_rollout.steps.planning.hosts import host_findings
+from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.ports import fake_bench
 
-R431 = Release(4, 3, 1)
+R381, R391, R431 = Release(3, 8, 1), Release(3, 9, 1), Release(4, 3, 1)
 
 
 FORMAT = DirectoryFormat(meta=b"version=1", bootstrap=b"records", has_metadata_log=True)
 
 
 @pytest.mark.parametrize(
-    ("formats", "down", "expected"),
+    ("formats", "target", "expected"),
     [
-        pytest.param({"/data": FORMAT}, False, {"/data": FORMAT}, id="upgrade"),
-        pytest.param({"/data": FORMAT}, True, {"/data": replace(FORMAT, bootstrap=None)}, id="downgrade"),
-        pytest.param(None, False, None, id="unknown"),
-        pytest.param(None, True, None, id="unknown-downgrade"),
+        pytest.param({"/data": FORMAT}, R431, {"/data": FORMAT}, id="upgrade"),
+        pytest.param({"/data": FORMAT}, R381, {"/data": replace(FORMAT, bootstrap=None)}, id="downgrade"),
+        pytest.param(None, R431, None, id="unknown-upgrade"),
+        pytest.param(None, R381, None, id="unknown-downgrade"),
     ],
 )
 def test_directories_are_checked_with_the_format_that_the_runtime_reads(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     formats: dict[str, DirectoryFormat] | None,
-    down: bool,
+    target: Release,
     expected: dict[str, DirectoryFormat] | None,
 ) -> None:
     """A path of the configuration names another directory on this machine than on the host of the node.
@@ -47,8 +48,12 @@ def test_directories_are_checked_with_the_format_that_the_runtime_reads(
         return ()
 
     monkeypatch.setattr(FakeClasses, "config_problems", record)
-    cluster = FakeCluster(R431)
+    cluster = FakeCluster(R391)
     cluster.formats = formats
     ports = fake_bench(cluster, tmp_path)
-    config_problems(ports, (R431,), {ports.cluster.nodes[0].node_id: {}}, down=down)
-    assert checked == [expected]
+    plan = plan_upgrade(ports, target, finalize=False) if target > R391 else plan_downgrade(ports, target)
+    assert checked == [expected] * len(ports.cluster.nodes)
+    (release_step,) = plan.release_steps
+    ports.run.save_fingerprints({})  # before a stop, a configuration that changed is checked again
+    host_findings(ports, plan, release_step, ports.cluster.nodes[0])
+    assert checked == [expected] * (len(ports.cluster.nodes) + 1)
