@@ -83,21 +83,21 @@ def list_sudoers_files(
             remedy="Call the command for a cluster with the runtime ssh_service.",
         )
     try:
-        login = TypeAdapter(User).validate_python(login)
+        TypeAdapter(User).validate_python(login)
     except ValidationError:
         raise UserError(
             f"{login!r} is not the name of a user.", remedy="Set --user to the SSH user of the hosts."
         ) from None
-    directories = [*log_dirs, *([] if metadata_log_dir is None else [metadata_log_dir])]
+    metadata = log_dirs[0] if metadata_log_dir is None else metadata_log_dir
     try:
-        TypeAdapter(list[HostPath]).validate_python(directories)
+        TypeAdapter(list[HostPath]).validate_python([*log_dirs, metadata])
     except ValidationError as error:
         wrong = error.errors()[0]["input"]
         raise UserError(
             f"{wrong!r} is not an absolute path of letters, digits and . _ @ + - only.",
             remedy="Set the directories as the nodes' configuration has them.",
         ) from None
-    return sudoers_files(login, cluster.nodes, directories, metadata_log_dir or log_dirs[0])
+    return sudoers_files(login, cluster.nodes, log_dirs, metadata)
 
 
 def get_catalogue(settings: Settings | None = None) -> Catalogue:

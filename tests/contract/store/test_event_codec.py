@@ -33,8 +33,8 @@ def test_every_kind_has_its_own_name() -> None:
 
 def test_the_events_of_every_module_can_be_read() -> None:
     modules = [import_module(f"{run.__name__}.{found.name}") for found in iter_modules(run.__path__)]
-    defined = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
-    assert {kind for kind in defined if issubclass(kind, Event) and kind.kind} == set(KINDS.values())
+    classes = {found for module in modules for found in vars(module).values() if isinstance(found, type)}
+    assert {found for found in classes if issubclass(found, Event) and found.kind} == set(KINDS.values())
 
 
 def test_json_has_the_fields_of_the_kind_and_releases_as_text() -> None:

@@ -87,10 +87,11 @@ def inventory_sudoers(
     """
     directories = [one.strip() for one in log_dirs.split(",")]
     files = list_sudoers_files(get_cluster(cluster), user, directories, metadata_log_dir)
-    chosen = {text: hosts if host is None else [host] for text, hosts in files.items() if host in (None, *hosts)}
-    if not chosen:
+    if host is not None:
+        files = {text: [host] for text, hosts in files.items() if host in hosts}
+    if not files:
         raise UserError(f"Cluster {cluster} has no host {host}.", remedy="Set --host to a host of its inventory.")
-    for text, hosts in chosen.items():
+    for text, hosts in files.items():
         typer.echo(f"# {', '.join(hosts)}\n{text}")
 
 

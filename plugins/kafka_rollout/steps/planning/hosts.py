@@ -63,7 +63,7 @@ def config_problems(
 ) -> dict[int, tuple[str, ...]]:
     """Return the errors of each node's configuration on the releases of `path` (target last), by their own classes.
 
-    The validated configurations are recorded. `down`: a downgrade, as in _config_problems.
+    The validated configurations are recorded. `down`: for a downgrade, without bootstrap.checkpoint.
     """
     problems: dict[int, tuple[str, ...]] = {}
     for release in path:
@@ -81,8 +81,11 @@ def config_problems(
 def _config_problems(
     ports: ClusterPorts, node: NodeSpec, release: Release, config: Mapping[str, str], *, down: bool
 ) -> tuple[str, ...]:
-    """A downgrade does not check bootstrap.checkpoint here: the scan of the metadata logs finds a level that `release`
-    cannot read, and the run lowers it while the node is stopped (BOOTSTRAP-CHECKPOINT-TOO-NEW)."""
+    """Return the errors of one node's configuration and directories.
+
+    `down` leaves out bootstrap.checkpoint: the scan of the metadata logs finds a level that `release` cannot read, and
+    the run lowers it while the node is stopped (BOOTSTRAP-CHECKPOINT-TOO-NEW).
+    """
     formats = ports.runtime.directory_formats(node, config)
     if down and formats is not None:
         formats = {path: replace(found, bootstrap=None) for path, found in formats.items()}

@@ -24,7 +24,7 @@ def _states(policy: GatePolicy, checks: list[bool], step: float = 1.0) -> list[W
 W, P, F = WatchState.WAITING, WatchState.PASSED, WatchState.FAILED
 
 
-def test_a_gate_holds_after_n_holding_looks_in_a_row() -> None:
+def test_a_gate_passes_after_n_passing_checks_in_a_row() -> None:
     assert _states(GatePolicy(checks=3), [True, True, False, True, True, True]) == [W, W, W, W, W, P]
 
 
@@ -42,7 +42,7 @@ def test_a_timeout_fails_and_says_what_it_waited_for() -> None:
     assert "in every ISR: not in orders-0" in status.message
 
 
-def test_a_gate_that_holds_at_the_deadline_may_finish_its_soak() -> None:
+def test_a_gate_whose_check_passes_at_the_deadline_may_finish_its_soak() -> None:
     policy = GatePolicy(checks=1, timeout_s=4, soak_s=3)
     assert _states(policy, [False, False, False, False, False, True, True, True, True]) == [W] * 8 + [P]
 

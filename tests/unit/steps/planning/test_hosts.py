@@ -16,8 +16,6 @@ from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.ports import fake_bench
 
 R381, R391, R431 = Release(3, 8, 1), Release(3, 9, 1), Release(4, 3, 1)
-
-
 FORMAT = DirectoryFormat(meta=b"version=1", bootstrap=b"records", has_metadata_log=True)
 
 
