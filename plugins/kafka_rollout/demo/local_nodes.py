@@ -148,7 +148,6 @@ def node_properties(spec: ClusterSpec, node: NodeSpec, data: Path, *, quorum: Qu
         "log.dirs": str(data / "logs"),
         "metadata.log.dir": str(data / "metadata"),
         "default.replication.factor": str(copies),
-        "min.insync.replicas": str(in_sync),
         "offsets.topic.replication.factor": str(copies),
         "offsets.topic.num.partitions": "5",
         "transaction.state.log.replication.factor": str(copies),
@@ -164,6 +163,8 @@ def node_properties(spec: ClusterSpec, node: NodeSpec, data: Path, *, quorum: Qu
         "background.threads": "2",
         "log.cleaner.dedupe.buffer.size": "16777216",
     }
+    if node.is_broker:  # Operators seldom set it in the files of separate controllers.
+        config["min.insync.replicas"] = str(in_sync)
     if quorum == "static":
         voters = (f"{n.node_id}@{n.controller_address}" for n in spec.controllers)
         config["controller.quorum.voters"] = ",".join(voters)
