@@ -34,12 +34,16 @@ NOW = 1_700_000_000.0
 REQUESTS = (RequestCount(api="Fetch", version=12, count=100),)
 
 
-def feature(name: str, low: int, high: int, latest: int | None = None, **needs: Mapping[str, int]) -> FeatureFacts:
-    """`needs`: level_<n>={feature: level}."""
+def feature(
+    name: str, low: int, high: int, latest: int | None = None, default: int | None = None, **needs: Mapping[str, int]
+) -> FeatureFacts:
+    """`latest`: the highest stable level. `default`: the default level. `needs`: level_<n>={feature: level}."""
+    latest = high if latest is None else latest
     return FeatureFacts(
         name=name,
         supported=VersionRange(low, high),
-        latest_production=high if latest is None else latest,
+        latest_production=latest,
+        default_level=latest if default is None else default,
         dependencies={int(key.removeprefix("level_")): value for key, value in needs.items()},
     )
 

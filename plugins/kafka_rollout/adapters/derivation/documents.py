@@ -22,7 +22,7 @@ from kafka_rollout.domain.model.releases import (
     RuleKind,
 )
 
-TOOL = "kafka-rollout catalogue add, version 6"
+TOOL = "kafka-rollout catalogue add, version 7"
 _DIGITS = 12  # of the SHA-256 in the name of a definition
 
 
@@ -51,6 +51,7 @@ def facts_document(facts: ReleaseFacts, libs: Path) -> dict[str, Any]:
         "oldest_requests": dict(facts.oldest_requests),
         "config_resources": sorted(facts.config_resources),
         "config_names": sorted(facts.config_names),
+        "config_defaults": dict(sorted(facts.config_defaults.items())),
     }
 
 
@@ -58,6 +59,7 @@ def _feature_document(feature: FeatureFacts) -> dict[str, Any]:
     return {
         "supported": [feature.supported.min, feature.supported.max],
         "latest_production": feature.latest_production,
+        "default_level": feature.default_level,
         "dependencies": {
             str(level): dict(sorted(needed.items())) for level, needed in sorted(feature.dependencies.items())
         },

@@ -61,6 +61,7 @@ def derive_facts(
             oldest_requests=gaps.derive("oldest_requests", lambda: features.oldest_requests(jvm), {}),
             java_minimum=gaps.derive("java_minimum", lambda: jars.java_minimum(libs), None),
             config_names=gaps.derive("config_names", lambda: features.config_names(jvm), frozenset()),
+            config_defaults=gaps.derive("config_defaults", lambda: features.config_defaults(jvm), {}),
             config_resources=gaps.derive("config_resources", lambda: features.config_resources(jvm), frozenset()),
             has_current_metadata_version_metric=gaps.derive(
                 "has_current_metadata_version_metric",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureFacts, 
 
 _BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x
 _FEATURE_ENUMS = ("org.apache.kafka.server.common.Feature", "org.apache.kafka.server.common.Features")  # 4.x, 3.8-3.9
+_DEFAULT_LEVEL = ("defaultLevel", "defaultValue")  # 4.x, 3.8-3.9
 # The error text with which every controller before KIP-1155 refuses a lossy downgrade.
 _REFUSAL = b"Unsafe metadata downgrade is not supported in this version."
 KIP_1155_LEVEL: int | None = None
@@ -34,6 +36,7 @@ def features(jvm: Jvm, gaps: Gaps) -> dict[str, FeatureFacts]:
     # Without unstable features, the highest advertised level is the newest production level (QuorumFeatures).
     latest = {name: supported.max for name, supported in advertised.items()}
     latest[METADATA_VERSION] = first_of(lambda: _latest_metadata_version(jvm), lambda: latest[METADATA_VERSION])
+    defaults: dict[str, int] = {METADATA_VERSION: latest[METADATA_VERSION]}
     dependencies: dict[str, dict[int, dict[str, int]]] = {}
     has_others = bool(advertised.keys() - {METADATA_VERSION})
     enum: list[Any] = gaps.derive("feature_dependencies", lambda: _feature_enum(jvm, required=has_others), [])
@@ -42,9 +45,14 @@ def features(jvm: Jvm, gaps: Gaps) -> dict[str, FeatureFacts]:
         latest[name] = feature.latestProduction()
         needed = {version.featureLevel(): dict(version.dependencies()) for version in feature.featureVersions()}
         dependencies[name] = {level: others for level, others in needed.items() if others}
+    defaults = gaps.derive("feature_defaults", lambda: _default_levels(jvm, enum, advertised.keys()), defaults)
     return {
         name: FeatureFacts(
-            name=name, supported=supported, latest_production=latest[name], dependencies=dependencies.get(name, {})
+            name=name,
+            supported=supported,
+            latest_production=latest[name],
+            default_level=defaults.get(name, 0),
+            dependencies=dependencies.get(name, {}),
         )
         for name, supported in sorted(advertised.items())
     }
@@ -71,6 +79,19 @@ def config_names(jvm: Jvm) -> frozenset[str]:
 def _config_names_of_scala(jvm: Jvm) -> frozenset[str]:
     names = jvm.packages.kafka.server.KafkaConfig.configNames()
     return frozenset(jvm.packages.scala.jdk.javaapi.CollectionConverters.asJava(names))
+
+
+def config_defaults(jvm: Jvm) -> dict[str, str]:
+    """Return the default of each broker setting that has one, as the text of a configuration file.
+
+    The value of a setting without an entry is null: Kafka computes it from another setting, or does without it.
+    """
+    to_text = jvm.packages.org.apache.kafka.common.config.ConfigDef.convertToString
+    defaults = {}
+    for name, key in dict(config_definition(jvm).configKeys()).items():
+        if key.hasDefault() and (value := get_field(key, "defaultValue")) is not None:
+            defaults[name] = to_text(value, get_field(key, "type"))
+    return defaults
 
 
 def config_resources(jvm: Jvm) -> frozenset[str]:
@@ -152,9 +173,32 @@ def _call_static(jvm: Jvm, java_class: Any, names: tuple[str, ...]) -> Any:
 
 
 def _latest_metadata_version(jvm: Jvm) -> int:
-    java_class = jvm.packages.java.lang.Class.forName("org.apache.kafka.server.common.MetadataVersion")
-    level: int = _call_static(jvm, java_class, ("latestProduction", "latest")).featureLevel()
+    level: int = _production_version(jvm).featureLevel()
     return level
+
+
+def _production_version(jvm: Jvm) -> Any:
+    """Return the newest stable MetadataVersion of the release."""
+    java_class = jvm.packages.java.lang.Class.forName("org.apache.kafka.server.common.MetadataVersion")
+    return _call_static(jvm, java_class, ("latestProduction", "latest"))
+
+
+def _default_levels(jvm: Jvm, enum: Iterable[Any], advertised: Iterable[str]) -> dict[str, int]:
+    """Return the levels that formatting and `kafka-features.sh upgrade --release-version` set for the release.
+
+    That is Feature.defaultLevel of the release's metadata.version, defaultValue in 3.8 and 3.9. Before 3.8 there are no
+    other features than metadata.version. Raises NotDerivedError for an advertised feature without a default.
+    """
+    production = _production_version(jvm)
+    levels = {METADATA_VERSION: production.featureLevel()}
+    for feature in enum:
+        method = next(m for m in feature.getClass().getMethods() if m.getName() in _DEFAULT_LEVEL)
+        is_optional = method.getParameterTypes()[0].getSimpleName() == "Optional"  # 3.8
+        argument = jvm.packages.java.util.Optional.of(production) if is_optional else production
+        levels[feature.featureName()] = jvm.call(method, feature, argument)
+    if missing := sorted(set(advertised) - levels.keys()):
+        raise NotDerivedError(f"The release has no default level for {', '.join(missing)}.")
+    return levels
 
 
 def _feature_enum(jvm: Jvm, *, required: bool) -> list[Any]:

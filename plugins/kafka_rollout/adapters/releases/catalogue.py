@@ -54,6 +54,7 @@ class _Strict(BaseModel):
 class _Feature(_Strict):
     supported: Range
     latest_production: int
+    default_level: int | None = None
     dependencies: dict[int, dict[str, int]]
 
 
@@ -141,6 +142,7 @@ class _Facts(_Strict):
     oldest_requests: dict[str, int]
     config_resources: list[str]
     config_names: list[str]
+    config_defaults: dict[str, str] | None = None
     lossy_downgrade_level: int | None = None
     new_group_coordinator: _Log | None = None
     gaps: dict[str, str] = {}
@@ -211,16 +213,33 @@ def _to_domain(facts: _Facts) -> ReleaseFacts:
     return ReleaseFacts(
         release=Release.parse(facts.release),
         features={
-            name: FeatureFacts(**{**feature.model_dump(), "name": name, "supported": VersionRange(*feature.supported)})
+            name: FeatureFacts(
+                name=name,
+                supported=VersionRange(*feature.supported),
+                default_level=feature.default_level or 0,
+                **feature.model_dump(include={"latest_production", "dependencies"}),
+            )
             for name, feature in facts.features.items()
         },
         metadata_versions=tuple(MetadataVersionLevel(**version.model_dump()) for version in facts.metadata_versions),
         coordinator_logs={topic: _log_to_domain(topic, log) for topic, log in facts.coordinator_logs.items()},
         config_names=frozenset(facts.config_names),
+        config_defaults=facts.config_defaults or {},
         config_resources=frozenset(facts.config_resources),
         new_group_coordinator=None if coordinator is None else _log_to_domain(GROUPS_TOPIC, coordinator),
+        gaps={**facts.gaps, **_missing_facts(facts)},
         **facts.model_dump(include=_UNCHANGED),
     )
+
+
+def _missing_facts(facts: _Facts) -> dict[str, str]:
+    """Return the gaps of a file that an older version of this tool wrote: facts that it did not derive."""
+    missing = []
+    if any(feature.default_level is None for feature in facts.features.values()):
+        missing.append("feature_defaults")
+    if facts.config_defaults is None:
+        missing.append("config_defaults")
+    return dict.fromkeys(missing, "An older version of this tool wrote the file of the release.")
 
 
 _UNCHANGED = {
@@ -231,7 +250,6 @@ _UNCHANGED = {
     "has_snapshot_emitter_metrics",
     "logging",
     "lossy_downgrade_level",
-    "gaps",
 }
 
 

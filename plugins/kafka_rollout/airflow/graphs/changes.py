@@ -164,7 +164,7 @@ _FEATURE = r"^[A-Za-z][A-Za-z0-9._-]*"
 def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param]:
     """Return the fields of the form."""
     actions = {
-        FeatureAction.UPGRADE_ALL.value: "raise all features to the latest stable level that every node supports",
+        FeatureAction.UPGRADE_ALL.value: "raise all features to the default level of the release",
         FeatureAction.DOWNGRADE_ALL.value: "lower all features to the levels of a release",
         FeatureAction.UPDATE.value: "change single features, or set the levels of a release",
     }

@@ -87,9 +87,10 @@ def upgrade_everything(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Raise every feature to the latest stable level that all nodes support.
+    """Raise every feature to the default level of the running release, if all nodes support it.
 
-    kraft.version does not change. To raise it, name it in `features update`.
+    kraft.version and levels above the default, such as previews, do not change. To raise them, name them in
+    `features update`.
     """
     order = FeatureOrder(action=FeatureAction.UPGRADE_ALL)
     _change(cluster, order, False, approve_as, reason, dry_run, yes, as_json, connection_file)
@@ -137,7 +138,8 @@ def update(
 ) -> None:
     """Raise, lower and delete single features, or set all levels of --release-version.
 
-    With --release-version, add --safe or --unsafe to also lower levels.
+    --release-version sets the default levels of the release. Add --safe or --unsafe to also lower levels that it does
+    not support.
     """
     order = FeatureOrder(
         action=FeatureAction.UPDATE,

@@ -46,8 +46,9 @@ _RAISED_AGAIN = "The level can be raised again. Metadata that was lost does not 
 
 
 def feature_changes(catalogue: Catalogue, state: ClusterState, target: Release) -> tuple[FeatureChange, ...]:
-    """Return the changes that finalize `target`: every feature of the release at its latest production level.
+    """Return the changes that finalize `target`: every feature at the default level of the release.
 
+    A higher level of the release, such as a preview, is raised only by name. A finalized level above the default stays.
     kraft.version is never changed implicitly, because it makes a static quorum dynamic permanently. A level with unmet
     dependencies is replaced by the highest level whose dependencies are met. metadata.version comes first, because the
     other features depend on it.
@@ -55,7 +56,7 @@ def feature_changes(catalogue: Catalogue, state: ClusterState, target: Release) 
     facts = catalogue.get(target)
     current = state.finalized
     wanted = {
-        name: max(feature.latest_production, current.get(name, 0))
+        name: max(feature.default_level, current.get(name, 0))
         for name, feature in facts.features.items()
         if name != KRAFT_VERSION
     }

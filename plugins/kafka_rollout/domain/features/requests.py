@@ -109,11 +109,11 @@ class FeatureOrder:
 
 
 def upgrade_all(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> tuple[FeatureRequest, ...]:
-    """Request every feature at the latest stable level that all nodes support. kraft.version is never changed
-    implicitly.
+    """Request every feature at the default level of the running releases, if all nodes support it.
 
-    A feature that a node does not support stays, and no feature is lowered. A node that does not respond is ignored
-    here; the checks refuse the run because of it.
+    kraft.version is never changed implicitly. A level above the default is raised only by name. A feature that a node
+    does not support stays, as does one whose default is unknown, and no feature is lowered. A node that does not
+    respond is ignored here; the checks refuse the run because of it.
     """
     current = state.finalized
     facts = [catalogue.get(release) for release in sorted(state.releases) if release in catalogue]
@@ -123,10 +123,10 @@ def upgrade_all(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState)
         seen = (state.nodes.get(node.node_id) for node in cluster.nodes)
         ranges = ["not queried" if node is None else supported_range(catalogue, node, name) for node in seen]
         known = [found for found in ranges if isinstance(found, VersionRange)]
-        if None in ranges:
+        defaults = [f.features[name].default_level for f in facts if name in f.features]
+        if None in ranges or not defaults:
             continue
-        stable = [f.features[name].latest_production for f in facts if name in f.features]
-        level = min([found.max for found in known] + stable)
+        level = min([found.max for found in known] + defaults)
         if level >= max(found.min for found in known):
             wanted[name] = level
     levels = lower_until_dependencies_are_met(facts, current, wanted)
@@ -144,17 +144,20 @@ def downgrade_all(catalogue: Catalogue, state: ClusterState, release: Release) -
 
 
 def release_levels(catalogue: Catalogue, state: ClusterState, release: Release) -> tuple[FeatureRequest, ...]:
-    """Request the levels that `release` would finalize. kraft.version is never changed implicitly."""
+    """Request the levels that `release` would finalize. kraft.version is never changed implicitly.
+
+    A level above the default of the release stays if the release supports it as a stable level.
+    """
     known = catalogue.get(release).features
     requests = []
     for name in sorted(set(known) | set(state.finalized)):
         current = state.finalized.get(name, 0)
-        level = known[name].latest_production if name in known else 0
-        if level > current and name != KRAFT_VERSION:
-            requests.append(FeatureRequest(feature=name, level=level, kind=RequestKind.UPGRADE))
-        elif level < current:
-            kind = RequestKind.DOWNGRADE if level else RequestKind.DELETE
-            requests.append(FeatureRequest(feature=name, level=level, kind=kind))
+        default, highest = (known[name].default_level, known[name].latest_production) if name in known else (0, 0)
+        if default > current and name != KRAFT_VERSION:
+            requests.append(FeatureRequest(feature=name, level=default, kind=RequestKind.UPGRADE))
+        elif highest < current:
+            kind = RequestKind.DOWNGRADE if highest else RequestKind.DELETE
+            requests.append(FeatureRequest(feature=name, level=highest, kind=kind))
     return tuple(requests)
 
 

@@ -110,7 +110,7 @@ def _level(
             "Omit this feature, or request an upgrade." if level > current else "Omit this feature.",
         )
     elif level > current:
-        yield from _unstable(catalogue, state, feature, level)
+        yield from _above_default(catalogue, state, feature, level)
         yield from dropped_registration(catalogue, state, targets, feature, level)
 
 
@@ -183,9 +183,9 @@ def _not_allowed(feature: str, current: int, what: str) -> Finding:
     )
 
 
-def _unstable(catalogue: Catalogue, state: ClusterState, feature: str, level: int) -> Iterable[Finding]:
-    known = [catalogue.get(release).features for release in state.releases if release in catalogue]
-    stable = max((features[feature].latest_production for features in known if feature in features), default=level)
+def _above_default(catalogue: Catalogue, state: ClusterState, feature: str, level: int) -> Iterable[Finding]:
+    known = {release: catalogue.get(release).features for release in sorted(state.releases) if release in catalogue}
+    stable = max((facts[feature].latest_production for facts in known.values() if feature in facts), default=level)
     if level > stable:
         yield warning(
             "FEATURE-UNSTABLE",
@@ -194,6 +194,18 @@ def _unstable(catalogue: Catalogue, state: ClusterState, feature: str, level: in
             f"{stable}. Records of an unstable level can change, and a later release may not be able to "
             "upgrade from it.",
             f"Choose {stable}, except on a test cluster.",
+        )
+        return
+    supporting = {release: facts[feature] for release, facts in known.items() if feature in facts}
+    defaults = {release: one.default_level for release, one in supporting.items() if level in one.supported}
+    release = min(defaults, key=lambda one: defaults[one], default=None)
+    if release is not None and level > defaults[release]:
+        yield warning(
+            "FEATURE-NOT-DEFAULT",
+            f"feature {feature}",
+            f"{feature} {level} is above the default of Kafka {release}, which is {defaults[release]}. A release does "
+            "not enable a level by default if the level is a preview or an operator must choose it.",
+            f"Read the upgrade notes of Kafka {release} about this feature. Omit it unless you need it.",
         )
 
 

@@ -96,13 +96,16 @@ class MetadataVersionLevel:
 class FeatureFacts:
     """One feature as a release supports it.
 
-    `latest_production`: the highest stable level. `dependencies`: level → required levels of other features
-    (`Feature.dependencies()`).
+    `latest_production`: the highest stable level. `default_level`: the level that a cluster formatted by the release
+    has, and that `kafka-features.sh upgrade --release-version` sets (`Feature.defaultLevel()`); it can be below the
+    highest stable level, for example while the feature is a preview. `dependencies`: level → required levels of other
+    features (`Feature.dependencies()`).
     """
 
     name: str
     supported: VersionRange
     latest_production: int
+    default_level: int
     dependencies: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -230,9 +233,10 @@ class ReleaseFacts:
     release has it. A node that supports this level lowers metadata.version even if metadata is lost.
     `new_group_coordinator`: how the new group coordinator loads the log, if the configuration of the release enables it
     (3.8, 3.9: `group.coordinator.rebalance.protocols`, `group.coordinator.new.enable`). Since 4.0 it is the only one.
+    `config_defaults`: broker setting → default, as in a configuration file; without an entry the default is null.
     `gaps`: name of a fact that could not be derived → reason, a sentence. A name is that of a field,
-    `coordinator_logs.<topic>`, `feature_dependencies` or `metadata_log`. The field then has no content (None, empty,
-    unknown, False), which must not be read as the release's behaviour.
+    `coordinator_logs.<topic>`, `feature_dependencies`, `feature_defaults` or `metadata_log`. The field then has no
+    content (None, empty, unknown, False), which must not be read as the release's behaviour.
     """
 
     release: Release
@@ -247,6 +251,7 @@ class ReleaseFacts:
     has_snapshot_emitter_metrics: bool
     oldest_requests: Mapping[str, int]
     logging: str  # "reload4j", "log4j2" or "unknown"
+    config_defaults: Mapping[str, str] = field(default_factory=dict)
     lossy_downgrade_level: int | None = None
     new_group_coordinator: CoordinatorLogFacts | None = None
     gaps: Mapping[str, str] = field(default_factory=dict)

@@ -20,7 +20,8 @@ from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding, Verdict, info
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
-from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.planning.findings.catalogue_gaps import feature_gap_findings
 from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.run.events import ApprovalOf, RunOf
 from kafka_rollout.domain.run.step_events import FeatureResults
@@ -79,6 +80,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
     findings = (
         *verdict.findings,
         *right_findings(ports.cluster, state),
+        *(() if order.named else feature_gap_findings(ports.catalogue, _releases_of(ports, state, order))),
         *(held_back_feature_findings(ports.cluster, ports.catalogue, state) if held_back else ()),
         *_second_opinion(ports, state, verdict, changes, unsafe=unsafe),
     )
@@ -97,6 +99,12 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
     )
     freeze(ports, plan, RunOf.FEATURES, requests=requests)
     return plan
+
+
+def _releases_of(ports: ClusterPorts, state: ClusterState, order: FeatureOrder) -> tuple[Release, ...]:
+    """Return the releases of the catalogue whose default levels the order means."""
+    releases = state.releases if order.release is None else [order.release]
+    return tuple(release for release in sorted(releases) if release in ports.catalogue)
 
 
 def observe_features(ports: ClusterPorts) -> ClusterState:

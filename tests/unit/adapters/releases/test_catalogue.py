@@ -42,6 +42,38 @@ def test_it_knows_the_releases_that_can_be_fetched(catalogue: Catalogue) -> None
     assert {str(one) for one in catalogue} == locked
 
 
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [
+        ("3.9.1", set()),
+        ("4.0.1", {"eligible.leader.replicas.version"}),
+        ("4.1.1", {"share.version"}),
+        ("4.3.1", set()),
+        ("4.4.0", set()),
+    ],
+)
+def test_a_level_that_is_not_a_default_of_its_release_is_known(
+    catalogue: Catalogue, name: str, below: set[str]
+) -> None:
+    features = catalogue.get(release(name)).features
+    assert {one for one, facts in features.items() if facts.default_level < facts.latest_production} == below
+    assert all(facts.default_level <= facts.latest_production for facts in features.values())
+
+
+def test_defaults_of_settings_are_those_of_kip_1030(catalogue: Catalogue) -> None:
+    old, new = (catalogue.get(release(name)) for name in ("3.9.1", "4.0.1"))
+    changed = {
+        name: (old.config_defaults.get(name), new.config_defaults.get(name))
+        for name in ("log.message.timestamp.after.max.ms", "num.recovery.threads.per.data.dir", "log.retention.ms")
+    }
+    assert changed == {
+        "log.message.timestamp.after.max.ms": ("9223372036854775807", "3600000"),
+        "num.recovery.threads.per.data.dir": ("1", "2"),
+        "log.retention.ms": (None, None),
+    }
+    assert all(catalogue.get(one).config_defaults.keys() < catalogue.get(one).config_names for one in catalogue)
+
+
 def test_features_are_those_that_a_running_4_3_1_advertised(catalogue: Catalogue) -> None:
     supported = {name: str(feature.supported) for name, feature in catalogue.get(release("4.3.1")).features.items()}
     assert supported == {
@@ -185,6 +217,18 @@ def test_a_broken_file_is_named_with_the_place(
     assert str(path) in caught.value.sentence
     assert where in caught.value.sentence
     assert "kafka-rollout catalogue add" in caught.value.remedy
+
+
+def test_facts_that_an_older_version_of_the_tool_did_not_derive_are_gaps(tmp_path: Path) -> None:
+    def as_before(document: dict[str, Any]) -> None:
+        document.pop("config_defaults")
+        for feature in document["features"].values():
+            feature.pop("default_level")
+
+    facts = load_facts(broken(tmp_path, as_before))
+    assert facts.gaps.keys() == {"config_defaults", "feature_defaults"}
+    assert facts.features["metadata.version"].default_level == 0
+    assert not load_facts(broken(tmp_path, lambda document: None)).gaps
 
 
 def test_a_file_that_is_no_json_and_an_empty_catalogue_are_told(tmp_path: Path) -> None:

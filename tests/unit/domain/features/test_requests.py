@@ -22,7 +22,7 @@ from kafka_rollout.domain.features.rules import check_requests
 from kafka_rollout.domain.features.support import held_back_feature_findings
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.releases import CoordinatorClass, Release
+from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from tests.unit.domain.builders import (
     R340,
     R391,
@@ -140,6 +140,38 @@ def test_upgrade_all_takes_no_unstable_level_although_every_node_supports_it() -
         for n in SEPARATE.nodes
     }
     assert asked(upgrade_all(SEPARATE, catalogue(known), state(nodes=nodes))) == {"metadata.version": ("upgrade", 30)}
+
+
+def on_411(**finalized: int) -> tuple[Catalogue, ClusterState]:
+    """A cluster of a release in which share groups are a preview."""
+    release = Release(4, 1, 1)
+    preview = feature("share.version", 0, 1, default=0, level_1={"metadata.version": 26})
+    known = facts(release, CoordinatorClass.EMITTING, feature("metadata.version", 7, 27), preview)
+    ranges = {"metadata.version": (7, 27), "share.version": (0, 1)}
+    levels = {"metadata.version": 25, **{k.replace("_", "."): v for k, v in finalized.items()}}
+    nodes = {n.node_id: node_state(n.node_id, release, supported=ranges, finalized=levels) for n in SEPARATE.nodes}
+    return catalogue(known), state(nodes=nodes)
+
+
+def test_upgrade_all_and_a_release_s_levels_stop_at_the_default_of_the_release() -> None:
+    known, seen = on_411()
+    expected = {"metadata.version": ("upgrade", 27)}
+    assert asked(upgrade_all(SEPARATE, known, seen)) == expected
+    assert asked(release_levels(known, seen, Release(4, 1, 1))) == expected
+
+
+@pytest.mark.parametrize("may_lower", [True, False])
+def test_a_stable_level_above_the_default_stays_when_the_levels_of_the_release_are_set(may_lower: bool) -> None:
+    known, seen = on_411(share_version=1)
+    order = FeatureOrder(action=FeatureAction.UPDATE, release=Release(4, 1, 1), may_lower=may_lower)
+    assert asked(order.requests(SEPARATE, known, seen)) == {"metadata.version": ("upgrade", 27)}
+    assert asked(upgrade_all(SEPARATE, known, seen)) == {"metadata.version": ("upgrade", 27)}
+    assert downgrade_all(known, seen, Release(4, 1, 1)) == ()
+
+
+def test_upgrade_all_raises_nothing_whose_default_level_is_unknown() -> None:
+    _, seen = on_411()
+    assert upgrade_all(SEPARATE, catalogue(), seen) == ()
 
 
 def test_downgrade_all_lowers_to_what_the_release_knows_and_deletes_what_it_does_not() -> None:

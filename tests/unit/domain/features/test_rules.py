@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.domain.features.requests import FeatureRequest, RequestKind, parse_requests
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_requests
-from kafka_rollout.domain.model.cluster.state import ClusterState, RegisteredNodes
+from kafka_rollout.domain.model.cluster.state import ClusterState, NodeState, RegisteredNodes
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.releases import CoordinatorClass, Release
 from tests.unit.domain.builders import (
@@ -22,7 +22,7 @@ from tests.unit.domain.builders import (
     silent,
     state,
 )
-from tests.unit.domain.features.test_requests import FULL, on_431
+from tests.unit.domain.features.test_requests import FULL, on_411, on_431
 
 
 def check(seen: ClusterState, up: str = "", down: str = "", delete: str = "", *, unsafe: bool = False) -> Verdict:
@@ -132,3 +132,18 @@ def test_an_unstable_level_is_a_warning_where_every_node_supports_it() -> None:
     request = FeatureRequest(feature="metadata.version", level=31, kind=RequestKind.UPGRADE)
     verdict = check_requests(SEPARATE, catalogue(known), state(nodes=nodes), [request])
     assert [(f.code, f.severity) for f in verdict.findings] == [("FEATURE-UNSTABLE", Severity.WARNING)]
+
+
+def test_a_level_above_the_default_of_the_release_can_be_named_and_is_a_warning() -> None:
+    known, seen = on_411()
+    request = FeatureRequest(feature="share.version", level=1, kind=RequestKind.UPGRADE)
+    higher = replace(seen, nodes={n: replace_level(one, 27) for n, one in seen.nodes.items()})
+    (found,) = check_requests(SEPARATE, known, higher, [request]).findings
+    assert (found.code, found.severity) == ("FEATURE-NOT-DEFAULT", Severity.WARNING)
+    assert found.sentence.startswith("share.version 1 is above the default of Kafka 4.1.1, which is 0.")
+    assert "upgrade notes of Kafka 4.1.1" in found.remedy
+
+
+def replace_level(node: NodeState, level: int) -> NodeState:
+    assert node.features is not None
+    return replace(node, features=replace(node.features, finalized={"metadata.version": level}))

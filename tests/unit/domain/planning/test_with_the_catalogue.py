@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.features.checks import feature_changes
 from kafka_rollout.domain.model.plan import Undo
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.planning.release_path import plan_release_steps, relevant_releases
 from tests.paths import INCLUDE
 from tests.unit.domain.builders import R340, R341, R391, R431, SEPARATE, node_state, state
@@ -47,6 +47,34 @@ def test_finalizing_4_3_1_on_a_cluster_of_3_9_1(released: Catalogue) -> None:
         "streams.version": (0, 1, Undo.POSSIBLE),
         "eligible.leader.replicas.version": (0, 1, Undo.POSSIBLE),
     }
+
+
+@pytest.mark.parametrize(
+    ("target", "not_raised"),
+    [
+        ("4.0.1", {"eligible.leader.replicas.version"}),
+        ("4.1.1", {"share.version"}),
+        ("4.2.1", set()),
+        ("4.3.1", set()),
+        ("4.4.0", set()),
+    ],
+)
+def test_finalizing_raises_no_level_that_a_new_cluster_of_the_release_does_not_have(
+    released: Catalogue, target: str, not_raised: set[str]
+) -> None:
+    """The levels of new clusters: tests/integration/features/test_default_levels.py."""
+    facts = released.get(Release.parse(target)).features
+    changes = {c.feature: c.target for c in feature_changes(released, state(SEPARATE), Release.parse(target))}
+    offered = {name for name, one in facts.items() if one.latest_production > 0 and name != KRAFT_VERSION}
+    assert offered - changes.keys() == not_raised
+    assert changes == {name: facts[name].default_level for name in offered - not_raised}
+
+
+def test_a_preview_that_an_operator_enabled_stays_when_the_release_is_finalized(released: Catalogue) -> None:
+    levels = {"metadata.version": 27, "share.version": 1, "group.version": 1, "transaction.version": 2}
+    nodes = {1: node_state(1, Release(4, 1, 1), finalized=levels)}
+    changes = {c.feature: c.target for c in feature_changes(released, state(nodes=nodes), Release(4, 1, 1))}
+    assert changes == {"eligible.leader.replicas.version": 1}
 
 
 def test_kafka_takes_29_back_to_23_but_not_30_to_29(released: Catalogue) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.releases import Catalogue, Release
@@ -10,9 +10,11 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 # Fact → what the plan cannot check without it. `logging` and `has_snapshot_emitter_metrics` are in no plan. Without
 # `new_group_coordinator`, the scan of a cluster that starts it has the verdict unknown.
 _OF_EVERY_PLAN = {
+    "config_defaults": "the defaults of its settings",
     "config_names": "which settings it ignores",
     "config_resources": "which dynamic configuration it keeps",
     "coordinator_logs": "whether it loads the coordinator logs",
+    "feature_defaults": "which feature levels it finalizes by default",
     "feature_dependencies": "which feature levels require each other",
     "has_current_metadata_version_metric": "how its nodes report their metadata.version",
     "java_minimum": "which Java it requires",
@@ -22,11 +24,20 @@ _OF_DOWNGRADES = {
     "lossy_downgrade_level": "whether its controller lowers metadata.version although metadata is lost",
     "metadata_log": "which metadata records it reads",
 }
+_OF_FEATURE_PLANS = {fact: _OF_EVERY_PLAN[fact] for fact in ("feature_defaults", "feature_dependencies")}
 
 
 def gap_findings(catalogue: Catalogue, path: Iterable[Release], *, down: bool = False) -> tuple[Finding, ...]:
     """Return a blocker for each gap of a release on the path that the plan needs. `down`: the plan is a downgrade."""
-    needed = {**_OF_EVERY_PLAN, **_OF_DOWNGRADES} if down else _OF_EVERY_PLAN
+    return _findings(catalogue, path, {**_OF_EVERY_PLAN, **_OF_DOWNGRADES} if down else _OF_EVERY_PLAN)
+
+
+def feature_gap_findings(catalogue: Catalogue, releases: Iterable[Release]) -> tuple[Finding, ...]:
+    """Return a blocker for each gap of `releases` because of which their default levels are unknown."""
+    return _findings(catalogue, releases, _OF_FEATURE_PLANS)
+
+
+def _findings(catalogue: Catalogue, releases: Iterable[Release], needed: Mapping[str, str]) -> tuple[Finding, ...]:
     return tuple(
         blocker(
             "CATALOGUE-GAP",
@@ -34,7 +45,7 @@ def gap_findings(catalogue: Catalogue, path: Iterable[Release], *, down: bool = 
             f"The catalogue does not contain {needed[fact.partition('.')[0]]}: {reason}",
             f"Choose another release, or update this tool and run `kafka-rollout catalogue add {release}` again.",
         )
-        for release in dict.fromkeys(path)
+        for release in dict.fromkeys(releases)
         for fact, reason in catalogue.get(release).gaps.items()
         if fact.partition(".")[0] in needed
     )

@@ -33,6 +33,8 @@ def with_gaps(release: Release, *facts: str, **content: object) -> Catalogue:
         ("java_minimum", True, True),
         ("coordinator_logs.__consumer_offsets", True, True),
         ("feature_dependencies", True, True),
+        ("feature_defaults", True, True),
+        ("config_defaults", True, True),
         ("lossy_downgrade_level", False, True),
         ("metadata_log", False, True),
         ("logging", False, False),
