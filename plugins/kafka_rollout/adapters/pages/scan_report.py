@@ -46,6 +46,7 @@ class Cell:
     def tone(self) -> str:
         tones = {
             LoadVerdict.FAILS: "bad",
+            LoadVerdict.LOSES: "bad",
             LoadVerdict.UNKNOWN: "bad",
             LoadVerdict.LOADS_IGNORING: "fair",
             LoadVerdict.LOADS: "good",
@@ -110,7 +111,7 @@ def _first_failures(scan: ScanResult) -> list[tuple[ReleaseVerdict, int]]:
     """Return for each release and log the first partition that fails, and the number of other partitions that fail."""
     failing: defaultdict[tuple[Release, str], list[ReleaseVerdict]] = defaultdict(list)
     for verdict in scan.verdicts:
-        if verdict.verdict is LoadVerdict.FAILS:
+        if verdict.verdict.blocks:
             failing[verdict.release, verdict.topic].append(verdict)
     return [(verdicts[0], len(verdicts) - 1) for _, verdicts in sorted(failing.items())]
 

@@ -30,6 +30,7 @@ STANDARD_OUTPUT = "-"
 TREND = 30  # number of earlier scans on the page
 _COLOURS = {
     LoadVerdict.FAILS: "red",
+    LoadVerdict.LOSES: "red",
     LoadVerdict.UNKNOWN: "red",
     LoadVerdict.LOADS_IGNORING: "yellow",
     LoadVerdict.LOADS: "green",

@@ -49,7 +49,7 @@ def scans_list(
         return
     cells = []
     for scan, result in rows:
-        words = {LoadVerdict.FAILS: "{}", LoadVerdict.UNKNOWN: "{} unknown"}
+        words = {LoadVerdict.FAILS: "{}", LoadVerdict.LOSES: "{}", LoadVerdict.UNKNOWN: "{} unknown"}
         failing = ", ".join(words[verdict].format(r) for r, verdict in result.standing.items() if verdict in words)
         sizes = f"{result.records:,}", size(result.log_bytes), len(result.logs)
         cells.append((scan.cluster, scan.name, *sizes, failing or "none"))

@@ -88,6 +88,7 @@ _WORDS: Mapping[LoadVerdict, str] = {
     LoadVerdict.NOT_LOADED: "not loaded",
     LoadVerdict.LOADS: "loads",
     LoadVerdict.LOADS_IGNORING: "loads, ignoring records",
+    LoadVerdict.LOSES: "loads, losing transactional ids",
     LoadVerdict.FAILS: "fails",
     LoadVerdict.UNKNOWN: "unknown: not read completely",
 }
@@ -136,7 +137,7 @@ def find_failing(scan: ScanResult) -> tuple[VerdictChange, ...]:
             first_failure=verdict.first_failure,
         )
         for verdict in scan.verdicts
-        if verdict.verdict in (LoadVerdict.FAILS, LoadVerdict.UNKNOWN)
+        if verdict.verdict.blocks or verdict.verdict is LoadVerdict.UNKNOWN
     )
 
 
@@ -151,7 +152,7 @@ def _point(scan: ScanResult) -> TrendPoint:
         by_topic[size.topic] += size.log_bytes
     failing = dict.fromkeys(sorted(_releases(scan)), 0)
     for verdict in scan.verdicts:
-        failing[verdict.release] += verdict.verdict is LoadVerdict.FAILS
+        failing[verdict.release] += verdict.verdict.blocks
     return TrendPoint(
         scanned_at=scan.scanned_at, records=scan.records, log_bytes=dict(sorted(by_topic.items())), failing=failing
     )

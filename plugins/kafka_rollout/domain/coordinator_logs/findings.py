@@ -31,7 +31,10 @@ TRANSACTIONS_TO_END = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failing:
-    """The failing partitions of one release and log. `first`: one that would not be served, if there is one."""
+    """The partitions of one log that a release cannot load, or whose state it would lose.
+
+    `first`: one that would not be served, if there is one.
+    """
 
     first: ReleaseVerdict
     partitions: int
@@ -41,9 +44,10 @@ class Failing:
     @classmethod
     def among(cls, scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> Failing | None:
         """Return the failing partitions, or None if there are none. `verdicts`: of all partitions of the log."""
-        failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
+        failing = [verdict for verdict in verdicts if verdict.verdict.blocks]
         if not failing:
             return None
+        failing.sort(key=lambda verdict: verdict.verdict is not LoadVerdict.FAILS)
         unserved = [verdict for verdict in failing if not scan.is_served(verdict)]
         return cls(
             first=(unserved or failing)[0],
@@ -60,6 +64,8 @@ class Failing:
     def where(self) -> str:
         """The first failing partition, with offset and reason."""
         place, failure = f"{self.first.topic}-{self.first.partition}", self.first.first_failure
+        if failure is not None and self.first.verdict is LoadVerdict.LOSES:
+            return f"{place} at offset {failure.offset}: {failure.reason}"
         return f"{place} fails" if failure is None else f"{place} fails at offset {failure.offset}: {failure.reason}"
 
     @property
@@ -67,6 +73,8 @@ class Failing:
         release, partitions = self.first.release, f"{self.partitions} of {self.of} partitions"
         if self.all_served:
             return f"{release} would log a load error for {partitions}, but would serve these partitions; {self.where}."
+        if self.first.verdict is LoadVerdict.LOSES:
+            return f"{release} would lose transactional ids in {partitions}; {self.where}."
         return f"{release} cannot load {partitions}; {self.where}."
 
     def remedy(self, of_unserved: str) -> str:

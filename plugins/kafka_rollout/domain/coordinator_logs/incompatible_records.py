@@ -57,6 +57,7 @@ class AffectedPartition:
 class IncompatibleRecords:
     """Records of one kind that stop the release, or that it ignores (`stops` False).
 
+    `loses`: the release does not stop at them, but loses transactional ids; `stops` is True then.
     `record`: name of the type; None if no release of the catalogue knows it. `known`: whether this release knows it.
     `value_version` None: tombstones. `part`: the broken part, as in BrokenRecords.
     """
@@ -70,6 +71,7 @@ class IncompatibleRecords:
     known: bool
     partitions: tuple[AffectedPartition, ...]
     part: str = ""
+    loses: bool = False
 
     @property
     def count(self) -> int:
@@ -144,6 +146,7 @@ class _Evaluated:
     records: RecordKind | BrokenRecords
     reason: str
     stops: bool
+    loses: bool = False
 
 
 def find_incompatible_records(
@@ -168,7 +171,7 @@ def _evaluate_kinds(scan: ScanResult, catalogue: Catalogue, release: Release) ->
     pairs += [(found, evaluate_records(catalogue, (), (release,), broken=(found,))[0]) for found in scan.broken]
     for found, verdict in pairs:
         if verdict.first_failure is not None:
-            yield _Evaluated(found, verdict.first_failure.reason, True)
+            yield _Evaluated(found, verdict.first_failure.reason, True, verdict.verdict is LoadVerdict.LOSES)
         elif verdict.verdict is LoadVerdict.LOADS_IGNORING:
             yield _Evaluated(found, "it is skipped with a warning", False)
 
@@ -184,6 +187,7 @@ def _incompatible(catalogue: Catalogue, release: Release, members: Sequence[_Eva
         value_version=first.value_version,
         reason=members[0].reason,
         stops=members[0].stops,
+        loses=members[0].loses,
         part=first.part if isinstance(first, BrokenRecords) else "",
         partitions=tuple(
             AffectedPartition(

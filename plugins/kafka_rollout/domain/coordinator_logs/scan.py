@@ -23,6 +23,7 @@ class LoadVerdict(StrEnum):
 
     LOADS = "loads"
     LOADS_IGNORING = "loads_ignoring"
+    LOSES = "loses"  # it loads the log and skips the state of transactional ids
     FAILS = "fails"
     UNKNOWN = "unknown"  # a part of the log could not be read, and the rest loads
     NOT_LOADED = "not_loaded"  # the release has no coordinator that reads this log
@@ -30,7 +31,13 @@ class LoadVerdict(StrEnum):
     @property
     def badness(self) -> int:
         """Severity; 0 is good. A missing coordinator is a property of the release, not a problem of the log."""
-        return {LoadVerdict.LOADS_IGNORING: 1, LoadVerdict.UNKNOWN: 2, LoadVerdict.FAILS: 3}.get(self, 0)
+        order = (LoadVerdict.LOADS_IGNORING, LoadVerdict.UNKNOWN, LoadVerdict.LOSES, LoadVerdict.FAILS)
+        return order.index(self) + 1 if self in order else 0
+
+    @property
+    def blocks(self) -> bool:
+        """Return whether the release must not run on this log: it does not serve the partition, or loses its state."""
+        return self in (LoadVerdict.FAILS, LoadVerdict.LOSES)
 
 
 def worst_of(verdicts: Iterable[LoadVerdict]) -> LoadVerdict:
@@ -231,7 +238,7 @@ class LogSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first record that a release cannot load, and the reason.
+    """The first record that a release cannot load or that it loses, and the reason.
 
     For groups deleted during open transactions, the record of the deletion; used only if nothing else fails.
     """
@@ -312,12 +319,13 @@ class ScanResult:
         return dict(sorted(worst.items()))
 
     def failing(self, release: Release) -> tuple[ReleaseVerdict, ...]:
-        return tuple(v for v in self.verdicts if v.release == release and v.verdict is LoadVerdict.FAILS)
+        return tuple(v for v in self.verdicts if v.release == release and v.verdict.blocks)
 
     def is_proved_loadable(self, release: Release) -> bool:
         """Return whether the release loads every partition or has no coordinator for it. Unknown is not enough."""
         verdicts = {verdict.verdict for verdict in self.verdicts if verdict.release == release}
-        return not verdicts & {LoadVerdict.FAILS, LoadVerdict.UNKNOWN} and bool(verdicts or not self.logs)
+        is_refuted = any(verdict.blocks or verdict is LoadVerdict.UNKNOWN for verdict in verdicts)
+        return not is_refuted and bool(verdicts or not self.logs)
 
     def is_served(self, verdict: ReleaseVerdict) -> bool:
         """Return whether the only failures are deleted groups with open transactions.

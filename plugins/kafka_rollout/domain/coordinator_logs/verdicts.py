@@ -76,9 +76,14 @@ def _evaluate_partition(
     failures = [Failure(offset=offset, reason=reason) for offset, reason in reasons if reason]
     # Deleted groups are checked after all records are read, so a record that stops the load always comes first.
     failures = failures or [b.failure for b in broken if release in b.releases and b.pending]
-    first = min(failures, key=lambda failure: failure.offset, default=None)
-    if first is not None:
+    losses = [
+        Failure(offset=c.first_offset, reason=reason) for c in classes if (reason := loss_reason(facts, c)) is not None
+    ]
+    first = min(failures or losses, key=lambda failure: failure.offset, default=None)
+    if failures:
         verdict = LoadVerdict.FAILS
+    elif losses:
+        verdict = LoadVerdict.LOSES
     elif damaged:
         verdict = LoadVerdict.UNKNOWN
     else:
@@ -99,6 +104,22 @@ def _skips_value(facts: CoordinatorLogFacts, known: RecordTypeFacts, value_versi
     if not facts.ignores_unknown_values or value_version in (None, UNREADABLE_VALUE):
         return False
     return value_version not in known.reads
+
+
+def loss_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None:
+    """Return why the release loses the state in records of this kind; None if it does not, or if it stops at them.
+
+    A release that skips an unknown value version (TransactionLog.UnknownValueVersion of 4.3.1) does not know the
+    transactional id, or has its older state. It neither fences the producer of the id nor ends its open transaction.
+    Superseded records lose nothing.
+    """
+    known = None if record.key_version is None else facts.record(record.key_version)
+    if known is None or record.live == 0 or not _skips_value(facts, known, record.value_version):
+        return None
+    return (
+        f"value version {record.value_version} of {known.name} is skipped (it reads {known.reads}), so the state of "
+        "the transactional id is lost: its old producer is not fenced, and its open transaction never ends"
+    )
 
 
 def failure_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None:

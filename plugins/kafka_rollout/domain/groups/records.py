@@ -126,7 +126,7 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
         partitions=records.partitions,
         damage=records.damage,
     )
-    failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
+    failing = [verdict for verdict in verdicts if verdict.verdict.blocks]
     name = f"{release} can load {GROUPS_TOPIC}"
     if not failing and any(verdict.verdict is LoadVerdict.UNKNOWN for verdict in verdicts):
         return Condition(name=name, is_met=False, evidence=f"unknown for {_unread(records.damage)}")

@@ -28,7 +28,7 @@ from kafka_rollout.settings import Settings
 CATALOGUE = load_catalogue(Settings.from_environment().include)
 ORIGIN, VIA, TARGET = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
 EMITTING = Release(4, 0, 1)
-OFFSETS, SHARE = "__consumer_offsets", "__share_group_state"
+OFFSETS, SHARE, TRANSACTIONS = "__consumer_offsets", "__share_group_state", "__transaction_state"
 LOG = LogRange(topic=OFFSETS, partition=0, start=0, end=9)
 
 
@@ -110,6 +110,30 @@ def test_every_release_of_the_path_must_load_what_is_there(release: Release) -> 
     assert (finding.code, finding.severity) == ("LOGS-NOT-LOADABLE", Severity.BLOCKER)
     assert "__consumer_offsets-0 fails at offset 7: unknown key version 40" in finding.sentence
     assert finding.subject.startswith(str(release))
+
+
+def test_a_release_that_would_lose_transactional_ids_is_a_blocker_and_closes_the_way_back() -> None:
+    kinds = (
+        RecordKind(topic=TRANSACTIONS, partition=3, key_version=0, value_version=2, count=2, first_offset=7),
+        RecordKind(topic=TRANSACTIONS, partition=4, key_version=0, value_version=1, count=2, first_offset=0),
+    )
+    scan = ScanResult(
+        cluster="orders",
+        scanned_at=0.0,
+        logs=(LOG,),
+        classes=kinds,
+        verdicts=evaluate_records(CATALOGUE, kinds, [TARGET]),
+    )
+    (finding,) = path_findings(scan, EMITTING, (TARGET,))
+    assert (finding.code, finding.severity) == ("LOGS-NOT-LOADABLE", Severity.BLOCKER)
+    assert finding.sentence == (
+        "4.3.1 would lose transactional ids in 1 of 2 partitions; __transaction_state-3 at offset 7: value version 2 "
+        "of TransactionLog is skipped (it reads 0-1), so the state of the transactional id is lost: its old producer "
+        "is not fenced, and its open transaction never ends."
+    )
+    assert [found.code for found in check_rollback(scan, TARGET).findings] == ["WAY-BACK-CLOSED"]
+    assert not scan.is_proved_loadable(TARGET)
+    assert [failing.partition for failing in scan.failing(TARGET)] == [3]
 
 
 def test_what_lies_in_the_log_of_share_groups_goes_with_its_topic() -> None:

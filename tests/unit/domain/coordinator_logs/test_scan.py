@@ -168,15 +168,6 @@ REAL = load_catalogue(PROJECT_ROOT / "include")
 TRANSACTIONS, SHARES = "__transaction_state", "__share_group_state"
 
 
-def test_the_transaction_coordinator_ignores_unknown_value_versions_since_4_3() -> None:
-    before, since = evaluate_records(REAL, [of_4_3(TRANSACTIONS, 0, 2)], [Release(4, 2, 1), Release(4, 3, 1)])
-    assert before.first_failure is not None
-    assert '"Unknown version 2 from the transaction log message value"' in before.first_failure.reason
-    assert (since.verdict, since.ignored) == (LoadVerdict.LOADS_IGNORING, 3)
-    (too_short,) = evaluate_records(REAL, [of_4_3(TRANSACTIONS, 0, -1)], [Release(4, 3, 1)])
-    assert too_short.verdict is LoadVerdict.FAILS
-
-
 @pytest.mark.parametrize("value", [0, None])
 def test_4_0_reads_the_state_of_share_groups_and_then_refuses_it(value: int | None) -> None:
     (verdict,) = evaluate_records(REAL, [of_4_3(OFFSETS, 15, value)], [Release(4, 0, 1)])
@@ -240,7 +231,7 @@ def test_a_partition_that_was_not_read_completely_loads_nowhere_and_fails_where_
     unread, fails = LoadVerdict.UNKNOWN, LoadVerdict.FAILS
     assert [found[OLD, number] for number in range(3)] == [unread, fails, unread]
     assert {found[TOLERANT, number] for number in range(3)} == {unread}
-    assert fails.badness > unread.badness > LoadVerdict.LOADS_IGNORING.badness
+    assert fails.badness > LoadVerdict.LOSES.badness > unread.badness > LoadVerdict.LOADS_IGNORING.badness
 
 
 def test_the_first_failure_is_the_one_with_the_lowest_offset() -> None:

@@ -85,7 +85,7 @@ function runCard(run, lock) {
 }
 
 const VERDICTS = {
-  loads: ["loads", "done"], loads_ignoring: ["loads, ignores some", "now"], fails: ["fails", "bad"],
+  loads: ["loads", "done"], loads_ignoring: ["loads, ignores some", "now"], fails: ["fails", "bad"], loses: ["loses ids", "bad"],
   not_loaded: ["not loaded", ""], unknown: ["unknown", "bad"],
 };
 
