@@ -17,6 +17,7 @@ from kafka_rollout.domain.model.errors import UserError
 _LONGEST_FILE_NAME = 255
 _KINDS = (
     (stat.S_ISDIR, "folder"),
+    (stat.S_ISLNK, "link"),
     (stat.S_ISFIFO, "FIFO"),
     (stat.S_ISSOCK, "socket"),
     (stat.S_ISBLK, "block device"),
@@ -55,7 +56,7 @@ def writing_whole(path: Path, *, mode: int = 0o600, like: Path | None = None) ->
     try:
         with os.fdopen(descriptor, "wb") as file:
             if like is not None:
-                _take_rights(file.fileno(), like, path)
+                take_rights(file.fileno(), like, path)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -65,21 +66,32 @@ def writing_whole(path: Path, *, mode: int = 0o600, like: Path | None = None) ->
         fresh.unlink(missing_ok=True)
 
 
-def _take_rights(descriptor: int, like: Path, path: Path) -> None:
-    of = like.stat()
+def take_rights(descriptor: int, like: Path | int, path: Path) -> None:
+    """Give an open file the owner, mode and access list of another file. `path`: its name in the error.
+
+    Raises UserError if this process cannot give a file to this owner.
+    """
+    of = os.stat(like)
+    give_to_owner(descriptor, of, path)
+    os.fchmod(descriptor, stat.S_IMODE(of.st_mode))
+    for name in os.listxattr(like):  # access lists and SELinux labels
+        with suppress(OSError):
+            os.setxattr(descriptor, name, os.getxattr(like, name))
+
+
+def give_to_owner(descriptor: int, of: os.stat_result, path: Path) -> None:
+    """Give an open file or folder to the owner of another one; errors as `take_rights`."""
+    now = os.fstat(descriptor)
+    if (of.st_uid, of.st_gid) == (now.st_uid, now.st_gid):
+        return
     try:
-        if (of.st_uid, of.st_gid) != (os.geteuid(), os.fstat(descriptor).st_gid):
-            os.fchown(descriptor, of.st_uid, of.st_gid)
+        os.fchown(descriptor, of.st_uid, of.st_gid)
     except PermissionError:
         raise UserError(
             f"{path} cannot be written: its owner must be user id {of.st_uid}, group id {of.st_gid}, and this process "
             f"runs as user id {os.geteuid()}.",
             remedy="Nothing was changed. Run this command as the owner of the file or as root.",
         ) from None
-    os.fchmod(descriptor, stat.S_IMODE(of.st_mode))
-    for name in os.listxattr(like):  # access lists and SELinux labels
-        with suppress(OSError):
-            os.setxattr(descriptor, name, os.getxattr(like, name))
 
 
 @contextmanager
@@ -94,14 +106,15 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
 
 
-def open_regular(path: Path) -> int:
+def open_regular(path: Path, *, follow_links: bool = True) -> int:
     """A descriptor of a file, for reading.
 
-    Raises UserError for a FIFO, socket, device or folder: opening a FIFO would wait for a writer. Raises OSError as
-    os.open does.
+    Raises UserError for a FIFO, socket, device or folder, because opening a FIFO would wait for a writer, and without
+    `follow_links` for a link. Raises OSError as os.open does.
     """
-    check_regular(path, path.stat())
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    check_regular(path, path.stat(follow_symlinks=follow_links))
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
     try:
         check_regular(path, os.fstat(descriptor))
     except BaseException:

@@ -11,13 +11,13 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, stopped_node
-from kafka_rollout.adapters.system.files import open_regular, sha256_of, sync_folder
+from kafka_rollout.adapters.system.files import give_to_owner, open_regular, sha256_of, sync_folder, take_rights
 from kafka_rollout.domain.metadata_log.backup_space import space_for_backup
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 
@@ -40,7 +40,10 @@ class Files:
 
     def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
         """Copy a file from a byte on, whole or not at all, with the owner and rights of the source or of `like`."""
-        with os.fdopen(open_regular(source), "rb") as read, _draft(target, like or source) as write:
+        with (
+            os.fdopen(open_regular(source, follow_links=False), "rb") as read,
+            _draft(target, like or source) as write,
+        ):
             read.seek(position)
             shutil.copyfileobj(read, write, 1 << 20)
 
@@ -50,45 +53,70 @@ class Files:
 
     def make_folder(self, path: Path) -> None:
         """Make a folder that only the owner of its parent can read: the files in it hold password verifiers."""
-        path.mkdir(mode=0o700)
-        _give_to_owner(path.parent, path)
+        with _folder_of(path) as parent:
+            os.mkdir(path.name, mode=0o700, dir_fd=parent)
+            with _opened_folder(path.name, parent) as folder:
+                give_to_owner(folder, os.fstat(parent), path)
 
     def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+        with _folder_of(path) as parent, suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=parent)
 
     def remove_folder(self, path: Path) -> None:
         """Remove the manifest first: without it the backup is incomplete."""
-        (path / MANIFEST).unlink(missing_ok=True)
+        self.remove(path / MANIFEST)
         self.sync(path)
-        shutil.rmtree(path)
+        with _folder_of(path) as parent:
+            shutil.rmtree(path.name, dir_fd=parent)
 
     def sync(self, folder: Path) -> None:
         sync_folder(folder)
 
 
+# The node's user owns the folder of a metadata log and can change every name in it at any time, while this process can
+# run as root. So no name is followed that can be a link, and rights are set on the open file, not on its name.
+
+
+@contextmanager
+def _opened_folder(name: str | Path, parent: int | None = None) -> Iterator[int]:
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _folder_of(path: Path) -> AbstractContextManager[int]:
+    """A descriptor of the folder that contains the path, which is not a link."""
+    return _opened_folder(path.parent)
+
+
 @contextmanager
 def _draft(target: Path, like: Path) -> Iterator[BinaryIO]:
-    """A new file beside the target. Nobody else can read it before it has the rights of `like`."""
-    draft = target.with_name(target.name + _DRAFT)
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    _copy_rights(like, draft)
-    draft.rename(target)
+    """A new file next to the target. At the end it gets the rights, owner and times of `like` and replaces the target.
 
+    Until then only this process's user can read it.
 
-def _copy_rights(source: Path, target: Path) -> None:
-    """Give a file the times, rights and owner of another one."""
-    shutil.copystat(source, target)
-    _give_to_owner(source, target)
-
-
-def _give_to_owner(source: Path, target: Path) -> None:
-    of = source.stat()
-    if (target.stat().st_uid, target.stat().st_gid) != (of.st_uid, of.st_gid):
-        os.chown(target, of.st_uid, of.st_gid)
+    Raises UserError if the folder belongs to another user than `like`: it was replaced by another folder.
+    """
+    draft = target.name + _DRAFT
+    with _folder_of(target) as folder, os.fdopen(open_regular(like, follow_links=False), "rb") as example:
+        of = os.fstat(example.fileno())
+        if os.fstat(folder).st_uid != of.st_uid:
+            raise UserError(
+                f"{target.parent} does not belong to the owner of {like}.",
+                remedy="Nothing was changed in it. Check the owners of the directory and its files.",
+            )
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=folder)
+        created = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        with os.fdopen(created, "wb") as file:
+            yield file
+            file.flush()
+            take_rights(created, example.fileno(), target)
+            os.utime(created, ns=(of.st_atime_ns, of.st_mtime_ns))
+            os.fsync(created)
+        os.rename(draft, target.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager

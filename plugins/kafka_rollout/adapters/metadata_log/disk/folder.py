@@ -332,7 +332,7 @@ def stopped_node(folder: MetadataFolder) -> Iterator[None]:
     path = folder.root / _LOCK
     existed = path.exists()
     with reading(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         # The kernel releases the locks of a process a moment after the process has exited.
         deadline = time.monotonic() + _LOCK_S

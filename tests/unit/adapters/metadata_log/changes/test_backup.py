@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.metadata_log.changes.backup import Files
+from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, stopped_node
+from kafka_rollout.domain.model.errors import UserError
 
 
 def mode(path: Path) -> int:
@@ -35,3 +37,57 @@ def test_an_unfinished_copy_is_private_and_a_finished_one_has_the_rights_of_its_
     Files().copy(source, target)
     assert (mode(target), target.read_text()) == (0o640, "ssl.keystore.password=x")
     assert not draft.exists()
+
+
+def test_a_link_that_replaces_the_draft_does_not_get_the_rights_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target, victim = tmp_path / "source", tmp_path / "target", tmp_path / "victim"
+    source.write_text("content")
+    source.chmod(0o644)
+    victim.write_text("secret")
+    victim.chmod(0o600)
+    copy = shutil.copyfileobj
+
+    def copy_and_replace_the_draft(*arguments: object) -> None:
+        copy(*arguments)
+        (draft,) = tmp_path.glob("target.*")
+        draft.unlink()
+        draft.symlink_to(victim)
+
+    monkeypatch.setattr(shutil, "copyfileobj", copy_and_replace_the_draft)
+    Files().copy(source, target)
+    assert mode(victim) == 0o600
+
+
+def test_a_link_is_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "source").symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match="is a link, not a file"):
+        Files().copy(tmp_path / "source", tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("change", ["remove", "make_folder", "write"])
+def test_a_folder_that_is_replaced_by_a_link_is_not_changed(tmp_path: Path, change: str) -> None:
+    elsewhere, log = tmp_path / "elsewhere", tmp_path / "log"
+    elsewhere.mkdir()
+    (elsewhere / "00000000000000000000.log").write_text("other data")
+    log.symlink_to(elsewhere)
+    files, name = Files(), log / "00000000000000000000.log"
+    changes = {
+        "remove": lambda: files.remove(name),
+        "make_folder": lambda: files.make_folder(log / "backup"),
+        "write": lambda: files.write(log / "manifest.json", "{}", like=elsewhere / name.name),
+    }
+    with pytest.raises(OSError, match="Not a directory"):
+        changes[change]()
+    assert [path.name for path in elsewhere.iterdir()] == [name.name]
+
+
+def test_the_lock_of_a_directory_is_not_created_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / ".lock").symlink_to(tmp_path / "created")
+    folder = MetadataFolder(log=tmp_path / "__cluster_metadata-0", root=tmp_path, cluster_id=None, node_id=None)
+    with pytest.raises(UserError, match=r"\.lock cannot be read"), stopped_node(folder):
+        pass
+    assert not (tmp_path / "created").exists()
