@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
+from kafka_rollout.adapters.coordinator_logs.spark_submit import configuration, environment
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
@@ -23,8 +24,8 @@ from tests.paths import FIXTURES
 
 FixtureLogs = Callable[..., Path]
 Scan = Callable[..., ScanResult]
+MASTER = "local[2]"
 MERGED_ON_DRIVER, MERGED_BY_SPARK = 0, 1 << 30  # size of a log
-DRIVER = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
@@ -33,8 +34,8 @@ def spark() -> Iterator[SparkContext]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment(Settings.from_environment()).items():
             patch.setenv(name, value)
-        options = [f"--conf {key}={value}" for key, value in DRIVER.items()]
-        patch.setenv("PYSPARK_SUBMIT_ARGS", " ".join(["--master local[2]", *options, "pyspark-shell"]))
+        options = [word for key, value in configuration(MASTER).items() for word in ("--conf", f"{key}={value}")]
+        patch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join(["--master", MASTER, *options, "pyspark-shell"]))
         started = start_spark()
         yield started
         started.stop()

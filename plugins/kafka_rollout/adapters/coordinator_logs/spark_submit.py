@@ -24,6 +24,7 @@ from typing import Any
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.kafka.security.credential_files import credentials_file
 from kafka_rollout.adapters.releases.java import spark_java_home
+from kafka_rollout.domain.coordinator_logs.executor_credentials import AUTHENTICATION, ENCRYPTION, runs_in_one_process
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
@@ -67,6 +68,9 @@ def environment(settings: Settings) -> dict[str, str]:
 def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
     """Return the Spark configuration of this job. If the master is on loopback, the driver also listens on loopback.
 
+    A local driver authenticates each connection to its port with a secret that Spark makes itself. Otherwise it would
+    deserialize Java objects of every user of this host.
+
     The JVM only plans and schedules, because Python workers read the logs; so the C1 compiler is sufficient. If the JVM
     runs out of memory, it is killed. Otherwise Spark would wait permanently for the failed thread. `scratch`: folder
     for files of the driver.
@@ -75,6 +79,8 @@ def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
     found = {"spark.ui.enabled": "false"}
     if _LOOPBACK.fullmatch(master):
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if runs_in_one_process(master):
+        found |= {AUTHENTICATION: "true", ENCRYPTION: "true"}
     if scratch is not None:
         java += f" -Djava.io.tmpdir={scratch}"
         found |= {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}

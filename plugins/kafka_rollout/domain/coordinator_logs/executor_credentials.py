@@ -27,7 +27,7 @@ def protect_credentials(settings: Mapping[str, str]) -> dict[str, str]:
     `settings`: Spark's values of SETTINGS; "" if not set. Raises UserError if they do not protect credentials.
     """
     master = settings[MASTER]
-    if _THIS_PROCESS.fullmatch(master):
+    if runs_in_one_process(master):
         return {}
     if not all(_is_on(settings[name]) for name in (AUTHENTICATION, ENCRYPTION)):
         raise UserError(
@@ -43,6 +43,11 @@ def protect_credentials(settings: Mapping[str, str]) -> dict[str, str]:
             remedy=f"Set {TLS} to false on the driver, the master and every worker, or use the Spark master local[2].",
         )
     return dict(_PROTECTION)
+
+
+def runs_in_one_process(master: str) -> bool:
+    """Return whether the driver of this master also runs the tasks, so that no executor on another host gets them."""
+    return _THIS_PROCESS.fullmatch(master) is not None
 
 
 def _is_on(value: str) -> bool:
