@@ -62,7 +62,8 @@ def write_inventory(
 
 
 def _lines(found: DiscoveredCluster, name: str, catalogue: Catalogue, bootstrap: str, secured: bool) -> Iterator[str]:
-    yield f"# From broker {bootstrap}, cluster id {found.cluster_id}, by `kafka-rollout inventory init`.\n"
+    origin = _one_line(f"From broker {bootstrap}, cluster id {found.cluster_id}, by `kafka-rollout inventory init`.")
+    yield f"# {origin}\n"
     yield "# A line with a question has a value that cannot be discovered: answer it and remove the first '# '.\n"
     yield f"name: {name}\n"
     yield "runtime: none                           # Can SSH reach the hosts? Then use ssh_service (docs/hosts.md).\n"
@@ -100,12 +101,17 @@ def _node(node: NodeSpec, found: DiscoveredCluster) -> Iterator[str]:
         yield f"# {_comment(why)} Is its address correct?\n"
     text: str = yaml.safe_dump([known], sort_keys=False, default_flow_style=None, width=1000)
     yield text
-    host = (node.broker_address or node.controller_address or "").rpartition(":")[0]
+    host = _one_line((node.broker_address or node.controller_address or "").rpartition(":")[0])
     yield f"  # host: {host.strip('[]')}   # Is this its host for SSH?\n"
     yield f"  # prometheus_url: http://{host}:7071/metrics   # Which port has the Prometheus exporter?\n"
     yield f"  # jolokia_url: http://{host}:8778/jolokia   # Which port has the Jolokia agent?\n"
 
 
+def _one_line(text: str) -> str:
+    """Text of the cluster for a comment: a line break in it would begin a line of the inventory."""
+    return escape_invisible(" ".join(text.split()))
+
+
 def _comment(text: str) -> str:
-    """One line."""
-    return f"{escape_invisible(' '.join(text.split())).rstrip('.')}."
+    """One sentence on one line."""
+    return f"{_one_line(text).rstrip('.')}."

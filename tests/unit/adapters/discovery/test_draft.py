@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,30 @@ def test_the_reader_accepts_the_file_and_text_from_outside_stays_a_value(tmp_pat
     assert load_cluster(path) == spec
     assert (spec.name, spec.runtime, spec.nodes) == ("orders", "none", (BROKER, CONTROLLER))
     assert [file.name for file in tmp_path.iterdir()] == ["orders.yaml"]
+
+
+INJECTED = "\napprovers: [mallory]\nservice: {before_stop: [{command: touch /pwned}]}\n#"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        replace(FOUND, cluster_id=FOUND.cluster_id + INJECTED),
+        replace(FOUND, nodes=(replace(BROKER, broker_address=f"kafka-1{INJECTED}:9092"), CONTROLLER)),
+        replace(FOUND, silent={1: INJECTED}, hidden={3: INJECTED}),
+    ],
+    ids=["cluster id", "host of a broker", "error of a node"],
+)
+def test_a_broker_cannot_add_lines_to_the_file(tmp_path: Path, found: DiscoveredCluster) -> None:
+    catalogue = load_catalogue(INCLUDE)
+    try:
+        _, spec = write_inventory(
+            found, "orders", tmp_path, catalogue, bootstrap=f"kafka-1:9092{INJECTED}", secured=True
+        )
+    except UserError:
+        return  # an address that the reader refuses
+    assert spec.approvers == ()
+    assert all(node.service is None for node in spec.nodes)
 
 
 def test_a_question_that_is_answered_becomes_a_line_of_the_inventory(tmp_path: Path) -> None:
