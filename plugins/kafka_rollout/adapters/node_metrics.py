@@ -7,6 +7,7 @@ operator's own rules has some of the same values under other names (metric_names
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,8 @@ from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.domain.model.releases import Release
 
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
+
+_MOST_BYTES = 64 << 20  # of a response; an exporter with rules for each partition of a large broker sends some MiB
 
 _READS = {  # the exporter's metric → MBean and attribute
     "app": ("kafka.server:type=app-info,*", "Version"),
@@ -46,6 +49,16 @@ _READS = {  # the exporter's metric → MBean and attribute
     "requests": ("kafka.network:type=RequestMetrics,name=RequestsPerSec,*", "Count"),
     "deprecated_requests": ("kafka.network:type=RequestMetrics,name=DeprecatedRequestsPerSec,*", "Count"),
 }
+# What a response that is not that of an agent raises; OverflowError, for example, is raised for a level of +Inf.
+_UNUSABLE = (
+    httpx.HTTPError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 # Kafka counts each Fetch a second time under one of these names.
 _COUNTED_TWICE = frozenset({"FetchConsumer", "FetchFollower"})
 
@@ -129,7 +142,7 @@ class NodeMetricsReader:
                     continue
                 try:
                     answers[agent] = query(client, url)
-                except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+                except _UNUSABLE as error:
                     problems[agent] = _reason(error)
         if not answers:
             reasons = "; ".join(f"{agent}: {reason}" for agent, reason in problems.items())
@@ -175,10 +188,9 @@ def _counts(counted: Iterable[tuple[str, int, str, str, int]]) -> tuple[RequestC
 
 def _query_jolokia(client: httpx.Client, url: str) -> _Seen:
     requests = [{"type": "read", "mbean": mbean, "attribute": attribute} for mbean, attribute in _READS.values()]
-    answer = client.post(url.rstrip("/") + "/", json=requests)
-    answer.raise_for_status()
+    answer = _text_of(client, client.build_request("POST", url.rstrip("/") + "/", json=requests))
     seen = _Seen()
-    for (name, (mbean, attribute)), one in zip(_READS.items(), answer.json(), strict=True):
+    for (name, (mbean, attribute)), one in zip(_READS.items(), json.loads(answer), strict=True):
         if one["status"] == 404:  # the release has no such MBean
             continue
         if one["status"] != 200:
@@ -192,11 +204,9 @@ def _query_jolokia(client: httpx.Client, url: str) -> _Seen:
 
 
 def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:
-    answer = client.get(url)
-    answer.raise_for_status()
     seen = _Seen()
     known = False
-    for family in text_string_to_metric_families(answer.text):
+    for family in text_string_to_metric_families(_text_of(client, client.build_request("GET", url))):
         for sample in family.samples:
             name, labels = our_metric(sample, own)
             if name is not None:
@@ -205,6 +215,24 @@ def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:
     if not known:
         raise ValueError("it exports no metric of Kafka by a known name, see include/metrics/jmx_exporter.yaml")
     return seen
+
+
+def _text_of(client: httpx.Client, request: httpx.Request) -> str:
+    """The body of a response. A compressed one is refused, because its size in memory is unknown."""
+    request.headers["accept-encoding"] = "identity"
+    answer = client.send(request, stream=True)
+    try:
+        answer.raise_for_status()
+        if encoding := answer.headers.get("content-encoding"):
+            raise ValueError(f"it sends a response with content encoding {encoding}, which was not requested")
+        body = bytearray()
+        for part in answer.iter_raw():
+            body += part
+            if len(body) > _MOST_BYTES:
+                raise ValueError(f"it sends more than {_MOST_BYTES >> 20} MiB")
+    finally:
+        answer.close()
+    return body.decode(errors="replace")
 
 
 def _properties(mbean: str) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from kafka_rollout.adapters import node_metrics
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.domain.model.cluster.state import ClientSoftware
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
@@ -55,19 +58,26 @@ kafka_network_RequestMetrics_Count{name="DeprecatedRequestsPerSec",request="Prod
 clientSoftwareName="old",clientSoftwareVersion="0.9"} 7.0
 """
 
-Serve = Callable[[str], NodeSpec]
+Serve = Callable[[str | bytes], NodeSpec]
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """Start an exporter with this text; returns a node with its URL."""
-    texts: list[str] = []
+    texts: list[str | bytes] = []
 
     class Exporter(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            text = texts[-1]
+            self.rfile.read(int(self.headers.get("content-length", 0)))
             self.send_response(200)
+            if isinstance(text, bytes):
+                self.send_header("content-encoding", "gzip")
             self.end_headers()
-            self.wfile.write(texts[-1].encode())
+            with suppress(ConnectionError):
+                self.wfile.write(text if isinstance(text, bytes) else text.encode())
+
+        do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             """Nothing is printed."""
@@ -76,7 +86,7 @@ def serve() -> Iterator[Serve]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
 
-    def start(text: str) -> NodeSpec:
+    def start(text: str | bytes) -> NodeSpec:
         texts.append(text)
         return replace(NODE, prometheus_url=f"http://127.0.0.1:{server.server_port}/metrics")
 
@@ -101,6 +111,29 @@ def test_metrics_without_the_labels_that_give_them_a_meaning_are_left_out(serve:
     text = LEVEL + "kafka_server_metadataloader_finalizedlevel 1.0\nkafka_server_socketservermetrics_connections 5.0\n"
     seen = NodeMetricsReader().read(serve(text))
     assert (seen.finalized_levels, seen.clients, seen.unanswered) == ({}, (), ("jolokia",))
+
+
+@pytest.mark.parametrize(
+    ("text", "agent", "says"),
+    [
+        ("kafka_rollout_current_metadata_version +Inf\n", "prometheus", "cannot convert float infinity to integer"),
+        ("kafka_rollout_current_metadata_version NaN\n", "prometheus", "cannot convert float NaN to integer"),
+        ("[" * 200_000, "jolokia", "recursion"),
+        (gzip.compress(b"#" * 1000), "prometheus", "content encoding gzip"),
+        ("# a comment\n" * 10_000, "prometheus", "more than 0 MiB"),
+    ],
+    ids=["infinite level", "level that is no number", "deep JSON", "compressed", "endless"],
+)
+def test_a_response_that_no_agent_sends_is_an_agent_that_does_not_respond(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, text: str | bytes, agent: str, says: str
+) -> None:
+    if says.startswith("more than"):
+        monkeypatch.setattr(node_metrics, "_MOST_BYTES", 100_000)
+    node = serve(text)
+    if agent == "jolokia":
+        node = replace(node, jolokia_url=node.prometheus_url, prometheus_url=None)
+    with pytest.raises(TransientError, match=says):
+        NodeMetricsReader().read(node)
 
 
 def test_names_of_the_operator_are_those_of_the_inventory(serve: Serve) -> None:
