@@ -27,6 +27,7 @@ from kafka_rollout.domain.model.errors import RefusedError, TransientError
 
 CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35
+_MOST_AT_ONCE = 1 << 20
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
 # Errors of a lost connection, a timeout or another protocol; undecodable bytes raise the last three.
@@ -204,15 +205,15 @@ class _Link:
         return response_class.decode(answer[header.tell() :])
 
     def _receive(self, size: int, deadline: float) -> memoryview:
-        received = memoryview(bytearray(size))
-        at = 0
-        while at < size:
+        """`size` is what the node announces: memory grows with the bytes that arrive."""
+        received = bytearray()
+        while len(received) < size:
             self._socket.settimeout(_remaining(deadline))
-            count = self._socket.recv_into(received[at:])
-            if not count:
+            part = self._socket.recv(min(size - len(received), _MOST_AT_ONCE))
+            if not part:
                 raise ConnectionResetError("connection closed by the node")
-            at += count
-        return received
+            received += part
+        return memoryview(received)
 
 
 def ask_api_versions(exchange: Any) -> Any:

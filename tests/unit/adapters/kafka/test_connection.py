@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +21,7 @@ from kafka_rollout.adapters.kafka.features import UpgradeType, node_features, se
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.releases import VersionRange
 from tests.fakes.clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain
@@ -137,6 +139,27 @@ def test_a_port_that_speaks_something_else_is_no_stack_trace() -> None:
             NodeConnection(f"127.0.0.1:{server.getsockname()[1]}", "Node 1", PLAINTEXT).ask(
                 Listener.question(), timeout_s=60
             )
+
+
+def test_an_announced_size_takes_no_memory_before_its_bytes_arrive() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def announce() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(1000)
+                peer.sendall(struct.pack(">i", 200 << 20))
+
+        threading.Thread(target=announce, daemon=True).start()
+        tracemalloc.start()
+        try:
+            with pytest.raises(RolloutError, match="Node 1"):
+                NodeConnection(f"127.0.0.1:{server.getsockname()[1]}", "Node 1", PLAINTEXT).ask(
+                    Listener.question(), timeout_s=60
+                )
+            assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        finally:
+            tracemalloc.stop()
 
 
 def test_the_newest_version_of_api_versions_that_a_node_knows_is_used() -> None:
