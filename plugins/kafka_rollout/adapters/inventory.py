@@ -217,14 +217,24 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML in which a duplicate key is an error."""
+    """YAML in which a duplicate key is an error.
+
+    A merge key (`<<`) is one too: merges of merges make a small file that takes gigabytes to read.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.constructor.ConstructorError(None, None, "a key is not plain text", key.start_mark)
+            if key.tag == _MERGE:
+                raise yaml.constructor.ConstructorError(
+                    None, None, "the merge key '<<' is not supported; write the lines out", key.start_mark
+                )
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' is a duplicate", key.start_mark)
             seen.add(key.value)

@@ -177,6 +177,11 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
             "name is missing",
             id="aliases of aliases",
         ),
+        pytest.param(
+            "m0: &m0 {a: 1}\nm1: {<<: *m0}\n",
+            "the merge key '<<' is not supported; write the lines out in line 2",
+            id="merge key",
+        ),
     ],
 )
 def test_a_wrong_inventory_is_one_sentence_naming_file_and_key(tmp_path: Path, data: object, says: str) -> None:
