@@ -38,7 +38,8 @@ _BLANK = frozenset(
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&]")
 _UNDERSCORES = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")  # between two letters they are not markup
 _LINE_START = re.compile(r"^(?:[-+](?=[\s-]|$)|[=#]|(\d+)(?=[.)](?:\s|$)))")
-_ADDRESS = re.compile(r"\S*(?:://|www\.|[\w.+-]@[\w-])\S*", re.IGNORECASE)
+_WORD = re.compile(r"\S+")
+_IN_ADDRESS = re.compile(r"://|www\.|[\w.+-]@[\w-]", re.IGNORECASE)
 _ENDING = re.compile(r"[.,;:!?]+$")
 
 
@@ -68,7 +69,9 @@ def escape_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
     line = escape_invisible(text, limit=limit).strip()
     parts: list[str] = []
     end = 0
-    for found in _ADDRESS.finditer(line):
+    for found in _WORD.finditer(line):
+        if _IN_ADDRESS.search(found[0]) is None:
+            continue
         ending = _ENDING.search(found[0])
         stop = found.end() - (len(ending[0]) if ending else 0)
         parts += [_escape(line[end : found.start()], starts_line=not parts), quote_markdown(line[found.start() : stop])]

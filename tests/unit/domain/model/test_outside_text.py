@@ -81,6 +81,12 @@ def test_an_address_is_never_left_as_text_that_a_renderer_makes_a_link_of(text: 
             assert "www." not in token.content.lower()
 
 
+def test_a_long_word_is_searched_once() -> None:
+    """A search that began at each character again would take minutes."""
+    word = "a.b-c" * 40_000
+    assert escape_markdown(word, limit=len(word)) == word
+
+
 @given(texts)
 def test_a_quoted_name_is_code_and_nothing_else(text: str) -> None:
     shown = escape_invisible(text)
