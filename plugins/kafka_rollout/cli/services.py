@@ -73,7 +73,11 @@ class ShellServices:
             self._has_traffic = False
             with lock.keep_lock(self.ports):
                 verdict = stop_traffic(
-                    cluster, run_id, security=self.security, settings=self.settings, on_progress=self.progress.say
+                    self.ports.cluster,
+                    run_id,
+                    security=self.security,
+                    settings=self.settings,
+                    on_progress=self.progress.say,
                 )
             if verdict is None:
                 return

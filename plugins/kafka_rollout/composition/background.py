@@ -41,8 +41,7 @@ def start_traffic(
     settings = settings or Settings.from_environment()
     of_traffic = (security or ClientSecurity()).of_traffic
     return traffic_process.start_traffic(
-        _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings),
-        bootstrap_servers=cluster.bootstrap_servers,
+        _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings, servers=cluster.bootstrap_servers),
         folder=folder or traffic_folder(cluster.name, run_id, settings),
         group=group or f"kafka-rollout-{run_id}",
         replication_factor=min(3, len(cluster.brokers)),
@@ -54,7 +53,7 @@ def start_traffic(
 
 
 def stop_traffic(
-    cluster: str,
+    cluster: ClusterSpec,
     run_id: str,
     *,
     security: ClientSecurity | None,
@@ -67,7 +66,8 @@ def stop_traffic(
     """
     from kafka_rollout.adapters.background import traffic_process
 
-    control = _control(cluster, run_id, BackgroundKind.TRAFFIC, settings, on_progress)
+    servers = cluster.bootstrap_servers
+    control = _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings, on_progress, servers=servers)
     return traffic_process.stop_traffic(control, security=security and security.of_traffic)
 
 
@@ -129,8 +129,11 @@ def _control(
     kind: BackgroundKind,
     settings: Settings | None,
     on_progress: Callable[[str], None] = lambda _: None,
+    *,
+    servers: str = "",
 ) -> Control:
     from kafka_rollout.adapters.background.control import Control
 
     key = BackgroundKey(cluster=cluster, run_id=run_id, kind=kind)
-    return Control(key=key, settings=settings or Settings.from_environment(), on_progress=on_progress)
+    settings = settings or Settings.from_environment()
+    return Control(key=key, settings=settings, bootstrap_servers=servers, on_progress=on_progress)

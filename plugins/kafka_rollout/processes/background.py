@@ -28,6 +28,7 @@ def main() -> int:
     for option in ("--cluster", "--run", "--instance"):
         parser.add_argument(option, required=True)
     parser.add_argument("--kind", type=BackgroundKind, choices=list(BackgroundKind), required=True)
+    parser.add_argument("--bootstrap-servers", default="", help="where the test traffic sends its credentials")
     parser.add_argument("--drain", action="store_true", help="produce nothing: read to the end and compare")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -49,7 +50,8 @@ def main() -> int:
         heartbeat.start()
         try:
             if arguments.kind is BackgroundKind.TRAFFIC:
-                traffic_process.run(process, security, heartbeat, stop, drain_only=arguments.drain)
+                servers = arguments.bootstrap_servers
+                traffic_process.run(process, servers, security, heartbeat, stop, drain_only=arguments.drain)
             else:
                 group_monitor.run(process, security, heartbeat, stop, settings)
         except Exception as error:

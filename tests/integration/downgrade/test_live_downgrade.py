@@ -49,9 +49,8 @@ GATE = GatePolicy(checks=1, interval_s=0.5, timeout_s=120, soak_s=0)
 @contextmanager
 def traffic(cluster: LocalCluster, folder: Path) -> Iterator[Path]:
     """The project's own traffic; in the end nothing is lost and nothing is double."""
-    control = control_of(folder)
-    servers = cluster.spec.bootstrap_servers
-    start_traffic(control, bootstrap_servers=servers, folder=folder, group=folder.name, replication_factor=3)
+    control = control_of(folder, cluster.spec.bootstrap_servers)
+    start_traffic(control, folder=folder, group=folder.name, replication_factor=3)
     try:
         wait_until(lambda: acknowledged(folder) > 500, 120)
         yield folder

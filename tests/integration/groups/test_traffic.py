@@ -32,20 +32,23 @@ def spec(make_shared_cluster: MakeCluster) -> ClusterSpec:
     return make_shared_cluster("4.3.1", layout="combined", size=1).spec
 
 
-def control_of(folder: Path) -> Control:
+def control_of(folder: Path, servers: str = "") -> Control:
     """The test traffic of a run that has the folder's name."""
     key = BackgroundKey(cluster="traffic", run_id=folder.name, kind=BackgroundKind.TRAFFIC)
-    return Control(key=key, settings=replace(Settings.from_environment(), home=folder.parent / "home", database=""))
+    return Control(
+        key=key,
+        settings=replace(Settings.from_environment(), home=folder.parent / "home", database=""),
+        bootstrap_servers=servers,
+    )
 
 
 def start(spec: ClusterSpec, folder: Path) -> int:
-    servers = spec.bootstrap_servers
-    control = control_of(folder)
-    return start_traffic(control, bootstrap_servers=servers, folder=folder, group=folder.name, replication_factor=1).pid
+    control = control_of(folder, spec.bootstrap_servers)
+    return start_traffic(control, folder=folder, group=folder.name, replication_factor=1).pid
 
 
-def stop(folder: Path) -> TrafficVerdict:
-    found = stop_traffic(control_of(folder))
+def stop(spec: ClusterSpec, folder: Path) -> TrafficVerdict:
+    found = stop_traffic(control_of(folder, spec.bootstrap_servers))
     assert found is not None
     return found
 
@@ -73,21 +76,21 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     pid = start(spec, folder)
     assert start(spec, folder) == pid, "a second start must find the first"
     wait_until(lambda: (folder / "period-1" / "consumed-consumer.tsv").exists() and committed(folder) > 10, 180)
-    verdict = stop(folder)
+    verdict = stop(spec, folder)
     assert verdict.ok, verdict.discrepancies
     assert set(verdict.consumed) == {"classic", "consumer"}
     assert verdict.transactions["aborted"] > 0
     ended = control_of(folder).record.read(control_of(folder).key)
     assert ended is not None
     assert (life_of(ended), ended.state) == (Life.ENDED, BackgroundState.STOPPED)
-    assert stop(folder) == verdict, "a repeated stop gives the same result"
+    assert stop(spec, folder) == verdict, "a repeated stop gives the same result"
     admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
     wait_until(lambda: PLAIN_TOPIC not in admin.list_topics(timeout=60).topics, 180)
     assert json.loads((folder / "period-1" / "verdict.json").read_text())["ok"] is True
 
     start(spec, folder)  # the run that it belongs to goes on: its topics are made again, with offsets from 0 on
     wait_until(lambda: consumed(folder) > 10 and committed(folder) > 2, 180)
-    both = stop(folder)
+    both = stop(spec, folder)
     assert both.ok, both.discrepancies
     assert both.periods == 2
     assert both.acknowledged > verdict.acknowledged
@@ -112,7 +115,7 @@ def test_killed_test_traffic_is_still_compared_and_a_loss_turns_it_red(spec: Clu
     gone = TopicPartition(place.topic, place.partition, place.offset + 1)
     for future in admin.delete_records([gone]).values():
         future.result(60)
-    verdict = stop(folder)
+    verdict = stop(spec, folder)
     assert not verdict.ok
     lost = {d.consumer: d.examples for d in verdict.discrepancies if d.kind == "lost"}
     assert set(lost) >= {"classic"}
@@ -126,7 +129,7 @@ def test_a_planted_double_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> Non
     wait_until(lambda: consumed(folder) > 100 and committed(folder) > 2, 180)
     twice = next(read_lines(next(iter(folder.glob("*/acknowledged-plain-*.tsv"))), 5))[3]
     produce(spec, twice)
-    verdict = stop(folder)
+    verdict = stop(spec, folder)
     assert not verdict.ok
     assert {(d.kind, twice in d.examples) for d in verdict.discrepancies} == {("doubled", True)}
 

@@ -46,10 +46,15 @@ class Life(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """One background process of one run. `on_progress` gets a sentence every `progress_every_s` of waiting."""
+    """One background process of one run. `on_progress` gets a sentence every `progress_every_s` of waiting.
+
+    `bootstrap_servers`: of the inventory, not of the database, because the process sends its credentials there. "": the
+    process reads the inventory itself.
+    """
 
     key: BackgroundKey
     settings: Settings
+    bootstrap_servers: str = ""
     on_progress: OnProgress = lambda _: None
     progress_every_s: float = 10.0
 
@@ -124,6 +129,7 @@ class Control:
         """Credentials go through the standard input, so no file has to be removed."""
         key = self.key
         words = ["--cluster", key.cluster, "--run", key.run_id, "--kind", key.kind, "--instance", instance, *arguments]
+        words += ["--bootstrap-servers", self.bootstrap_servers]
         password_file = self.settings.database_password_file
         environment = {
             **os.environ,

@@ -56,7 +56,6 @@ _RESULT = TypeAdapter(TrafficVerdict)
 def start_traffic(
     control: Control,
     *,
-    bootstrap_servers: str,
     folder: Path,
     group: str,
     replication_factor: int,
@@ -81,7 +80,6 @@ def start_traffic(
     if found is not None and life is Life.ALIVE:
         found = control.wait_for_end(_END_S)
     settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap_servers,
         "group": group,
         "replication_factor": replication_factor,
         "leased": leased,
@@ -158,10 +156,16 @@ def _has_records(process: BackgroundProcess) -> bool:
 
 
 def run(
-    process: BackgroundProcess, security: ClientSecurity, heartbeat: Heartbeat, stop: Event, *, drain_only: bool
+    process: BackgroundProcess,
+    bootstrap_servers: str,
+    security: ClientSecurity,
+    heartbeat: Heartbeat,
+    stop: Event,
+    *,
+    drain_only: bool,
 ) -> None:
     """The body of the process."""
-    traffic = Traffic(process, security)
+    traffic = Traffic(process, bootstrap_servers, security)
     heartbeat.status = traffic.status
     try:
         if not drain_only:
@@ -183,19 +187,20 @@ def run(
 class Traffic:
     """The clients of one traffic period."""
 
-    def __init__(self, process: BackgroundProcess, security: ClientSecurity) -> None:
+    def __init__(self, process: BackgroundProcess, bootstrap_servers: str, security: ClientSecurity) -> None:
         self._settings = process.settings
         self._folder = Path(process.folder)
         self._lowered: dict[str, int] = process.settings["lowered"]
         self._group: str = process.settings["group"]
+        self._bootstrap_servers = bootstrap_servers
         self._security = security
         self._client_settings: dict[str, Any] = {
-            "bootstrap.servers": process.settings["bootstrap_servers"],
+            "bootstrap.servers": bootstrap_servers,
             **security.confluent(),
             "log_level": 3,
         }
         self._kafka_python_settings = {
-            "bootstrap_servers": process.settings["bootstrap_servers"],
+            "bootstrap_servers": bootstrap_servers,
             **security.kafka_python(),
         }
         self._session = str(time.time_ns())
@@ -323,7 +328,7 @@ class Traffic:
             reader.close()
 
     def _read_marks(self, positions: Collection[Position]) -> dict[Position, ProducerMark]:
-        return read_marks(self._settings["bootstrap_servers"], self._security, positions)
+        return read_marks(self._bootstrap_servers, self._security, positions)
 
     def compare(self) -> TrafficVerdict:
         """The result over all periods. Topics and groups are deleted if it passed, and stay as evidence if not."""

@@ -3,10 +3,12 @@
 The channel is an installed notifier, set in the Airflow Variable `kafka_rollout_alert`:
 
     {"notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
-     "kwargs": {"to": "kafka@example.org", "subject": "{{ alert.subject }}", "html_content": "{{ alert.body }}"}}
+     "kwargs": {"to": "kafka@example.org", "subject": "{{ alert.subject }}",
+                "html_content": "<pre>{{ alert.body | e }}</pre>"}}
 
-Its templates can use `alert`: the fields of an Alert, and `subject` and `body` as written to the log. Put secrets into
-the Airflow Connection of the notifier.
+Its templates can use `alert`: the fields of an Alert, and `subject` and `body` as written to the log. Use the
+filter `e` in HTML, because the text contains names that clients choose. Put secrets into the Airflow Connection of the
+notifier.
 """
 
 from __future__ import annotations

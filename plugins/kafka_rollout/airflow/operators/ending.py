@@ -55,7 +55,7 @@ class StopTrafficOperator(RolloutOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         stop_watching_groups(ports)
         security = KafkaClusterHook(self.cluster).security()
-        verdict = stop_traffic(self.cluster, ports.run_id, security=security, on_progress=self.log.info)
+        verdict = stop_traffic(ports.cluster, ports.run_id, security=security, on_progress=self.log.info)
         if verdict is None:
             raise AirflowSkipException("This run has no test traffic.")
         ports.run.attach(TRAFFIC_VERDICT, {**asdict(verdict), "ok": verdict.ok})

@@ -60,8 +60,9 @@ def traffic_stop(
     """
     settings = Settings.from_environment()
     process = _traffic_of(cluster, folder)
-    security = read_credentials(get_cluster(cluster, settings), connection_file) if connection_file else None
-    verdict = stop_traffic(cluster, _RUN_ID, security=security, settings=settings, on_progress=show.ProgressLines().say)
+    spec = get_cluster(cluster, settings)
+    security = read_credentials(spec, connection_file) if connection_file else None
+    verdict = stop_traffic(spec, _RUN_ID, security=security, settings=settings, on_progress=show.ProgressLines().say)
     if verdict is None:
         return
     if as_json:

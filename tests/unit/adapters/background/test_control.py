@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event
@@ -14,6 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import update
 
+from kafka_rollout.adapters.background import control as control_module
 from kafka_rollout.adapters.background.control import LOG, Control, Life, host_name, life_of
 from kafka_rollout.adapters.background.heartbeat import ALONE_S, Heartbeat
 from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
@@ -27,7 +29,7 @@ from tests.records import change_lock, database_of
 
 KEY = BackgroundKey(cluster="demo", run_id="run-1", kind=BackgroundKind.TRAFFIC)
 SETTINGS = {
-    "period": 1, "before": None, "group": "g", "bootstrap_servers": "x",
+    "period": 1, "before": None, "group": "g",
     "leased": True, "unlocked_s": 900.0, "lowered": {},
 }  # fmt: skip
 PASSED = TrafficVerdict(
@@ -46,9 +48,17 @@ def control(tmp_path: Path, record: SqlBackground) -> Control:
     return Control(key=KEY, settings=replace(Settings.from_environment(), home=tmp_path, database=""))
 
 
-def registered(record: SqlBackground, host: str, *, pid: int, folder: str, age_s: float = 0.0) -> BackgroundProcess:
+def registered(
+    record: SqlBackground,
+    host: str,
+    *,
+    pid: int,
+    folder: str,
+    age_s: float = 0.0,
+    settings: Mapping[str, Any] = SETTINGS,
+) -> BackgroundProcess:
     """A running process that reported `age_s` ago."""
-    assert record.register(KEY, replaces="", host=host, folder=folder, settings=SETTINGS, stop=False)
+    assert record.register(KEY, replaces="", host=host, folder=folder, settings=settings, stop=False)
     found = record.read(KEY)
     assert found is not None
     record.report(found, BackgroundState.RUNNING, pid=pid, status={"acknowledged": 5, "consumed": {"classic": 5}})
@@ -130,7 +140,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch, record: SqlBackground) -> list[Back
 
 
 def start(control: Control, folder: Path) -> BackgroundProcess:
-    return start_traffic(control, bootstrap_servers="x", folder=folder, group="g", replication_factor=1, leased=True)
+    return start_traffic(control, folder=folder, group="g", replication_factor=1, leased=True)
 
 
 def test_a_worker_uses_the_traffic_that_runs_on_another_host(
@@ -165,6 +175,27 @@ def test_traffic_that_was_killed_continues_where_its_journals_can_be_read(
     again = start(control, tmp_path / "other")
     assert (again.folder, again.settings) == (str(tmp_path), SETTINGS)
     assert len(spawned) == 1
+
+
+def test_the_credentials_go_to_the_addresses_of_the_inventory(
+    control: Control, record: SqlBackground, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever can write into the database could otherwise name the address that gets them."""
+    (tmp_path / LOG).touch()
+    settings = {**SETTINGS, "bootstrap_servers": "mallory:9092"}  # also in the records of older versions
+    registered(record, host_name(), pid=ended_pid(), folder=str(tmp_path), age_s=3600, settings=settings)
+    started: list[list[str]] = []
+
+    def start_process(words: list[str], *_: Any, **__: Any) -> None:
+        started.append(words)
+        process = record.read(KEY)
+        assert process is not None
+        record.report(process, BackgroundState.FAILED, pid=1, status={})
+
+    monkeypatch.setattr(control_module, "start_session", start_process)
+    with pytest.raises(FatalError):
+        start(replace(control, bootstrap_servers="kafka-1:9092"), tmp_path)
+    assert started[0][started[0].index("--bootstrap-servers") + 1] == "kafka-1:9092"
 
 
 def test_traffic_that_was_stopped_starts_a_new_period_with_the_result_so_far(
