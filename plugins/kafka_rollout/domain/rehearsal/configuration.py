@@ -32,6 +32,9 @@ _SECURITY = re.compile(
 _OUTWARD = re.compile(
     r"(zookeeper|confluent|config\.providers)\b|(metric|kafka\.metrics)\.reporters$|client\.quota\.callback\.class$"
 )
+# Settings that name a class, or a path from which Kafka loads one. A copy runs the classes of Kafka only.
+_LOADS_CLASS = re.compile(r"\.(class|classes|class\.name|class\.names|class\.path|impl\.class)$")
+_KAFKA_CLASS = re.compile(r"org\.apache\.kafka(\.[A-Za-z0-9_$]+)+")
 _SECRET = re.compile(r"(password|passwd|secret|credential|jaas|token)", re.IGNORECASE)
 _AUTHORIZER = "authorizer.class.name"
 _REMOTE_STORAGE = "remote.log.storage.system.enable"
@@ -135,7 +138,7 @@ def _without_surroundings(config: Mapping[str, str]) -> tuple[dict[str, str], tu
     for key, value in config.items():
         if _SECURITY.match(key):
             security.append(key)
-        elif _OUTWARD.match(key) or "${" in value or (key == _AUTHORIZER and value not in ("", STANDARD_AUTHORIZER)):
+        elif _OUTWARD.match(key) or "${" in value or _loads_foreign_class(key, value):
             outward.append(key)
         elif _SECRET.search(key):
             secret.append(key)
@@ -148,10 +151,20 @@ def _without_surroundings(config: Mapping[str, str]) -> tuple[dict[str, str], tu
     if security:
         sentences.append(f"The copy has no TLS and no authentication: {_keys(security)}.")
     if outward:
-        sentences.append(f"These settings are removed, because they can reach other systems: {_keys(outward)}.")
+        sentences.append(
+            f"These settings are removed, because they can reach other systems or load other code: {_keys(outward)}."
+        )
     if secret:
         sentences.append(f"The values of these settings are replaced: {_keys(secret)}.")
     return kept, tuple(sentences)
+
+
+def _loads_foreign_class(key: str, value: str) -> bool:
+    """Return whether the setting makes a node load code that is not part of the release's own jars."""
+    if key == _AUTHORIZER:
+        return value not in ("", STANDARD_AUTHORIZER)
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    return _LOADS_CLASS.search(key) is not None and not all(_KAFKA_CLASS.fullmatch(name) for name in names)
 
 
 def _keys(keys: Iterable[str]) -> str:

@@ -101,6 +101,20 @@ def test_a_foreign_authorizer_and_values_of_config_providers_are_taken_out() -> 
     assert "broker.rack" not in lines
 
 
+def test_a_copy_runs_no_code_that_is_not_kafkas() -> None:
+    foreign = {
+        "create.topic.policy.class.name": "com.example.Policy",
+        "replica.selector.class": "com.example.Selector",
+        "remote.log.storage.manager.class.path": "/tmp/mallory/*",
+        "socket.server.interceptor.classes": "org.apache.kafka.common.Known,com.example.Other",
+    }
+    kafkas = {"replica.selector.class.name": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+    result = rewrite_config({**REAL, **foreign, **kafkas}, SANDBOX.node(1), SANDBOX, DIRECTORIES)
+    assert not foreign.keys() & result.lines.keys()
+    assert kafkas.items() <= result.lines.items()
+    assert any("replica.selector.class" in sentence for sentence in result.not_covered)
+
+
 def test_no_connection_to_zookeeper_is_kept() -> None:
     lines = rewritten(zookeeper_connect="zk:2181", zookeeper_metadata_migration_enable="true")
     assert [key for key in lines if key.startswith("zookeeper")] == []
