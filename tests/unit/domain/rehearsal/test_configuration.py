@@ -105,7 +105,7 @@ def test_a_copy_runs_no_code_that_is_not_kafkas() -> None:
     foreign = {
         "create.topic.policy.class.name": "com.example.Policy",
         "replica.selector.class": "com.example.Selector",
-        "remote.log.storage.manager.class.path": "/tmp/mallory/*",
+        "remote.log.storage.manager.class.path": "/srv/mallory/*",
         "socket.server.interceptor.classes": "org.apache.kafka.common.Known,com.example.Other",
     }
     kafkas = {"replica.selector.class.name": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
