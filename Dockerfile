@@ -1,21 +1,25 @@
-# Airflow with kafka-rollout in it. The tag names the same Airflow as requirements.txt (a test holds them together).
+# Airflow with kafka-rollout in it. The tag names the same Airflow as requirements.txt (a test compares them). Replace it
+# by the digest that your registry reports for this tag, so that a changed tag cannot change your image.
 FROM apache/airflow:3.3.2-python3.11
 
-COPY --chown=airflow:0 requirements.txt /opt/kafka-rollout/
+COPY requirements.txt /opt/kafka-rollout/
 # setuptools first: pyspark comes as source, and what builds it shall be locked as well.
 RUN cd /opt/kafka-rollout \
  && uv pip install --no-cache --require-hashes --constraint requirements.txt setuptools==80.9.0 \
  && uv pip install --no-cache --require-hashes --no-build-isolation --requirement requirements.txt
 
-COPY --chown=airflow:0 pyproject.toml /opt/kafka-rollout/
-COPY --chown=airflow:0 setup.py /opt/kafka-rollout/
-COPY --chown=airflow:0 README.md /opt/kafka-rollout/
-COPY --chown=airflow:0 LICENSE /opt/kafka-rollout/
-COPY --chown=airflow:0 plugins /opt/kafka-rollout/plugins
-COPY --chown=airflow:0 spark_jobs /opt/kafka-rollout/spark_jobs
-COPY --chown=airflow:0 dags /opt/kafka-rollout/dags
-COPY --chown=airflow:0 include /opt/kafka-rollout/include
-RUN uv pip install --no-cache --no-deps --no-build-isolation /opt/kafka-rollout
+COPY pyproject.toml /opt/kafka-rollout/
+COPY setup.py /opt/kafka-rollout/
+COPY README.md /opt/kafka-rollout/
+COPY LICENSE /opt/kafka-rollout/
+COPY plugins /opt/kafka-rollout/plugins
+COPY spark_jobs /opt/kafka-rollout/spark_jobs
+COPY dags /opt/kafka-rollout/dags
+COPY include /opt/kafka-rollout/include
+# Tasks run as airflow, and cannot change the DAG files and facts that root owns. A build writes into its folder.
+RUN cp -r /opt/kafka-rollout /tmp/kafka-rollout \
+ && uv pip install --no-cache --no-deps --no-build-isolation /tmp/kafka-rollout \
+ && rm -rf /tmp/kafka-rollout
 
 # Mount the inventories over KAFKA_ROLLOUT_CLUSTERS, and volumes over the other two.
 ENV AIRFLOW__CORE__DAGS_FOLDER=/opt/kafka-rollout/dags \

@@ -53,12 +53,16 @@ def test_setuptools_is_the_same_everywhere() -> None:
 
 
 def test_what_the_image_copies_is_in_the_repository_and_in_its_context() -> None:
-    sources = re.findall(r"^COPY --chown=airflow:0 (\S+) /opt/kafka-rollout/", DOCKERFILE, re.MULTILINE)
+    sources = re.findall(r"^COPY (\S+) /opt/kafka-rollout/", DOCKERFILE, re.MULTILINE)
     context = (ROOT / ".dockerignore").read_text().splitlines()
     assert sources
     for source in sources:
         assert f"!{source}" in context, source
         assert (ROOT / source).exists(), source
+
+
+def test_tasks_cannot_change_the_files_of_the_image() -> None:
+    assert "--chown" not in DOCKERFILE
 
 
 def test_every_make_target_of_the_readme_exists() -> None:
