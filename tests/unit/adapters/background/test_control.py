@@ -180,7 +180,7 @@ def test_traffic_that_was_killed_continues_where_its_journals_can_be_read(
 def test_the_credentials_go_to_the_addresses_of_the_inventory(
     control: Control, record: SqlBackground, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whoever can write into the database could otherwise name the address that gets them."""
+    """A user who can write into the database could otherwise name the address that gets them."""
     (tmp_path / LOG).touch()
     settings = {**SETTINGS, "bootstrap_servers": "mallory:9092"}  # also in the records of older versions
     registered(record, host_name(), pid=ended_pid(), folder=str(tmp_path), age_s=3600, settings=settings)
