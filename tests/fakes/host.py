@@ -11,7 +11,11 @@ from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.domain.model.errors import TransientError
 
 CONFIGURATION = "/etc/kafka/server.properties"
-_REFUSED = Done(1, "", "sudo: a password is required")
+_REFUSED = Done(1, b"", "sudo: a password is required")
+
+
+def done_with(code: int, out: str, err: str) -> Done:
+    return Done(code, out.encode("latin-1"), err)
 
 
 @dataclass(kw_only=True)
@@ -68,16 +72,16 @@ class FakeHost:
         """Several are numbered, as the runtime asks for them in one line."""
         asked = [one.split()[5].rsplit("/", 1)[-1] for one in line.split("; ")]
         refused = [number for number, program in enumerate(asked) if program in self.refused]
-        return Done(0 if len(asked) > 1 or not refused else 1, "\n".join(map(str, refused)), "")
+        return done_with(0 if len(asked) > 1 or not refused else 1, "\n".join(map(str, refused)), "")
 
     def _root(self, program: str, words: list[str], text: str | None) -> Done:
         match program, words:
             case "cat", [path]:
-                return Done(0, self.files[path], "") if path in self.files else Done(1, "", "cat: No such file")
+                return done_with(0, self.files[path], "") if path in self.files else done_with(1, "", "cat: No such file")
             case "readlink", [_]:
-                return Done(0, f"{self.java}\n", "")
+                return done_with(0, f"{self.java}\n", "")
             case "ls", ["-l", _]:
-                return Done(0, f"34 -> /opt/kafka_2.13-{self.loaded}/libs/kafka_2.13-{self.loaded}.jar\n", "")
+                return done_with(0, f"34 -> /opt/kafka_2.13-{self.loaded}/libs/kafka_2.13-{self.loaded}.jar\n", "")
             case "systemctl", ["stop", *_] if not self.hangs:
                 self.active, self.sub, self.pid = "inactive", "dead", 0
             case "systemctl", ["kill", *_]:
@@ -97,31 +101,31 @@ class FakeHost:
                 self.files[target] = self.files[source]
             case "tee", [path]:
                 self.files[path] = text or ""
-        return Done(0, "", "")
+        return done_with(0, "", "")
 
     def _login(self, line: str, text: str | None) -> Done:
         if "systemctl show" in line:
-            return Done(0, f"{self._show()}Link={self.link}\n", "")
+            return done_with(0, f"{self._show()}Link={self.link}\n", "")
         if line.startswith("test -d "):
             folders = re.findall(r"echo libs (/opt/kafka_2\.13-([\d.]+))", line)
             found = [f"libs {folder}" for folder, release in folders if release in self.releases]
-            return Done(0, "\n".join([*found, *([] if self.link_is_folder else ["link"]), "free 900000"]), "")
+            return done_with(0, "\n".join([*found, *([] if self.link_is_folder else ["link"]), "free 900000"]), "")
         if line.endswith("/bin/java -version"):
-            return Done(0, "", 'openjdk version "11.0.2" 2019-01-15')
+            return done_with(0, "", 'openjdk version "11.0.2" 2019-01-15')
         if line.startswith("date "):
-            return Done(0, f"{self.clock}\n", "")
+            return done_with(0, f"{self.clock}\n", "")
         if line.startswith("echo free "):
-            return Done(0, "free 900\njar /opt/kafka_2.13-4.3.1/libs/new.jar\narg java\narg -Da=b c\n", "")
+            return done_with(0, "free 900\njar /opt/kafka_2.13-4.3.1/libs/new.jar\narg java\narg -Da=b c\n", "")
         if "cat >> " in line:
             self.files["record"] = self.files.get("record", "") + (text or "")
         if line.startswith("cat "):
-            return Done(0, self.files.get("record", ""), "")
+            return done_with(0, self.files.get("record", ""), "")
         if line.startswith("journalctl"):
-            return Done(0, self.journal, "")
+            return done_with(0, self.journal, "")
         if line.startswith("drain"):
             self.history.append(line)
-            return Done(1 if "fail" in line else 0, "", "no such backend")
-        return Done(0, "", "")
+            return done_with(1 if "fail" in line else 0, "", "no such backend")
+        return done_with(0, "", "")
 
     def _show(self) -> str:
         second = 10 + self.started

@@ -106,7 +106,7 @@ class LocalHost:
             raise TransientError(f"Host {host} cannot be reached by SSH (the connection was closed).")
         if sink is not None:
             sink(done.stdout)
-        return Done(done.returncode, "" if sink else done.stdout.decode(), done.stderr.decode())
+        return Done(done.returncode, b"" if sink else done.stdout, done.stderr.decode())
 
     def close(self) -> None:
         """Nothing is open."""

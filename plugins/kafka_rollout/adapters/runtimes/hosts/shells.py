@@ -1,7 +1,8 @@
 """Commands on the hosts of a cluster: one SSH connection to each host, opened at its first command and then kept.
 
 Errors: TransientError for a host that cannot be reached or a connection that broke, RefusedError for a host key that is
-unknown or changed, a refused login and a missing right, UserError for settings that switch off a check.
+unknown or changed, a refused login, a missing right and a login shell that is not a shell, FatalError for endless
+output, UserError for settings that switch off a check.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import Protocol
 
 import paramiko
 
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.adapters.runtimes.hosts.marked import MarkedLine
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.domain.model.wording import size
 
 COMMAND_S = 30.0
+OUTPUT_LIMIT = 64_000_000  # bytes of a command that are kept in memory
 _CHUNK = 1 << 16
 _POLL_S = 0.01
 _SUDO_REFUSALS = (
@@ -32,11 +36,15 @@ Connect = Callable[[str], paramiko.SSHClient]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished command."""
+    """A finished command. `content`: its output, empty if it went to a sink."""
 
     code: int
-    out: str
+    content: bytes
     err: str
+
+    @property
+    def out(self) -> str:
+        return self.content.decode(errors="replace")
 
     @property
     def problem(self) -> str:
@@ -57,7 +65,8 @@ class Shell(Protocol):
         within_s: float = COMMAND_S,
         sink: Callable[[bytes], object] | None = None,
     ) -> Done:
-        """Run a command: words, or a line for the login shell. `text`: its input. `sink` gets its output in pieces."""
+        """Run a command in the C locale: words, or a line for the login shell. `text`: its input. `sink` gets its
+        output in pieces."""
         ...
 
     def close(self) -> None: ...
@@ -84,8 +93,12 @@ class SshShell:
         line = command if isinstance(command, str) else shlex.join(command)
         try:
             channel = self._transport(host).open_session(timeout=COMMAND_S)
-            channel.exec_command(line)
-            return _finish(channel, text, within_s, sink)
+            try:
+                return _execute(channel, line, text, within_s, sink)
+            finally:
+                channel.close()
+        except _OutputError as error:
+            raise error.of_host(host, line) from None
         except TimeoutError:
             raise TransientError(
                 f"A command on host {host} did not finish in {within_s:.0f} s: {line[:80]}",
@@ -157,37 +170,93 @@ def _connected(connect: Connect, host: str) -> paramiko.SSHClient:
         raise _unreachable(host, error) from error
 
 
-def _finish(
-    channel: paramiko.Channel, text: str | bytes | None, within_s: float, sink: Callable[[bytes], object] | None
+class _OutputError(Exception):
+    """Output that cannot be used. `is_endless`: it has too many bytes; otherwise it is not that of the command."""
+
+    def __init__(self, *, is_endless: bool) -> None:
+        self.is_endless = is_endless
+
+    def of_host(self, host: str, line: str) -> RolloutError:
+        if self.is_endless:
+            return FatalError(
+                f"A command on host {host} printed more than {size(OUTPUT_LIMIT)}: {line[:80]}",
+                remedy="Run the command on the host and find out what it prints.",
+            )
+        return RefusedError(
+            f"The login shell on host {host} did not run a command as it was sent: {line[:80]}",
+            remedy="Give the SSH user a POSIX shell such as bash, without a forced command in sshd or authorized_keys.",
+        )
+
+
+def _execute(
+    channel: paramiko.Channel,
+    line: str,
+    text: str | bytes | None,
+    within_s: float,
+    sink: Callable[[bytes], object] | None,
 ) -> Done:
-    """Write the input, read both outputs, and wait for the end."""
+    """Write the input while both outputs are read, and wait for the end.
+
+    A command can end before it has read its input. Its exit code and its error are the result then.
+    """
     deadline = time.monotonic() + within_s
     channel.settimeout(within_s)
-    if text is not None:
-        channel.sendall(text.encode() if isinstance(text, str) else text)
-    channel.shutdown_write()
-    out: list[bytes] = []
+    marked = MarkedLine(line)
+    channel.exec_command(marked.text)
+    content: list[bytes] = []
     err: list[bytes] = []
-    take = sink or out.append
+    out, errors = marked.output(sink or content.append), marked.output(err.append)
+    left: memoryview | None = memoryview(text.encode() if isinstance(text, str) else text or b"")
+    kept = 0
     while True:
         idle = True
+        if left is not None and (done := _send(channel, left)) is not None:
+            left = left[done:]
+            idle = done == 0
+            if not left:
+                channel.shutdown_write()
+                left = None
+        else:
+            left = None
         if channel.recv_ready():
-            take(channel.recv(_CHUNK))
+            data = channel.recv(_CHUNK)
+            kept += len(data) if sink is None or not out.begun else 0
+            out.feed(data)
             idle = False
         if channel.recv_stderr_ready():
-            err.append(channel.recv_stderr(_CHUNK))
+            data = channel.recv_stderr(_CHUNK)
+            kept += len(data)
+            errors.feed(data)
             idle = False
+        if kept > OUTPUT_LIMIT:
+            raise _OutputError(is_endless=True)
         if idle and channel.exit_status_ready() and (channel.eof_received or channel.closed):
             break
         if time.monotonic() >= deadline:
-            channel.close()
             raise TimeoutError
         if idle:
             time.sleep(_POLL_S)
     code = channel.recv_exit_status()
     if code == -1:
         raise EOFError("the connection was closed")
-    return Done(code, b"".join(out).decode(errors="replace"), b"".join(err).decode(errors="replace"))
+    if code == 0 and not out.ended:
+        raise _OutputError(is_endless=False)
+    out.close()
+    errors.close()
+    # A shell that did not run the line has printed the reason.
+    return Done(code, b"".join(content), (b"".join(err) if errors.begun else errors.seen).decode(errors="replace"))
+
+
+def _send(channel: paramiko.Channel, data: memoryview) -> int | None:
+    """Return how many bytes were sent, 0 if the host takes none now; None if the command has ended."""
+    if channel.exit_status_ready() or channel.closed:
+        return None
+    if not data or not channel.send_ready():
+        return 0
+    try:
+        return channel.send(bytes(data[:_CHUNK]))
+    except OSError:
+        return None
 
 
 def _unreachable(host: str, error: Exception) -> TransientError:
