@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.domain.model.errors import TransientError
@@ -20,7 +21,9 @@ def done_with(code: int, out: str, err: str) -> Done:
 
 @dataclass(kw_only=True)
 class FakeHost:
-    """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once."""
+    """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once.
+    `files` have one character for each byte. `journal`: exit code and both outputs of journalctl. `disk`: free bytes
+    for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
     link_is_folder: bool = False
@@ -36,7 +39,10 @@ class FakeHost:
     refused: set[str] = field(default_factory=set)
     cut_after: str | None = None
     history: list[str] = field(default_factory=list)
-    journal: str = ""
+    journal: tuple[int, str, str] = (0, "", "")
+    disk: int = 1 << 30
+    unreadable: dict[str, str] = field(default_factory=dict)
+    sudo_answers: str | None = None
     java: str = "/usr/lib/jvm/java-11/bin/java"
     clock: float = 1_700_000_000.5
 
@@ -45,10 +51,11 @@ class FakeHost:
         host: str,
         command: str | Sequence[str],
         *,
-        text: str | None = None,
+        text: str | bytes | None = None,
         within_s: float = COMMAND_S,
         sink: Callable[[bytes], object] | None = None,
     ) -> Done:
+        text = text.decode("latin-1") if isinstance(text, bytes) else text
         words = command.split() if isinstance(command, str) else list(command)
         if words[:3] == ["sudo", "-n", "-l"]:
             return self._list_rights(" ".join(words))
@@ -70,14 +77,23 @@ class FakeHost:
 
     def _list_rights(self, line: str) -> Done:
         """Several are numbered, as the runtime asks for them in one line."""
-        asked = [one.split()[5].rsplit("/", 1)[-1] for one in line.split("; ")]
-        refused = [number for number, program in enumerate(asked) if program in self.refused]
-        return done_with(0 if len(asked) > 1 or not refused else 1, "\n".join(map(str, refused)), "")
+        *asked, last = line.split("; ") if "; " in line else (line, "")
+        programs = [one.split()[5].rsplit("/", 1)[-1] for one in asked]
+        refused = [number for number, program in enumerate(programs) if program in self.refused]
+        if last and self.sudo_answers is not None:
+            return done_with(1, self.sudo_answers, "")
+        answers = [*map(str, refused), *([last.removeprefix("echo ")] if last else [])]
+        return done_with(0 if last or not refused else 1, "\n".join(answers), "")
 
     def _root(self, program: str, words: list[str], text: str | None) -> Done:
         match program, words:
+            case "cat", [path] if path in self.unreadable:
+                return done_with(1, "", f"cat: {path}: {self.unreadable[path]}")
             case "cat", [path]:
-                return done_with(0, self.files[path], "") if path in self.files else done_with(1, "", "cat: No such file")
+                missing = done_with(1, "", f"cat: {path}: No such file or directory")
+                return done_with(0, self.files[path], "") if path in self.files else missing
+            case "sha256sum", [path]:
+                return done_with(0, f"{sha256(self.files[path].encode('latin-1')).hexdigest()}  {path}\n", "")
             case "readlink", [_]:
                 return done_with(0, f"{self.java}\n", "")
             case "ls", ["-l", _]:
@@ -100,7 +116,7 @@ class FakeHost:
             case "cp", ["-a", source, target]:
                 self.files[target] = self.files[source]
             case "tee", [path]:
-                self.files[path] = text or ""
+                self.files[path] = (text or "")[: self.disk]
         return done_with(0, "", "")
 
     def _login(self, line: str, text: str | None) -> Done:
@@ -116,12 +132,12 @@ class FakeHost:
             return done_with(0, f"{self.clock}\n", "")
         if line.startswith("echo free "):
             return done_with(0, "free 900\njar /opt/kafka_2.13-4.3.1/libs/new.jar\narg java\narg -Da=b c\n", "")
-        if "cat >> " in line:
-            self.files["record"] = self.files.get("record", "") + (text or "")
-        if line.startswith("cat "):
-            return done_with(0, self.files.get("record", ""), "")
+        if match := re.search(r"mv -T \S+ (\.kafka-rollout/\S+)$", line):
+            self.files[match[1]] = text or ""
+        if match := re.fullmatch(r"if test -e (\S+); then cat \1; fi", line):
+            return done_with(0, self.files.get(match[1], ""), "")
         if line.startswith("journalctl"):
-            return done_with(0, self.journal, "")
+            return done_with(*self.journal)
         if line.startswith("drain"):
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")

@@ -153,4 +153,4 @@ def read_properties(file: Path | None) -> Mapping[str, str]:
     if file is None:
         return {}
     with reading(file):
-        return server_properties.parse(file.read_text())
+        return server_properties.parse(file.read_bytes())

@@ -190,7 +190,7 @@ def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
     others: list[psutil.Process] = []
     for path, process in found.items():
         try:
-            roles = server_properties.parse(path.read_text()).get("process.roles", "")
+            roles = server_properties.parse(path.read_bytes()).get("process.roles", "")
         except FileNotFoundError:
             roles = ""  # its home was removed; the order no longer matters
         (controllers if "controller" in roles else others).append(process)

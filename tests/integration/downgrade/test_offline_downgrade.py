@@ -300,7 +300,7 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
 
 
 def directory_id(directory: Path) -> str:
-    return server_properties.parse((directory / "meta.properties").read_text())["directory.id"]
+    return server_properties.parse((directory / "meta.properties").read_bytes())["directory.id"]
 
 
 def vote_by_the_new_directory(cluster: LocalCluster, node: NodeSpec, old: str, new: str) -> None:

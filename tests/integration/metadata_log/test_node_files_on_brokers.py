@@ -130,7 +130,7 @@ def test_a_node_starts_with_its_file_exactly_if_the_plan_does_not_refuse_it(
     source, target = Release.parse(move.source), Release.parse(move.target)
     (node,) = cluster.spec.nodes
     path = Path(str(node.directory)) / "server.properties"
-    own = dict(server_properties.parse(path.read_text()))
+    own = dict(server_properties.parse(path.read_bytes()))
     written: dict[str, str] = {}
     predicted: dict[str, tuple[Finding, ...]] = {}
     for name, case in move.files.items():

@@ -58,7 +58,7 @@ class NodeFiles:
         found: dict[str, Path] = {}
         for path in self.directories.values():
             with reading(path):
-                meta = server_properties.parse(read_regular(path / META).decode())
+                meta = server_properties.parse(read_regular(path / META))
             if meta.get("node.id") != str(self.node.node_id):
                 raise UserError(
                     f"{path} belongs to node {meta.get('node.id')}, not to {self.node.name} ({self.node.node_id}).",
@@ -121,7 +121,7 @@ def backup_files(node: NodeSpec, backup: Path) -> NodeFiles:
             return home / Path(path).relative_to(real)
         return home / path.lstrip("/")
 
-    return node_files(node, server_properties.parse(read_regular(config_file).decode()), locate)
+    return node_files(node, server_properties.parse(read_regular(config_file)), locate)
 
 
 def backup_release(node: NodeSpec, backup: Path) -> str | None:

@@ -123,7 +123,7 @@ def build(
     for one, node in zip(files, nodes, strict=True):
         rewritten = rewrite_config(one.config, node, spec, copies[node.node_id])
         home = sandbox.home(node)
-        write_whole(home / "server.properties", server_properties.to_text(rewritten.lines).encode())
+        write_whole(home / "server.properties", server_properties.to_content(rewritten.lines))
         heap = needed.heaps[node.node_id] // MIB  # all of it at once: a heap that grows is collected after each step
         options = f"-Xms{heap}m\n-Xmx{heap}m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
         write_whole(home / "jvm.options", options.encode())

@@ -7,6 +7,7 @@ The home of a node (NodeSpec.directory) contains:
     jvm.options         Java options, one a line (optional)
     log4j.properties or log4j2.yaml, logs/server.log, logs/stdout.log, data/
     starts.jsonl        one line for each real start
+    configuration.json  the newest change of server.properties with a change of release
 
 Invariants:
 1. Which process is the node's is observed, never remembered: it is the Java process whose last argument is the
@@ -18,7 +19,6 @@ Invariants:
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -27,15 +27,24 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import psutil
 
 from kafka_rollout.adapters.releases.java import java_binary, java_version
 from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
-from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_directory
+from kafka_rollout.adapters.runtimes.properties import (
+    WrittenConfiguration,
+    add_start,
+    changed_lines,
+    configuration_for,
+    load_written,
+    metadata_directory,
+    parse_starts,
+)
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading, write_whole, writing_whole
 from kafka_rollout.adapters.system.sessions import start_session
@@ -54,6 +63,7 @@ _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 _POLL_S = 0.1
 _EXEC_S = 0.05
 _KILL_S = 20.0
+_STARTS, _WRITTEN = "starts.jsonl", "configuration.json"
 _CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -133,12 +143,22 @@ class LocalProcessRuntime:
             lines = changed_lines(self.cluster, node, release, changes)
             config = home / "server.properties"
             before = _read_config(home, node)
-            after = server_properties.set_properties(before, str(release), lines)
+            written = load_written(_read(home / _WRITTEN) or b"")
+            copy = home / f"server.properties.{release}"
+            after = configuration_for(before, release, lines, written=written, read_copy=lambda: _read(copy))
             previous = _read_release(home)
             if previous is not None and previous != release:
-                write_whole(home / f"server.properties.{previous}", read_regular(config), like=config)
+                write_whole(home / f"server.properties.{previous}", before, like=config)
             if after != before:
-                write_whole(config, after.encode(), like=config)
+                change = WrittenConfiguration(
+                    left=previous or release,
+                    installed=release,
+                    written=sha256(after).hexdigest(),
+                    copied=sha256(before).hexdigest(),
+                    is_restored=after == _read(copy),
+                )
+                _replace(home / _WRITTEN, change.dump())
+                write_whole(config, after, like=config)
             logging_file, text = logging_configuration(release, home)
             _replace(logging_file, text)
             # Written last, so that the files of this release are complete.
@@ -157,10 +177,7 @@ class LocalProcessRuntime:
             _record_start(home, running, release)
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        return tuple(
-            StartRecord(release=Release.parse(line["release"]), started_at=line["started_at"], pid=line["pid"])
-            for line in _start_lines(_home(node))
-        )
+        return parse_starts(_read(_home(node) / _STARTS) or b"")
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
         """The last lines of server.log; the output of the JVM if it exited before it created server.log."""
@@ -337,22 +354,20 @@ def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
 def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
     """Record the start once per process, also if an earlier call was killed before its record."""
     started_at = _start_time(process)
-    for line in _start_lines(home):
+    content = _read(home / _STARTS) or b""
+    for start in parse_starts(content):
         # The kernel keeps start times in hundredths of a second; the kernel can use an id again.
-        if line["pid"] == process.pid and abs(line["started_at"] - started_at) < 1.0:
+        if start.pid == process.pid and abs(start.started_at - started_at) < 1.0:
             return
-    record = json.dumps({"release": str(release), "pid": process.pid, "started_at": started_at})
-    with (home / "starts.jsonl").open("a", encoding="utf-8") as file:
-        file.write(record + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    start = StartRecord(release=release, started_at=started_at, pid=process.pid)
+    write_whole(home / _STARTS, add_start(content, start), mode=0o644)
 
 
-def _start_lines(home: Path) -> Iterator[dict[str, Any]]:
-    with suppress(FileNotFoundError):
-        for line in read_regular(home / "starts.jsonl").decode().splitlines():
-            if line.strip():
-                yield json.loads(line)
+def _read(path: Path) -> bytes | None:
+    try:
+        return read_regular(path)
+    except FileNotFoundError:
+        return None
 
 
 def _read_release(home: Path) -> Release | None:
@@ -367,11 +382,11 @@ def _replace(path: Path, text: str) -> None:
     write_whole(path, text.encode(), mode=0o644, like=path if path.exists() else None)
 
 
-def _read_config(home: Path, node: NodeSpec) -> str:
+def _read_config(home: Path, node: NodeSpec) -> bytes:
     config = home / "server.properties"
     try:
         with reading(config):
-            return read_regular(config).decode().replace("\r\n", "\n")
+            return read_regular(config)
     except FileNotFoundError:
         raise UserError(
             f"Node {node.name} has no server.properties in {home}.", remedy="Correct the inventory's directory."

@@ -1,10 +1,16 @@
-"""Configuration lines and folders of a node, for every runtime."""
+"""Configuration, folders and recorded starts of a node, for every runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.domain.model.cluster.host_state import StartRecord
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 
@@ -24,3 +30,81 @@ def metadata_directory(config: Mapping[str, str]) -> str:
     """Return metadata.log.dir, by default the first of log.dirs."""
     directories = config.get("metadata.log.dir") or config.get("log.dirs") or config.get("log.dir", "")
     return directories.split(",")[0].strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenConfiguration:
+    """The newest change of server.properties with a change of release, as the runtime records it.
+
+    `left`, `installed`: releases; the copy of the file has the name of the release that was left. `written`, `copied`:
+    SHA-256 of the file after the change, and of the copy. `is_restored`: the file was written from an older copy.
+    """
+
+    left: Release
+    installed: Release
+    written: str
+    copied: str
+    is_restored: bool
+
+    def dump(self) -> str:
+        return json.dumps({**asdict(self), "left": str(self.left), "installed": str(self.installed)}) + "\n"
+
+
+def load_written(text: str | bytes) -> WrittenConfiguration | None:
+    """Read the record; None for a text that `dump` did not write, or that is not complete."""
+    try:
+        found = json.loads(text)
+        releases = {name: Release.parse(str(found[name])) for name in ("left", "installed")}
+        return WrittenConfiguration(**{**found, **releases})
+    except (ValueError, KeyError, TypeError, UserError):
+        return None
+
+
+def configuration_for(
+    content: bytes,
+    release: Release,
+    lines: Mapping[str, str | None],
+    *,
+    written: WrittenConfiguration | None,
+    read_copy: Callable[[], bytes | None],
+) -> bytes:
+    """Return the content of server.properties for a release.
+
+    On the way back to the release that was left, it is the copy of that time, if the file is still as the run wrote it.
+    Otherwise the lines are set in the present file, which keeps what an operator has changed since. `read_copy`: the
+    copy of the file of `release`, None without one.
+    """
+    if written is not None and written.left != written.installed and sha256(content).hexdigest() == written.written:
+        if written.is_restored and written.installed == release and _has(content, lines):
+            return content
+        if written.left == release:
+            copy = read_copy()
+            if copy is not None and sha256(copy).hexdigest() == written.copied and _has(copy, lines):
+                return copy
+    return server_properties.set_properties(content, str(release), lines)
+
+
+def _has(content: bytes, lines: Mapping[str, str | None]) -> bool:
+    found = server_properties.parse(content)
+    return all(found.get(key) == value for key, value in lines.items())
+
+
+def parse_starts(content: bytes) -> tuple[StartRecord, ...]:
+    """Return the recorded starts. A line that was torn by a loss of power is left out."""
+    return tuple(record for record in map(_start_of, content.splitlines()) if record is not None)
+
+
+def add_start(content: bytes, start: StartRecord) -> bytes:
+    """Return the record with one more start. A torn line before it is ended, and not continued."""
+    line = json.dumps({"release": str(start.release), "pid": start.pid, "started_at": start.started_at})
+    return content + (b"\n" if content and not content.endswith(b"\n") else b"") + line.encode() + b"\n"
+
+
+def _start_of(line: bytes) -> StartRecord | None:
+    try:
+        found = json.loads(line)
+        return StartRecord(
+            release=Release.parse(str(found["release"])), started_at=float(found["started_at"]), pid=int(found["pid"])
+        )
+    except (ValueError, KeyError, TypeError, UserError):
+        return None

@@ -1,7 +1,10 @@
-"""Changes of Java properties files that can be undone.
+"""Changes of Java properties files that can be undone to the byte.
 
 Removed lines stay in the file as comments; added lines are in one marked block at the end. Everything else is kept,
-including comments and later edits of an operator: `restore_properties(set_properties(text)) == text`.
+including comments, line ends and later edits of an operator: `restore_properties(set_properties(content)) == content`.
+
+The files are ISO-8859-1, as java.util.Properties reads them: every byte is a character, and only \\n, \\r\\n and \\r
+end a line.
 """
 
 from __future__ import annotations
@@ -16,14 +19,20 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 
 DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108
+_CODEC = "latin-1"
 _OUT = "#kafka-rollout-out: "
 _BEGIN = "# kafka-rollout: the following came with release "
+_LINE_ENDS = " (after added line ends: {})"  # end of the first line of a block that needed some before it
+_ADDED = re.compile(re.escape(_LINE_ENDS).replace(r"\{\}", "([12])") + "$")
 _END = "# kafka-rollout: end"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_BLANK = " \t\f"
+_ENTRY = re.compile(rf"((?:\\.|[^{_BLANK}=:\\])*)[{_BLANK}]*[=:]?[{_BLANK}]*(.*)", re.DOTALL)
 
 
-def parse(text: str) -> dict[str, str]:
-    """Return keys and values as java.util.Properties reads them."""
-    return {key: value for _, key, value in _entries(text.splitlines()) if key is not None}
+def parse(content: bytes) -> dict[str, str]:
+    """Return keys and values as java.util.Properties reads them. Raises UserError for a file that it refuses."""
+    return {key: value for _, key, value in _entries(_lines(content)) if key is not None}
 
 
 def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:
@@ -32,25 +41,17 @@ def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()))
 
 
-def read_directory_id(directory: str | Path) -> str | None:
+def read_directory_id(directory: str | Path) -> bytes | None:
     """Return meta.properties of a directory on this machine; None if it cannot be read."""
     try:
-        return read_regular(Path(directory) / "meta.properties").decode()
-    except (OSError, UnicodeDecodeError, UserError):
+        return read_regular(Path(directory) / "meta.properties")
+    except (OSError, UserError):
         return None
 
 
-def directory_formats(
-    config: Mapping[str, str], read: Callable[[str], DirectoryFormat | None]
-) -> dict[str, DirectoryFormat] | None:
-    """Return path → format of each directory that a node with this configuration uses; None if one is not readable."""
-    formats = {}
-    for path in log_directories({**DEFAULTS, **config}):
-        found = read(path)
-        if found is None:
-            return None
-        formats[path] = found
-    return formats
+def directory_formats(config: Mapping[str, str], read: Callable[[str], DirectoryFormat]) -> dict[str, DirectoryFormat]:
+    """Return path → format of each directory that a node with this configuration uses."""
+    return {path: read(path) for path in log_directories({**DEFAULTS, **config})}
 
 
 def local_format(directory: str | Path) -> DirectoryFormat:
@@ -73,48 +74,84 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def directory_ids(config: Mapping[str, str], read: Callable[[str], str | None] = read_directory_id) -> dict[str, str]:
+def directory_ids(config: Mapping[str, str], read: Callable[[str], bytes | None] = read_directory_id) -> dict[str, str]:
     """Return directory.id → path of each directory of a node. `read`: meta.properties of a directory, None without one.
 
     Directories that cannot be read, and those of releases before KIP-858, are left out.
     """
-    formatted = {path: parse(read(path) or "") for path in log_directories(config)}
+    formatted = {path: parse(read(path) or b"") for path in log_directories(config)}
     return {found["directory.id"]: path for path, found in formatted.items() if "directory.id" in found}
 
 
-def to_text(lines: Mapping[str, str]) -> str:
+def to_content(lines: Mapping[str, str]) -> bytes:
     """Return a properties file with these lines."""
-    return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in lines.items())
+    return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in lines.items()).encode(_CODEC)
 
 
-def set_properties(text: str, release: str, lines: Mapping[str, str | None]) -> str:
-    """Return the text with these properties set (None: removed). Keys that already have the value are not changed."""
-    base = restore_properties(text)
+def set_properties(content: bytes, release: str, lines: Mapping[str, str | None]) -> bytes:
+    """Return the content with these properties set (None: removed). A key that has the value already is not changed."""
+    base = restore_properties(content)
     current = parse(base)
     wanted = {key: value for key, value in lines.items() if current.get(key) != value}
     if not wanted:
         return base
     result: list[str] = []
-    for raw, key, _ in _entries(base.splitlines()):
+    is_open = False  # the last line continues, so that a line after it would be a part of its value
+    for raw, key, _ in _entries(_lines(base)):
+        is_open = key is not None and key not in wanted and _continues(_text(raw[-1]))
         result += [f"{_OUT}{line}" for line in raw] if key in wanted else raw
     added = [f"{_escape(key, key=True)}={_escape(value)}" for key, value in wanted.items() if value is not None]
     if added:
-        result += [f"{_BEGIN}{release}", *added, _END]
-    return "\n".join(result) + "\n"
+        line_end = next((end for end in map(_line_end, reversed(result)) if end), "\n")
+        missing = int(bool(result) and not _line_end(result[-1])) + int(is_open)
+        first = f"{_BEGIN}{release}{_LINE_ENDS.format(missing) if missing else ''}"
+        result += [line_end * missing, *(f"{line}{line_end}" for line in (first, *added, _END))]
+    return "".join(result).encode(_CODEC)
 
 
-def restore_properties(text: str) -> str:
-    """Return the text before set_properties changed it."""
+def restore_properties(content: bytes) -> bytes:
+    """Return the content before set_properties changed it. A block whose last line was removed is kept."""
     result: list[str] = []
-    inside = False
-    for line in text.splitlines():
-        if line.startswith(_BEGIN):
-            inside = True
-        elif line == _END:
-            inside = False
-        elif not inside:
+    block: list[str] = []
+    added = 0  # line ends before a block after which nothing follows
+    for line in _lines(content):
+        text = _text(line)
+        if text.startswith(_BEGIN):
+            result += block
+            block = [line]
+        elif block and text == _END:
+            found = _ADDED.search(_text(block[0]))
+            block, added = [], int(found[1]) if found else 0
+        elif block:
+            block.append(line)
+        else:
             result.append(line.removeprefix(_OUT))
-    return "\n".join(result) + "\n"
+            added = 0
+    if not block:
+        result = _without_line_ends(result, added)
+    return "".join(result + block).encode(_CODEC)
+
+
+def _without_line_ends(lines: list[str], number: int) -> list[str]:
+    kept = list(lines)
+    for _ in range(number):
+        if kept:
+            kept[-1] = _text(kept[-1])
+            kept = kept if kept[-1] else kept[:-1]
+    return kept
+
+
+def _lines(content: bytes) -> list[str]:
+    """The lines with their ends."""
+    return _LINE.findall(content.decode(_CODEC))
+
+
+def _text(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def _line_end(line: str) -> str:
+    return line[len(_text(line)) :]
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[list[str], str | None, str]]:
@@ -122,16 +159,22 @@ def _entries(lines: list[str]) -> Iterator[tuple[list[str], str | None, str]]:
     index = 0
     while index < len(lines):
         raw = [lines[index]]
-        logical = lines[index].lstrip()
+        logical = _text(lines[index]).lstrip(_BLANK)
         index += 1
         if not logical or logical[0] in "#!":
             yield raw, None, ""
             continue
-        while _continues(logical) and index < len(lines):
+        while _continues(logical):
+            logical = logical[:-1]
+            if not logical or index == len(lines):  # without a character, the next line begins a logical line
+                break
             raw.append(lines[index])
-            logical = logical[:-1] + lines[index].lstrip()
+            logical += _text(lines[index]).lstrip(_BLANK)
             index += 1
-        match = re.match(r"((?:\\.|[^\s=:\\])*)\s*[=:]?\s*(.*)", logical, re.DOTALL)
+        if not logical:
+            yield raw, None, ""
+            continue
+        match = _ENTRY.fullmatch(logical)
         if match is None:  # the expression matches every text; needed by the type checker
             continue
         yield raw, _unescape(match[1]), _unescape(match[2])
@@ -145,11 +188,24 @@ def _unescape(text: str) -> str:
     known = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
     def one(match: re.Match[str]) -> str:
+        if match[0] == "\\u":
+            raise UserError(
+                "A properties file has \\u without four hexadecimal digits. Java does not read such a file.",
+                remedy="Correct the line: in Java properties, a backslash is written as two.",
+            )
         return chr(int(match[1], 16)) if match[1] else known.get(match[2], match[2])
 
-    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", one, text)
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", one, text, flags=re.DOTALL)
 
 
 def _escape(text: str, *, key: bool = False) -> str:
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
-    return re.sub(r"([\s=:#!])", r"\\\1", escaped) if key else re.sub(r"^( )", r"\\\1", escaped)
+    escaped = text.replace("\\", "\\\\")
+    for character, code in (("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"), ("\f", "\\f")):
+        escaped = escaped.replace(character, code)
+    escaped = re.sub(r"[^\x00-\xff]", _unicode_escape, escaped)
+    return re.sub(r"([ =:#!])", r"\\\1", escaped) if key else re.sub(r"^( )", r"\\\1", escaped)
+
+
+def _unicode_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -167,7 +167,10 @@ _ERROR_WORDS = ("ERROR", "FATAL", "Exception", "Unable to register")
 
 def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
     """Return the last line of the node's log with an error (no line of a stack trace), else the last line."""
-    lines = [line.strip() for line in ports.runtime.log_tail(node, lines=80) if line.strip()]
+    try:
+        lines = [line.strip() for line in ports.runtime.log_tail(node, lines=80) if line.strip()]
+    except TransientError as error:
+        return f"its log cannot be read: {error.sentence}"
     if not lines:
         return "its log is empty"
     messages = [line for line in lines if not line.startswith("at ")]

@@ -14,6 +14,7 @@ from kafka_rollout.adapters.runtimes import local_process
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 
 OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
@@ -70,7 +71,7 @@ def test_server_properties_and_its_copies_keep_mode_and_owner(runtime: LocalProc
     (node,) = runtime.cluster.nodes
     home = Path(str(node.directory))
     config = home / "server.properties"
-    text = b"# caf\xc3\xa9\r\na=1\r\nssl.keystore.password=hunter2\r\n"
+    text = b"# caf\xe9\x0cb=2\r\na=1\r\nssl.keystore.password=hunter2\xe4\r\n"
     config.write_bytes(text)
     config.chmod(mode)
     if os.geteuid() == 0:
@@ -81,11 +82,36 @@ def test_server_properties_and_its_copies_keep_mode_and_owner(runtime: LocalProc
     copy = home / "server.properties.3.9.1"
     assert rights(config) == rights(copy) == before
     assert copy.read_bytes() == text
-    assert runtime.config(node)["a"] == "2"
+    assert runtime.config(node) == {"a": "2", "ssl.keystore.password": "hunter2\xe4"}
     runtime.install(node, OLD)
     assert rights(config) == before
-    assert runtime.config(node)["a"] == "1"
+    assert config.read_bytes() == text
     assert [path.name for path in home.glob(".*") if path.name != ".lock"] == []
+
+
+@pytest.mark.parametrize("torn", [b'{"release": "4.3', bytes(40)])
+def test_a_torn_line_of_the_starts_does_not_stop_a_resume(runtime: LocalProcessRuntime, torn: bytes) -> None:
+    (node,) = runtime.cluster.nodes
+    record = Path(str(node.directory)) / "starts.jsonl"
+    record.write_bytes(b'{"release": "3.9.1", "pid": 9, "started_at": 1.5}\n' + torn)
+    assert [start.pid for start in runtime.starts(node)] == [9]
+    local_process._record_start(record.parent, psutil.Process(), NEW)
+    assert [start.release for start in runtime.starts(node)] == [OLD, NEW]
+
+
+def test_a_rollback_restores_the_lines_that_an_earlier_change_of_the_old_release_brought(
+    runtime: LocalProcessRuntime,
+) -> None:
+    (node,) = runtime.cluster.nodes
+    config = Path(str(node.directory)) / "server.properties"
+    config.write_bytes(b"node.id=1\n")
+    runtime.install(node, OLD, [ConfigChange(node_id=1, release=OLD, key="b", value="3", reason="a test")])
+    before = config.read_bytes()
+    runtime.install(node, NEW)
+    assert runtime.config(node) == {"node.id": "1", "a": "2"}
+    for _ in range(2):
+        runtime.install(node, OLD)
+        assert config.read_bytes() == before
 
 
 def test_server_properties_that_are_a_fifo_are_refused(runtime: LocalProcessRuntime) -> None:

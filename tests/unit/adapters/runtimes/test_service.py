@@ -206,5 +206,95 @@ def test_the_formats_of_directories_are_read_as_the_user_of_the_node() -> None:
         "/data": DirectoryFormat(meta=meta.encode()),
         "/new": DirectoryFormat(),
     }
+    host.unreadable["/data/meta.properties"] = "Input/output error"
+    assert runtime.directory_formats(NODE, config)["/data"].problem == "cat: /data/meta.properties: Input/output error"
     host.refused.add("cat")
-    assert runtime.directory_formats(NODE, config) is None, "unknown, and not unformatted"
+    assert runtime.directory_formats(NODE, config)["/new"].problem == (
+        "sudo refuses (kafka) NOPASSWD: /usr/bin/cat /new/meta.properties"
+    )
+
+
+@pytest.mark.parametrize("answers", ["", "rbash: restricted", "Welcome!\nasked 20", "0\n1"])
+def test_rights_that_were_not_asked_for_are_not_there(answers: str) -> None:
+    with pytest.raises(TransientError, match="does not report which commands sudo permits"):
+        runtime_on(FakeHost(sudo_answers=answers)).host(NODE, [R431])
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        (1, "", "Failed to open files: Bad message"),
+        (0, "-- No entries --\n", "Hint: You are currently not seeing messages from other users and the system."),
+    ],
+)
+def test_a_journal_that_cannot_be_read_is_not_an_empty_log(journal: tuple[int, str, str]) -> None:
+    with pytest.raises(TransientError, match=r"The journal of unit kafka\.service on host kafka-1 cannot be read"):
+        runtime_on(FakeHost(journal=journal)).log_tail(NODE)
+
+
+LATIN = "# gr\xfc\xdfe\r\nssl.keystore.password=p\xe4ss\r\nnode.id=1\n# page 4\x0clog.dirs=/old\nlog.dirs=/data\n"
+
+
+def stopped(**more: object) -> FakeHost:
+    return FakeHost(active="inactive", pid=0, **more)  # type: ignore[arg-type]
+
+
+def test_every_byte_of_a_configuration_stays_and_comes_back() -> None:
+    host = stopped(files={CONFIGURATION: LATIN})
+    runtime = runtime_on(host)
+    runtime.install(NODE, R431, [CHANGE])
+    assert host.files[CONFIGURATION].startswith(LATIN)
+    assert runtime.config(NODE) == {
+        "ssl.keystore.password": "p\xe4ss",
+        "node.id": "1",
+        "log.dirs": "/data",
+        "num.io.threads": "9",
+    }
+    runtime.install(NODE, R421)
+    assert host.files[CONFIGURATION] == LATIN
+
+
+def test_a_rollback_restores_the_lines_that_an_earlier_change_of_the_old_release_brought() -> None:
+    host = stopped(link="/opt/kafka_2.13-4.3.1")
+    runtime = runtime_on(host)
+    earlier = ConfigChange(node_id=1, release=R421, key="num.network.threads", value="5", reason="a test")
+    runtime.install(NODE, R421, [earlier])
+    before = host.files[CONFIGURATION]
+    runtime.install(NODE, R431, [CHANGE])
+    assert "num.network.threads" not in host.files[CONFIGURATION]
+    for _ in range(2):  # a repeated step
+        runtime.install(NODE, R421)
+        assert host.files[CONFIGURATION] == before
+
+
+@pytest.mark.parametrize("changed", [CONFIGURATION, f"{CONFIGURATION}.4.2.1"])
+def test_a_rollback_keeps_what_an_operator_has_changed_since(changed: str) -> None:
+    host = stopped()
+    runtime = runtime_on(host)
+    runtime.install(NODE, R431, [CHANGE])
+    host.files[changed] = f"# operator\n{host.files[changed]}"
+    runtime.install(NODE, R421)
+    expected = "node.id=1\nlog.dirs=/data\n"
+    assert host.files[CONFIGURATION] == (f"# operator\n{expected}" if changed == CONFIGURATION else expected)
+
+
+def test_a_configuration_that_did_not_arrive_whole_does_not_replace_the_file() -> None:
+    host = stopped(disk=10)
+    with pytest.raises(FatalError, match="did not arrive whole on host kafka-1"):
+        runtime_on(host).install(NODE, R431, [CHANGE])
+    assert host.files[CONFIGURATION] == "node.id=1\nlog.dirs=/data\n"
+    assert host.link == "/opt/kafka_2.13-4.2.1"
+
+
+STARTS = ".kafka-rollout/starts-kafka.service.jsonl"
+
+
+@pytest.mark.parametrize("torn", ['{"release": "4.3', "\0" * 40, '{"release": 4}', "[1]", '{"release": "x", "pid": 1}'])
+def test_a_torn_line_of_the_starts_does_not_stop_a_resume(torn: str) -> None:
+    whole = '{"release": "4.2.1", "pid": 9, "started_at": 1.5}\n'
+    host = FakeHost(files={STARTS: whole + torn, CONFIGURATION: ""})
+    runtime = runtime_on(host)
+    assert [start.pid for start in runtime.starts(NODE)] == [9]
+    runtime.start(NODE)
+    assert host.files[STARTS].startswith(f"{whole}{torn}\n")
+    assert [start.pid for start in runtime.starts(NODE)] == [9, 50]

@@ -219,7 +219,7 @@ def _vote_for_itself(folder: MetadataFolder, epoch: int, voters: list[bytes], fi
     state, path = quorum_state(folder), folder.log / QUORUM_STATE
     vote: dict[str, object] = {"leaderId": -1, "leaderEpoch": epoch, "votedId": folder.node_id}
     if voters:
-        meta = server_properties.parse(read_regular(folder.root / META).decode())
+        meta = server_properties.parse(read_regular(folder.root / META))
         known = {voter["voterId"]: voter["voterDirectoryId"] for voter in decode_voters(voters[-1])}
         vote["votedDirectoryId"] = meta.get("directory.id", "")
         if known.get(folder.node_id) != vote["votedDirectoryId"]:

@@ -133,7 +133,7 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
         if log is None:
             raise UserError(f"{directory} holds no metadata log: it has no folder {METADATA_LOG}.", remedy=_WHERE)
         meta = log.parent / META
-        properties = server_properties.parse(read_regular(meta).decode()) if meta.exists() else {}
+        properties = server_properties.parse(read_regular(meta)) if meta.exists() else {}
         _check_names(log)
     found = properties.get("cluster.id")
     node_id = properties.get("node.id", "")

@@ -17,7 +17,7 @@ class HostCommands:
     __slots__ = ()
     shell: Shell
 
-    def act(self, node: NodeSpec, right: Right, *, text: str | None = None, **values: object) -> Done:
+    def act(self, node: NodeSpec, right: Right, *, text: str | bytes | None = None, **values: object) -> Done:
         """Run a command with sudo; raises if it fails."""
         return self.expect(node, right, self.sudo(node, right, text=text, values=values))
 

@@ -145,6 +145,18 @@ class Rights:
         return self._bring("mv", "-T", self.service.installation + DRAFT, self.service.installation)
 
     @property
+    def read_copy(self) -> Right:
+        return self._read("cat", (self.service.configuration_file + ".{release}",), "read a copy of its configuration")
+
+    @property
+    def digest(self) -> Right:
+        return self._read("sha256sum", (self.service.configuration_file + DRAFT,), "verify its changed configuration")
+
+    @property
+    def sync(self) -> Right:
+        return self._read("sync", (self.service.configuration_file + DRAFT,), "write its configuration to disk")
+
+    @property
     def back_up(self) -> Right:
         file = self.service.configuration_file
         return Right(_ROOT, "cp", ("-a", file, f"{file}.{{release}}"), "back up its configuration")
@@ -177,9 +189,12 @@ class Rights:
             ()
             if service.managed_elsewhere
             else (
+                self.read_copy,
                 self.back_up,
                 self.draft_configuration,
                 self.write_configuration,
+                self.digest,
+                self.sync,
                 self.switch_configuration,
             )
         )

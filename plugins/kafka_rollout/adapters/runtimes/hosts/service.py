@@ -5,28 +5,38 @@ Invariants:
 2. stop, install and start can be repeated after a broken connection: each reads the state of the unit first.
 3. A release is switched by the rename of a symlink, a configuration by the rename of a file: a host that loses its
    power has the old or the new one. The owner and the mode of the file stay.
-4. Only two files of the tool exist on a host: the copy of the configuration before a change of release, next to the
-   configuration, and the record of starts in the home folder of the SSH user.
+4. The files of the tool on a host are the copies of the configuration before a change of release, next to the
+   configuration, and in the home folder of the SSH user the records of starts and of the newest change of the
+   configuration.
+5. A value that cannot be read is unknown, and never the one that would allow a stop.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import MISSING, HostDirectory
 from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
 from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided, provide
-from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, Rights
-from kafka_rollout.adapters.runtimes.hosts.shells import Shell
+from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT, EXAMPLE, Rights
+from kafka_rollout.adapters.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
-from kafka_rollout.adapters.runtimes.properties import changed_lines, metadata_directory
+from kafka_rollout.adapters.runtimes.properties import (
+    WrittenConfiguration,
+    add_start,
+    changed_lines,
+    configuration_for,
+    load_written,
+    metadata_directory,
+    parse_starts,
+)
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import writing_whole
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
@@ -40,6 +50,8 @@ from kafka_rollout.domain.model.releases import Release
 _POLL_S = 0.3
 _KILL_S = 20.0
 _START_S = 10.0
+_ASKED = "asked"
+_NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions")
 _JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)\.jar(?:\s|$)")  # the jar of kafka.Kafka
 _JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
@@ -140,7 +152,7 @@ class SshServiceRuntime(HostCommands):
         self._refuse_missing(node, release)
         before = self._configuration(node)
         lines = changed_lines(self.cluster, node, release, changes)
-        after = server_properties.set_properties(before, str(release), lines)
+        after = self._configuration_for(node, release, before, lines)
         if after != before:
             if service.managed_elsewhere:
                 raise TransientError(
@@ -148,7 +160,7 @@ class SshServiceRuntime(HostCommands):
                     f"{', '.join(sorted(lines))}.",
                     remedy="Change the file with the software that manages it, then repeat the step.",
                 )
-            self._write_configuration(node, installed or release, after)
+            self._write_configuration(node, installed or release, release, before, after)
         if installed != release:
             rights = rights_of(node)
             self.act(node, rights.draft_link, release=release)
@@ -174,12 +186,7 @@ class SshServiceRuntime(HostCommands):
         self._run_commands(node, service_of(node).after_start, "after the start")
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        done = self.run(node, f"cat {_record(node)} 2>/dev/null || true")
-        lines = (json.loads(line) for line in done.out.splitlines() if line.strip())
-        return tuple(
-            StartRecord(release=Release.parse(line["release"]), started_at=line["started_at"], pid=line["pid"])
-            for line in lines
-        )
+        return parse_starts(self._read_record(node, _starts(node)))
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
         """The last lines of the log file; without one, those of the unit in the journal."""
@@ -197,6 +204,12 @@ class SshServiceRuntime(HostCommands):
                 "--no-pager",
             ]
             done = self.run(node, journal)
+            if done.code != 0 or any(text in done.err for text in _NO_JOURNAL):
+                raise TransientError(
+                    f"The journal of unit {service_of(node).unit} on host {service_of(node).host} cannot be read: "
+                    f"{done.problem}.",
+                    remedy="Add the SSH user to the group systemd-journal, or set log_file in the inventory.",
+                )
         return tuple(done.out.splitlines()[-lines:])
 
     def java_version(self, node: NodeSpec) -> int:
@@ -245,21 +258,25 @@ class SshServiceRuntime(HostCommands):
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         rights = rights_of(node)
 
-        def read(directory: str) -> str | None:
+        def read(directory: str) -> bytes | None:
             done = self.sudo(node, rights.read_directory_id(directory))
-            return done.out if done.code == 0 else None
+            return done.content if done.code == 0 else None
 
         return server_properties.directory_ids(self.config(node), read)
 
-    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
-        """Without bootstrap.checkpoint. None if sudo refuses a directory, which can be one that the run adds."""
+    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat]:
+        """Without bootstrap.checkpoint. A directory that cannot be read, for example because the run adds it and sudo
+        refuses it, has a problem."""
         rights = rights_of(node)
 
-        def read(directory: str) -> DirectoryFormat | None:
-            done = self.sudo(node, rights.read_directory_id(directory))
+        def read(directory: str) -> DirectoryFormat:
+            right = rights.read_directory_id(directory)
+            done = self.sudo(node, right)
             if done.code == 0:
-                return DirectoryFormat(meta=done.out.encode())
-            return DirectoryFormat() if MISSING in done.err else None
+                return DirectoryFormat(meta=done.content)
+            if refused_by_sudo(done):
+                return DirectoryFormat(problem=f"sudo refuses ({right.as_user}) NOPASSWD: {right.sudoers()}")
+            return DirectoryFormat() if MISSING in done.err else DirectoryFormat(problem=done.problem)
 
         return server_properties.directory_formats(config, read)
 
@@ -279,7 +296,14 @@ class SshServiceRuntime(HostCommands):
             f"{shlex.join(right.allowed_command(**values))} >/dev/null 2>&1 || echo {number}"
             for number, right in enumerate(wanted)
         )
-        refused = [wanted[int(number)] for number in self.run(node, line).out.split()]
+        answers = self.run(node, f"{line}; echo {_ASKED} {len(wanted)}").out.splitlines()
+        if answers[-1:] != [f"{_ASKED} {len(wanted)}"] or not all(number.isdigit() for number in answers[:-1]):
+            raise TransientError(
+                f"Host {service_of(node).host} does not report which commands sudo permits: "
+                f"{(answers or ['no output'])[-1]}.",
+                remedy="Run `sudo -n -l` there as the SSH user.",
+            )
+        refused = [wanted[int(number)] for number in answers[:-1]]
         return tuple(f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in refused)
 
     def unit(self, node: NodeSpec) -> UnitState:
@@ -332,29 +356,81 @@ class SshServiceRuntime(HostCommands):
                 remedy="Replace it by a link to the folder of the installed release, or correct the inventory.",
             )
 
-    def _write_configuration(self, node: NodeSpec, backup_of: Release, text: str) -> None:
+    def _configuration_for(
+        self, node: NodeSpec, release: Release, content: bytes, lines: Mapping[str, str | None]
+    ) -> bytes:
+        if service_of(node).managed_elsewhere:
+            return server_properties.set_properties(content, str(release), lines)
+        written = load_written(self._read_record(node, _written(node)))
+        return configuration_for(
+            content, release, lines, written=written, read_copy=lambda: self._copy_of(node, release)
+        )
+
+    def _copy_of(self, node: NodeSpec, release: Release) -> bytes | None:
+        done = self.sudo(node, rights_of(node).read_copy, values={"release": release})
+        if done.code != 0 and MISSING in done.err:
+            return None
+        return self.expect(node, rights_of(node).read_copy, done).content
+
+    def _write_configuration(
+        self, node: NodeSpec, left: Release, release: Release, before: bytes, after: bytes
+    ) -> None:
+        """Copy the file, write a draft with its rights, verify the draft on the host, record the change, rename."""
         rights = rights_of(node)
-        self.act(node, rights.back_up, release=backup_of)
+        digest = sha256(after).hexdigest()
+        change = WrittenConfiguration(
+            left=left,
+            installed=release,
+            written=digest,
+            copied=sha256(before).hexdigest(),
+            is_restored=left != release and after == self._copy_of(node, release),
+        )
+        self.act(node, rights.back_up, release=left)
         self.act(node, rights.draft_configuration)
-        self.act(node, rights.write_configuration, text=text)
+        self.act(node, rights.write_configuration, text=after)
+        if self.act(node, rights.digest).out.split()[:1] != [digest]:
+            raise FatalError(
+                f"The changed configuration of node {node.name} did not arrive whole on host {service_of(node).host}. "
+                "The file of the node was not replaced.",
+                remedy="Check the disk of the host, then repeat the step.",
+            )
+        self.act(node, rights.sync)
+        self._write_record(node, _written(node), change.dump().encode())
         self.act(node, rights.switch_configuration)
 
-    def _configuration(self, node: NodeSpec) -> str:
-        return self.act(node, rights_of(node).read_configuration).out.replace("\r\n", "\n")
+    def _configuration(self, node: NodeSpec) -> bytes:
+        return self.act(node, rights_of(node).read_configuration).content
 
     def _record_start(self, node: NodeSpec, unit: UnitState, release: Release) -> None:
         """Record the newest process once, also if an earlier call was killed before its record."""
         if unit.last_pid is None or unit.started_at is None:
             return
-        if any((start.pid, start.started_at) == (unit.last_pid, unit.started_at) for start in self.starts(node)):
+        content = self._read_record(node, _starts(node))
+        if any((start.pid, start.started_at) == (unit.last_pid, unit.started_at) for start in parse_starts(content)):
             return
-        line = json.dumps({"release": str(release), "pid": unit.last_pid, "started_at": unit.started_at})
-        folder = _record(node).rsplit("/", 1)[0]
-        done = self.run(node, f"mkdir -p {folder} && cat >> {_record(node)}", text=line + "\n")
+        start = StartRecord(release=release, started_at=unit.started_at, pid=unit.last_pid)
+        self._write_record(node, _starts(node), add_start(content, start))
+
+    def _read_record(self, node: NodeSpec, path: str) -> bytes:
+        """Return a record in the home folder of the SSH user; empty without one."""
+        done = self.run(node, f"if test -e {path}; then cat {path}; fi")
+        if done.code != 0:
+            raise TransientError(
+                f"{path} in the home folder of the SSH user on host {service_of(node).host} cannot be read: "
+                f"{done.problem}.",
+                remedy="Check the owner and the rights of the file, then repeat the step.",
+            )
+        return done.content
+
+    def _write_record(self, node: NodeSpec, path: str, content: bytes) -> None:
+        """Replace a record at once: it is whole also after a loss of power."""
+        folder, draft = path.rsplit("/", 1)[0], path + DRAFT
+        line = f"mkdir -p {folder} && cat > {draft} && sync {draft} && mv -T {draft} {path}"
+        done = self.run(node, line, text=content)
         if done.code != 0:
             raise FatalError(
-                f"The start of node {node.name} cannot be recorded in {_record(node)} on host {service_of(node).host}: "
-                f"{done.problem}.",
+                f"{path} of node {node.name} cannot be written in the home folder of the SSH user on host "
+                f"{service_of(node).host}: {done.problem}.",
                 remedy="Make the home folder of the SSH user writable, then repeat the step.",
             )
 
@@ -384,9 +460,13 @@ def _look_line(service: ServiceSpec, folders: Iterable[str]) -> str:
     return f"{releases}; {link}; echo free $(df --output=avail --block-size=1 {configurations} | tail -1)"
 
 
-def _record(node: NodeSpec) -> str:
+def _starts(node: NodeSpec) -> str:
     """In the home folder, in which a command starts."""
     return f".kafka-rollout/starts-{service_of(node).unit}.jsonl"
+
+
+def _written(node: NodeSpec) -> str:
+    return f".kafka-rollout/configuration-{service_of(node).unit}.json"
 
 
 def _release_in(service: ServiceSpec, folder: str) -> Release | None:
