@@ -46,7 +46,15 @@ from kafka_rollout.adapters.runtimes.properties import (
     parse_starts,
 )
 from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.files import open_regular, read_regular, reading, write_whole, writing_whole
+from kafka_rollout.adapters.system.files import (
+    open_regular,
+    read_if_exists,
+    read_regular,
+    reading,
+    tail_of,
+    write_whole,
+    writing_whole,
+)
 from kafka_rollout.adapters.system.sessions import start_session
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
@@ -143,9 +151,9 @@ class LocalProcessRuntime:
             lines = changed_lines(self.cluster, node, release, changes)
             config = home / "server.properties"
             before = _read_config(home, node)
-            written = load_written(_read(home / _WRITTEN) or b"")
+            written = load_written(read_if_exists(home / _WRITTEN) or b"")
             copy = home / f"server.properties.{release}"
-            after = configuration_for(before, release, lines, written=written, read_copy=lambda: _read(copy))
+            after = configuration_for(before, release, lines, written=written, read_copy=lambda: read_if_exists(copy))
             previous = _read_release(home)
             if previous is not None and previous != release:
                 write_whole(home / f"server.properties.{previous}", before, like=config)
@@ -155,7 +163,7 @@ class LocalProcessRuntime:
                     installed=release,
                     written=sha256(after).hexdigest(),
                     copied=sha256(before).hexdigest(),
-                    is_restored=after == _read(copy),
+                    is_restored=after == read_if_exists(copy),
                 )
                 _replace(home / _WRITTEN, change.dump())
                 write_whole(config, after, like=config)
@@ -177,13 +185,12 @@ class LocalProcessRuntime:
             _record_start(home, running, release)
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        return parse_starts(_read(_home(node) / _STARTS) or b"")
+        return parse_starts(read_if_exists(_home(node) / _STARTS) or b"")
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
         """The last lines of server.log; the output of the JVM if it exited before it created server.log."""
-        home = _home(node)
-        tail = _tail(home / "logs" / "server.log", lines)
-        return tail or _tail(home / "logs" / "stdout.log", lines)
+        logs = _home(node) / "logs"
+        return tail_of(logs / "server.log", lines) or tail_of(logs / "stdout.log", lines)
 
     def java_version(self, node: NodeSpec) -> int:
         binary = java_binary()
@@ -354,7 +361,7 @@ def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
 def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
     """Record the start once per process, also if an earlier call was killed before its record."""
     started_at = _start_time(process)
-    content = _read(home / _STARTS) or b""
+    content = read_if_exists(home / _STARTS) or b""
     for start in parse_starts(content):
         # The kernel keeps start times in hundredths of a second; the kernel can use an id again.
         if start.pid == process.pid and abs(start.started_at - started_at) < 1.0:
@@ -363,18 +370,9 @@ def _record_start(home: Path, process: psutil.Process, release: Release) -> None
     write_whole(home / _STARTS, add_start(content, start), mode=0o644)
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return read_regular(path)
-    except FileNotFoundError:
-        return None
-
-
 def _read_release(home: Path) -> Release | None:
-    try:
-        return Release.parse(read_regular(home / "release").decode())
-    except FileNotFoundError:
-        return None
+    content = read_if_exists(home / "release")
+    return None if content is None else Release.parse(content.decode())
 
 
 def _replace(path: Path, text: str) -> None:
@@ -383,25 +381,13 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _read_config(home: Path, node: NodeSpec) -> bytes:
-    config = home / "server.properties"
     try:
-        with reading(config):
+        with reading(config := home / "server.properties"):
             return read_regular(config)
     except FileNotFoundError:
         raise UserError(
             f"Node {node.name} has no server.properties in {home}.", remedy="Correct the inventory's directory."
         ) from None
-
-
-def _tail(path: Path, lines: int) -> tuple[str, ...]:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 400 * max(lines, 1)))
-            text = file.read().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return ()
-    return tuple(text.splitlines()[-lines:])
 
 
 def _host_and_port(url: str, node: NodeSpec) -> tuple[str, int]:

@@ -129,6 +129,26 @@ def read_regular(path: Path) -> bytes:
         return file.read()
 
 
+def read_if_exists(path: Path) -> bytes | None:
+    """The content of a file, None without one; other errors as `open_regular`."""
+    try:
+        return read_regular(path)
+    except FileNotFoundError:
+        return None
+
+
+def tail_of(path: Path, lines: int) -> tuple[str, ...]:
+    """The last lines of a text file, empty without one; of very long lines fewer than `lines`."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 400 * max(lines, 1)))
+            text = file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ()
+    return tuple(text.splitlines()[-lines:])
+
+
 def sha256_of(path: Path, position: int = 0) -> str:
     """Hex digest of a file from a byte on; errors as `open_regular`."""
     with os.fdopen(open_regular(path), "rb") as file:

@@ -18,24 +18,19 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 
-from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.adapters.runtimes.hosts.commands import rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import MISSING, HostDirectory
 from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
+from kafka_rollout.adapters.runtimes.hosts.records import HostRecords
 from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided, provide
-from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT, EXAMPLE, Rights
+from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, Rights
 from kafka_rollout.adapters.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
 from kafka_rollout.adapters.runtimes.properties import (
-    WrittenConfiguration,
-    add_start,
     changed_lines,
-    configuration_for,
-    load_written,
     metadata_directory,
-    parse_starts,
 )
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import writing_whole
@@ -57,7 +52,7 @@ _JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 @dataclass(slots=True)
-class SshServiceRuntime(HostCommands):
+class SshServiceRuntime(HostRecords):
     """NodeRuntime of systemd units on hosts. `identify`: version in the name of a jar → its release."""
 
     cluster: ClusterSpec
@@ -150,9 +145,9 @@ class SshServiceRuntime(HostCommands):
             )
         self.bring(node, release)
         self._refuse_missing(node, release)
-        before = self._configuration(node)
+        before = self.configuration(node)
         lines = changed_lines(self.cluster, node, release, changes)
-        after = self._configuration_for(node, release, before, lines)
+        after = self.configuration_for(node, release, before, lines)
         if after != before:
             if service.managed_elsewhere:
                 raise TransientError(
@@ -160,7 +155,7 @@ class SshServiceRuntime(HostCommands):
                     f"{', '.join(sorted(lines))}.",
                     remedy="Change the file with the software that manages it, then repeat the step.",
                 )
-            self._write_configuration(node, installed or release, release, before, after)
+            self.write_configuration(node, installed or release, release, before, after)
         if installed != release:
             rights = rights_of(node)
             self.act(node, rights.draft_link, release=release)
@@ -182,11 +177,11 @@ class SshServiceRuntime(HostCommands):
             before = unit.last_pid, unit.started_at
             self._wait(node, lambda now: now.pid is not None or (now.last_pid, now.started_at) != before, _START_S)
             unit = self.unit(node)
-        self._record_start(node, unit, installed)
+        self.record_start(node, unit, installed)
         self._run_commands(node, service_of(node).after_start, "after the start")
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        return parse_starts(self._read_record(node, _starts(node)))
+        return self.recorded_starts(node)
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
         """The last lines of the log file; without one, those of the unit in the journal."""
@@ -226,7 +221,7 @@ class SshServiceRuntime(HostCommands):
         return int(match[2]) if match[1] == "1" else int(match[1])
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
-        return server_properties.parse(self._configuration(node))
+        return server_properties.parse(self.configuration(node))
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
@@ -356,84 +351,6 @@ class SshServiceRuntime(HostCommands):
                 remedy="Replace it by a link to the folder of the installed release, or correct the inventory.",
             )
 
-    def _configuration_for(
-        self, node: NodeSpec, release: Release, content: bytes, lines: Mapping[str, str | None]
-    ) -> bytes:
-        if service_of(node).managed_elsewhere:
-            return server_properties.set_properties(content, str(release), lines)
-        written = load_written(self._read_record(node, _written(node)))
-        return configuration_for(
-            content, release, lines, written=written, read_copy=lambda: self._copy_of(node, release)
-        )
-
-    def _copy_of(self, node: NodeSpec, release: Release) -> bytes | None:
-        done = self.sudo(node, rights_of(node).read_copy, values={"release": release})
-        if done.code != 0 and MISSING in done.err:
-            return None
-        return self.expect(node, rights_of(node).read_copy, done).content
-
-    def _write_configuration(
-        self, node: NodeSpec, left: Release, release: Release, before: bytes, after: bytes
-    ) -> None:
-        """Copy the file, write a draft with its rights, verify the draft on the host, record the change, rename."""
-        rights = rights_of(node)
-        digest = sha256(after).hexdigest()
-        change = WrittenConfiguration(
-            left=left,
-            installed=release,
-            written=digest,
-            copied=sha256(before).hexdigest(),
-            is_restored=left != release and after == self._copy_of(node, release),
-        )
-        self.act(node, rights.back_up, release=left)
-        self.act(node, rights.draft_configuration)
-        self.act(node, rights.write_configuration, text=after)
-        if self.act(node, rights.digest).out.split()[:1] != [digest]:
-            raise FatalError(
-                f"The changed configuration of node {node.name} did not arrive whole on host {service_of(node).host}. "
-                "The file of the node was not replaced.",
-                remedy="Check the disk of the host, then repeat the step.",
-            )
-        self.act(node, rights.sync)
-        self._write_record(node, _written(node), change.dump().encode())
-        self.act(node, rights.switch_configuration)
-
-    def _configuration(self, node: NodeSpec) -> bytes:
-        return self.act(node, rights_of(node).read_configuration).content
-
-    def _record_start(self, node: NodeSpec, unit: UnitState, release: Release) -> None:
-        """Record the newest process once, also if an earlier call was killed before its record."""
-        if unit.last_pid is None or unit.started_at is None:
-            return
-        content = self._read_record(node, _starts(node))
-        if any((start.pid, start.started_at) == (unit.last_pid, unit.started_at) for start in parse_starts(content)):
-            return
-        start = StartRecord(release=release, started_at=unit.started_at, pid=unit.last_pid)
-        self._write_record(node, _starts(node), add_start(content, start))
-
-    def _read_record(self, node: NodeSpec, path: str) -> bytes:
-        """Return a record in the home folder of the SSH user; empty without one."""
-        done = self.run(node, f"if test -e {path}; then cat {path}; fi")
-        if done.code != 0:
-            raise TransientError(
-                f"{path} in the home folder of the SSH user on host {service_of(node).host} cannot be read: "
-                f"{done.problem}.",
-                remedy="Check the owner and the rights of the file, then repeat the step.",
-            )
-        return done.content
-
-    def _write_record(self, node: NodeSpec, path: str, content: bytes) -> None:
-        """Replace a record at once: it is whole also after a loss of power."""
-        folder, draft = path.rsplit("/", 1)[0], path + DRAFT
-        line = f"mkdir -p {folder} && cat > {draft} && sync {draft} && mv -T {draft} {path}"
-        done = self.run(node, line, text=content)
-        if done.code != 0:
-            raise FatalError(
-                f"{path} of node {node.name} cannot be written in the home folder of the SSH user on host "
-                f"{service_of(node).host}: {done.problem}.",
-                remedy="Make the home folder of the SSH user writable, then repeat the step.",
-            )
-
     def _run_commands(self, node: NodeSpec, commands: Sequence[HostCommand], when: str) -> None:
         for one in commands:
             done = self.run(node, one.command, within_s=one.timeout_s)
@@ -458,15 +375,6 @@ def _look_line(service: ServiceSpec, folders: Iterable[str]) -> str:
     link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
     configurations = service.configuration_file.rsplit("/", 1)[0]
     return f"{releases}; {link}; echo free $(df --output=avail --block-size=1 {configurations} | tail -1)"
-
-
-def _starts(node: NodeSpec) -> str:
-    """In the home folder, in which a command starts."""
-    return f".kafka-rollout/starts-{service_of(node).unit}.jsonl"
-
-
-def _written(node: NodeSpec) -> str:
-    return f".kafka-rollout/configuration-{service_of(node).unit}.json"
 
 
 def _release_in(service: ServiceSpec, folder: str) -> Release | None:
