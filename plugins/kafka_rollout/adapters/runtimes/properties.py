@@ -70,7 +70,7 @@ def configuration_for(
 ) -> bytes:
     """Return the content of server.properties for a release.
 
-    On the way back to the release that was left, it is the copy of that time, if the file is still as the run wrote it.
+    For the release that was left, it is the copy of that time, if the file is still as the run wrote it.
     Otherwise the lines are set in the present file, which keeps what an operator has changed since. `read_copy`: the
     copy of the file of `release`, None without one.
     """
