@@ -6,6 +6,7 @@ requires a token that never appears in its arguments, and exits when its standar
 
 from __future__ import annotations
 
+import os
 import subprocess
 import zipfile
 from collections import deque
@@ -15,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.java_gateway import GatewayParameters, JavaGateway, OutputConsumer, find_jar_path
+from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.adapters.system.sessions import child_environment
 from kafka_rollout.domain.model.errors import FatalError
 
 OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -136,16 +138,8 @@ def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS) -> Iterator[Jvm]:
     """Start a gateway on the jars of a folder; its process is gone when the block ends."""
     complaints: deque[str] = deque(maxlen=20)
     try:
-        port, token, process = launch_gateway(
-            classpath=str(libs / "*"),
-            javaopts=list(options),
-            die_on_exit=True,
-            java_path=str(java_binary()),
-            enable_auth=True,
-            return_proc=True,
-            redirect_stderr=complaints,
-        )
-    except (OSError, ValueError, Py4JError) as error:  # ValueError: it exited before it printed its port
+        port, token, process = _launch(libs, options, complaints)
+    except (OSError, ValueError) as error:  # ValueError: it exited before it printed its port
         raise FatalError(
             f"The Java process for {libs} did not start: {' '.join(complaints).strip() or error}.",
             remedy=f"Check that `{java_binary()} -version` works.",
@@ -156,9 +150,38 @@ def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS) -> Iterator[Jvm]:
     finally:
         with suppress(Exception):  # it may have exited by itself; the process is waited for below
             gateway.shutdown()
-        process.stdin.close()
+        if process.stdin is not None:
+            process.stdin.close()
         try:
             process.wait(timeout=_STOP_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(timeout=_STOP_S)
+
+
+def _launch(libs: Path, options: tuple[str, ...], complaints: deque[str]) -> tuple[int, str, subprocess.Popen[bytes]]:
+    """Start py4j's server; return its port, its token and its process. `complaints` receives its standard error.
+
+    py4j's own launch_gateway would hand down the whole environment, which can contain credentials.
+    """
+    classpath = os.pathsep.join((find_jar_path(), str(libs / "*")))
+    command = [str(java_binary()), "-classpath", classpath, *options, "py4j.GatewayServer"]
+    process = subprocess.Popen(
+        [*command, "--die-on-broken-pipe", "--enable-auth", "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=child_environment(),
+    )
+    assert process.stdout is not None  # noqa: S101
+    errors = OutputConsumer(complaints, process.stderr, daemon=True)
+    errors.start()
+    try:
+        port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
+    except ValueError:
+        process.wait(timeout=_STOP_S)
+        errors.join(timeout=_STOP_S)
+        raise
+    # Kafka's logging can write to standard output: a full pipe would stop the process.
+    OutputConsumer(deque(maxlen=1), process.stdout, daemon=True).start()
+    return port, token, process

@@ -55,7 +55,7 @@ from kafka_rollout.adapters.system.files import (
     write_whole,
     writing_whole,
 )
-from kafka_rollout.adapters.system.sessions import start_session
+from kafka_rollout.adapters.system.sessions import child_environment, start_session
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
@@ -66,8 +66,6 @@ from kafka_rollout.domain.model.releases import Release
 
 MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-# The rest of the environment can contain credentials (Airflow's connections), so a broker does not get it.
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 _POLL_S = 0.1
 _EXEC_S = 0.05
 _KILL_S = 20.0
@@ -204,8 +202,9 @@ class LocalProcessRuntime:
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
+        directory = self.metadata_log_dir(node)
         found: list[CheckpointFile] = []
-        for path in (self.metadata_log_dir(node) / METADATA_LOG).glob("*.checkpoint"):
+        for path in (directory / METADATA_LOG).glob("*.checkpoint") if directory is not None else ():
             match = _CHECKPOINT.fullmatch(path.name)
             if match is None or int(match[1]) == 0:
                 continue
@@ -223,8 +222,9 @@ class LocalProcessRuntime:
                 )
         return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
 
-    def metadata_log_dir(self, node: NodeSpec) -> Path:
-        return _home(node) / metadata_directory(self.config(node))
+    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
+        directory = metadata_directory(self.config(node))
+        return None if directory is None else _home(node) / directory
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.directory_ids(
@@ -353,8 +353,7 @@ def _is_running(process: psutil.Process) -> bool:
 def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
     logs = home / "logs"
     logs.mkdir(exist_ok=True)
-    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    started = start_session(command, logs / "stdout.log", environment=environment, cwd=home)
+    started = start_session(command, logs / "stdout.log", environment=child_environment(), cwd=home)
     return psutil.Process(started.pid)
 
 

@@ -12,6 +12,12 @@ from pathlib import Path
 import psutil
 
 _POLL_S = 0.02
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment for Kafka's processes. The rest of ours can contain credentials, as Airflow's has."""
+    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
 
 
 def start_session(
