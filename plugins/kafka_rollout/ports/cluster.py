@@ -199,7 +199,7 @@ class NodeRuntime(Protocol):
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         """The node's metadata.log.dir (by default the first of its log.dirs), as a path on its host. None if the
-        runtime cannot read files there."""
+        runtime cannot read files there, or if a config provider has the path."""
         ...
 
 

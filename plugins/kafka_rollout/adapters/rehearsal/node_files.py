@@ -16,8 +16,9 @@ from pathlib import Path
 from kafka_rollout.adapters.metadata_log.disk.folder import BOOTSTRAP, META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading
+from kafka_rollout.domain.model.cluster.config_providers import unresolved_settings
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import TransientError, UserError
+from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.domain.rehearsal.configuration import DIRECTORY_KEYS
 
@@ -93,6 +94,11 @@ class NodeFiles:
 
 def node_files(node: NodeSpec, config: Mapping[str, str], locate: Callable[[str], Path] = Path) -> NodeFiles:
     """Return the files of a node. `locate`: where a directory of the configuration is read."""
+    if unknown := sorted(set(DIRECTORY_KEYS).intersection(unresolved_settings(config))):
+        raise RefusedError(
+            f"A config provider has {', '.join(unknown)} of {node.name}, so its directories are unknown.",
+            remedy="Rehearse from a backup whose server.properties has the paths, or continue without a rehearsal.",
+        )
     names = ",".join(config.get(key, "") for key in DIRECTORY_KEYS).split(",")
     paths = dict.fromkeys(path.strip() for path in names if path.strip())
     if not paths:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 
 from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.domain.model.cluster.config_providers import is_reference
 from kafka_rollout.domain.model.cluster.host_state import StartRecord
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import UserError
@@ -26,10 +27,10 @@ def changed_lines(
     return lines | dict(cluster.release_overrides.get(str(release), {}))
 
 
-def metadata_directory(config: Mapping[str, str]) -> str:
-    """Return metadata.log.dir, by default the first of log.dirs."""
+def metadata_directory(config: Mapping[str, str]) -> str | None:
+    """Return metadata.log.dir, by default the first of log.dirs; None if a config provider has it."""
     directories = config.get("metadata.log.dir") or config.get("log.dirs") or config.get("log.dir", "")
-    return directories.split(",")[0].strip()
+    return None if is_reference(directories) else directories.split(",")[0].strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from kafka_rollout.adapters.system.files import read_regular
+from kafka_rollout.domain.model.cluster.config_providers import is_reference
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
@@ -36,8 +37,9 @@ def parse(content: bytes) -> dict[str, str]:
 
 
 def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the directories of a node: log.dirs, and metadata.log.dir."""
-    names = [config.get("log.dirs") or config.get("log.dir", ""), config.get("metadata.log.dir", "")]
+    """Return the directories of a node: log.dirs, and metadata.log.dir. Those of config providers are left out."""
+    found = [config.get("log.dirs") or config.get("log.dir", ""), config.get("metadata.log.dir", "")]
+    names = [name for name in found if not is_reference(name)]
     return tuple(dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()))
 
 
@@ -49,8 +51,15 @@ def read_directory_id(directory: str | Path) -> bytes | None:
         return None
 
 
-def directory_formats(config: Mapping[str, str], read: Callable[[str], DirectoryFormat]) -> dict[str, DirectoryFormat]:
-    """Return path → format of each directory that a node with this configuration uses."""
+def directory_formats(
+    config: Mapping[str, str], read: Callable[[str], DirectoryFormat]
+) -> dict[str, DirectoryFormat] | None:
+    """Return path → format of each directory that a node with this configuration uses.
+
+    None if a config provider has a path.
+    """
+    if any(is_reference(config.get(key, "")) for key in ("log.dirs", "log.dir", "metadata.log.dir")):
+        return None
     return {path: read(path) for path in log_directories({**DEFAULTS, **config})}
 
 

@@ -22,7 +22,7 @@ from kafka_rollout.domain.planning.findings.configuration import (
     java_findings,
     quorum_config_findings,
 )
-from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes
+from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
 from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.planning.lowering import (
     OF_ROLLS,
@@ -159,6 +159,7 @@ def make_downgrade_plan(
         *quorum_config_findings(state, path[1:], configs, of_nodes),
         *java_findings(cluster, catalogue, path[1:], java),
         *unobserved_nodes(cluster, configs, "configurations"),
+        *unresolved_config_findings(configs),
         *unobserved_nodes(cluster, java, "Java versions"),
         *_of_levels(check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings, choice),
     ]

@@ -18,7 +18,7 @@ from kafka_rollout.domain.planning.findings.configuration import (
     java_findings,
     quorum_config_findings,
 )
-from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes
+from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
 from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.planning.findings.rollback_blockers import rollback_end_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
@@ -70,6 +70,7 @@ def make_plan(
     findings += quorum_config_findings(state, path[1:], configs, changes)
     findings += java_findings(cluster, catalogue, path[1:], java)
     findings += unobserved_nodes(cluster, configs, "configurations")
+    findings += unresolved_config_findings(configs)
     findings += unobserved_nodes(cluster, java, "Java versions")
     return Plan(
         cluster=cluster.name,

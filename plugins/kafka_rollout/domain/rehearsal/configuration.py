@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from kafka_rollout.domain.model.cluster.config_providers import literal_settings, with_inventory_values
 from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError
@@ -71,6 +72,7 @@ def rewrite_config(
     `node`, `cluster`: with the addresses of the sandbox. `directories`: each directory of the node → its copy. Raises
     RefusedError for a configuration that would reach other systems.
     """
+    config = with_inventory_values(node, config)
     if config.get(_REMOTE_STORAGE, "").strip().lower() == "true":
         raise RefusedError(
             f"{node.name} uses tiered storage ({_REMOTE_STORAGE}), and its copy would change the remote storage.",
@@ -173,8 +175,9 @@ def _keys(keys: Iterable[str]) -> str:
 
 def _addresses(config: Mapping[str, str], node: NodeSpec, cluster: ClusterSpec) -> dict[str, str]:
     """Return one listener for brokers and clients, one for controllers, both without TLS."""
-    controllers = config.get("controller.listener.names", "CONTROLLER").split(",")[0].strip()
-    brokers = config.get("inter.broker.listener.name") or config.get("security.inter.broker.protocol") or "PLAINTEXT"
+    known = literal_settings(config)
+    controllers = known.get("controller.listener.names", "CONTROLLER").split(",")[0].strip()
+    brokers = known.get("inter.broker.listener.name") or known.get("security.inter.broker.protocol") or "PLAINTEXT"
     listeners = []
     if node.broker_address:
         listeners.append(f"{brokers}://{node.broker_address}")

@@ -15,7 +15,7 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
+from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
 from kafka_rollout.domain.run.projections.offline import describe_lost_disk, stop_has_begun
 from kafka_rollout.domain.run.step_events import GateChecked
@@ -184,10 +184,7 @@ def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(events)) if offset]
     if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
         return _nothing_to_wait_for(ports, ref, "no level was changed, and every log can be read")
-    intervals = {
-        node.node_id: int(ports.runtime.config(node).get(SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS))
-        for node in ports.cluster.nodes
-    }
+    intervals = {node.node_id: snapshot_interval_ms(ports.runtime.config(node)) for node in ports.cluster.nodes}
     seen = cluster_gates.check_snapshots(
         ports.cluster,
         _nodes_alone(ports, metrics=True),

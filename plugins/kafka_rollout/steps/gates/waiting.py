@@ -15,7 +15,7 @@ from kafka_rollout.domain.gates.check import (
 )
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
+from kafka_rollout.domain.planning.findings.configuration import snapshot_interval_ms
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.step_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -46,10 +46,7 @@ def policy_of(ports: ClusterPorts, kind: GateKind, request: Request) -> GatePoli
 
 
 def _longest_snapshot_interval_s(ports: ClusterPorts) -> float:
-    intervals = (
-        ports.runtime.config(node).get(SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS) for node in ports.cluster.nodes
-    )
-    return max(int(interval) for interval in intervals) / 1000
+    return max(snapshot_interval_ms(ports.runtime.config(node)) for node in ports.cluster.nodes) / 1000
 
 
 def wait_for_gate(

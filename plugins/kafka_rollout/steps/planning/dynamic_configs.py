@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from kafka_rollout.domain.model.cluster.config_providers import with_inventory_values
 from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Finding, Severity
@@ -16,7 +17,7 @@ from kafka_rollout.domain.planning.findings.dynamic_configs import (
     find_removed_settings,
     unread_config_finding,
 )
-from kafka_rollout.domain.planning.findings.not_observable import not_observable
+from kafka_rollout.domain.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _CHECKED = "plan/dynamic-configs.json"
@@ -34,7 +35,7 @@ def plan_dynamic_configs(
     releases = [release_step.to_release for release_step in plan.release_steps]
     found = tuple(finding for release in releases for finding in _check(ports, plan, release, configs, dynamic))
     ports.run.attach(_CHECKED, {str(release): _fingerprint(dynamic) for release in releases})
-    return found
+    return (*unresolved_dynamic_findings(dynamic), *found)
 
 
 def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -> tuple[Finding, ...]:
@@ -67,7 +68,9 @@ def _check(
     dynamic: DynamicConfigs,
 ) -> tuple[Finding, ...]:
     brokers = {
-        node.node_id: effective_config(node.node_id, configs[node.node_id], plan.config_changes, release)
+        node.node_id: with_inventory_values(
+            node, effective_config(node.node_id, configs[node.node_id], plan.config_changes, release)
+        )
         for node in ports.cluster.brokers
         if node.node_id in configs
     }

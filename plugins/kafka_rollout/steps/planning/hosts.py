@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
+from kafka_rollout.domain.model.cluster.config_providers import with_inventory_values
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import NotObservableError, TransientError, UserError
@@ -89,7 +90,7 @@ def _config_problems(
     formats = ports.runtime.directory_formats(node, config)
     if down and formats is not None:
         formats = {path: replace(found, bootstrap=None) for path, found in formats.items()}
-    return ports.classes.config_problems(release, config, formats)
+    return ports.classes.config_problems(release, with_inventory_values(node, config), formats)
 
 
 def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:

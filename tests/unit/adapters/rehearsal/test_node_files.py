@@ -12,7 +12,7 @@ from kafka_rollout.adapters.rehearsal.node_files import (
     same_cluster,
 )
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 
 
 def make_node(folder: Path, node_id: int = 1, cluster_id: str = "abc") -> NodeFiles:
@@ -116,3 +116,9 @@ def test_a_missing_directory_is_one_sentence(tmp_path: Path) -> None:
     node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}))
     with pytest.raises(UserError, match="cannot be read: No such file or directory"):
         node_files(node, {"log.dirs": str(tmp_path / "none")}).cluster_id()
+
+
+def test_directories_that_a_config_provider_has_are_refused(tmp_path: Path) -> None:
+    node = make_node(tmp_path).node
+    with pytest.raises(RefusedError, match=r"A config provider has log\.dirs of node-1"):
+        node_files(node, {"log.dirs": "${env:DATA}"})

@@ -66,6 +66,15 @@ def test_relative_directories_count_from_the_home_in_which_the_process_starts(ru
     assert runtime.metadata_log_dir(node) == home / "data"
 
 
+def test_directories_that_a_config_provider_has_are_unknown(runtime: LocalProcessRuntime) -> None:
+    (node,) = runtime.cluster.nodes
+    (Path(str(node.directory)) / "server.properties").write_text("log.dirs=${env:DATA}\n")
+    assert runtime.metadata_log_dir(node) is None
+    assert runtime.checkpoints(node) == ()
+    assert runtime.log_directories(node) == {}
+    assert runtime.directory_formats(node, runtime.config(node)) is None
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o640])
 def test_server_properties_and_its_copies_keep_mode_and_owner(runtime: LocalProcessRuntime, mode: int) -> None:
     (node,) = runtime.cluster.nodes

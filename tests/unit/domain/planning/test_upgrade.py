@@ -7,6 +7,7 @@ import pytest
 
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, effective_config
@@ -184,3 +185,25 @@ def test_a_target_that_cannot_be_planned_for_is_sent_back(target: Release) -> No
     with pytest.raises(UserError) as error:
         _plan(state(), target=target)
     assert error.value.remedy
+
+
+def test_settings_of_config_providers_are_listed_and_block_nothing() -> None:
+    configs = {i: {"log.dirs": f"/data/{i}", "ssl.keystore.password": "${vault:kafka:keystore}"} for i in IDS}
+    configs[1] = {**configs[1], "log.dirs": "${env:DATA}"}
+    plan = _plan(state(), configs=configs, snapshot_interval_ms=60_000)
+    found = [finding for finding in plan.findings if finding.code == "NOT-OBSERVABLE"]
+    assert plan.blockers == ()
+    assert [finding.severity for finding in found] == [Severity.WARNING, Severity.INFO]
+    assert found[0].sentence == (
+        "In the configuration of node 1, config providers supply log.dirs, ssl.keystore.password. Only the nodes "
+        "resolve these values, so they are not observable. The rest of the configuration was validated. The formats of "
+        "its directories are not checked, and its metadata log cannot be read."
+    )
+    assert "nodes 2, 3, 4" in found[1].subject
+
+
+def test_an_unknown_snapshot_interval_is_replaced() -> None:
+    configs = {i: {SNAPSHOT_INTERVAL: "${env:INTERVAL}"} for i in IDS}
+    plan = _plan(state(), configs=configs, snapshot_interval_ms=60_000)
+    assert {change.value for change in plan.config_changes if change.release == R431} == {"60000"}
+    assert {change.value for change in plan.config_changes if change.release == R391} == {"${env:INTERVAL}"}

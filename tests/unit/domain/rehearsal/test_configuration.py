@@ -159,3 +159,10 @@ def test_dynamic_listeners_are_refused() -> None:
     refuse_escaping(DynamicConfigs(brokers={1: {"log.cleaner.threads": "2"}}))
     with pytest.raises(RefusedError, match=r"contains advertised\.listeners"):
         refuse_escaping(DynamicConfigs(brokers={1: {"advertised.listeners": "X://kafka-1:9092"}}))
+
+
+def test_a_copy_needs_no_config_provider() -> None:
+    lines = rewritten(node_id="${env:ID}", process_roles="${env:ROLES}", inter_broker_listener_name="${env:NAME}")
+    assert (lines["node.id"], lines["process.roles"]) == ("1", "broker,controller")
+    assert lines["listeners"] == "PLAINTEXT://127.0.0.1:21001,CONTROLLER://127.0.0.1:22001"
+    assert not any("${" in value for value in lines.values())

@@ -22,7 +22,7 @@ from kafka_rollout.adapters.runtimes.hosts.directory import Entry, HostDirectory
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.adapters.system.files import sha256_of
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, TransientError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 
 
@@ -46,7 +46,13 @@ class HostPlaces:
         return self._directory(node).free_bytes()
 
     def _directory(self, node: NodeSpec) -> HostDirectory:
-        return HostDirectory(self.runtime, node, str(self.runtime.metadata_log_dir(node)))
+        directory = self.runtime.metadata_log_dir(node)
+        if directory is None:
+            raise RefusedError(
+                f"A config provider has the path of the metadata log of {node.name}, so it cannot be read.",
+                remedy="Set metadata.log.dir of the node to the path.",
+            )
+        return HostDirectory(self.runtime, node, str(directory))
 
     @contextmanager
     def _mirrored(self, node: NodeSpec, *, start_only: bool) -> Iterator[Place]:

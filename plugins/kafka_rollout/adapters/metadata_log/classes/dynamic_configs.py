@@ -19,14 +19,23 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from kafka_rollout.adapters.metadata_log.classes.images import sentence_of
+from kafka_rollout.adapters.metadata_log.classes.node_properties import (
+    KAFKA_CONFIG,
+    config_definitions,
+    java_properties,
+    plain_properties,
+    secret_values,
+    without_secrets,
+)
 from kafka_rollout.adapters.releases.jvm import Jvm, MissingClassError, root_cause
+from kafka_rollout.domain.model.cluster.config_providers import literal_settings
 from kafka_rollout.domain.model.cluster.contents import HIDDEN
 from kafka_rollout.domain.model.cluster.dynamic_configs import (
     ConfigCheck,
@@ -35,7 +44,6 @@ from kafka_rollout.domain.model.cluster.dynamic_configs import (
     DynamicConfigs,
 )
 
-_KAFKA_CONFIG = "kafka.server.KafkaConfig"
 # Names of a class, newest first: Kafka moves classes between releases.
 _LOG_CONFIG = ("org.apache.kafka.storage.internals.log.LogConfig", "kafka.log.LogConfig")
 _CLIENT_METRICS = ("org.apache.kafka.server.metrics.ClientMetricsConfigs",)
@@ -75,7 +83,8 @@ class _Broker:
 def find_problems(jvm: Jvm, brokers: Mapping[int, Settings], dynamic: DynamicConfigs) -> tuple[ConfigProblem, ...]:
     """Return every setting that a node of the release of `jvm` does not load as it is.
 
-    `brokers`: the file of each broker. A file that KafkaConfig rejects is not reported here.
+    `brokers`: the file of each broker. A file that KafkaConfig rejects is not reported here. Settings of brokers with
+    references to config providers are not checked. No sentence contains a secret of a file.
     """
     found: list[ConfigProblem] = []
     loaded: list[_Broker] = []
@@ -92,7 +101,8 @@ def find_problems(jvm: Jvm, brokers: Mapping[int, Settings], dynamic: DynamicCon
         if resources := dynamic.of(kind):
             with _reporting(found, kind):
                 found += _each_once(kind, resources, check())
-    return tuple(dict.fromkeys(found))
+    secrets = secret_values(jvm, brokers.values()) if found else frozenset()
+    return tuple(dict.fromkeys(replace(one, reason=without_secrets(one.reason, secrets)) for one in found))
 
 
 @contextmanager
@@ -195,16 +205,17 @@ def _load_broker(
     """Load the configuration of a broker as its start does. Yields nothing if KafkaConfig rejects its file."""
 
     def load(settings: Settings) -> Any:
-        return jvm.static(_KAFKA_CONFIG).fromProps(_properties(jvm, _clamped(jvm, settings)), False)
+        return jvm.static(KAFKA_CONFIG).fromProps(java_properties(jvm, _clamped(jvm, settings)), False)
 
     if _rejection(lambda: load(static)) is not None:
         return
     config = load(static)
     layers: dict[tuple[ConfigKind, str], Settings] = {}
     for kind, name in ((ConfigKind.ALL_BROKERS, ""), (ConfigKind.BROKER, str(node_id))):
-        settings = {key: value for key, value in dynamic.of(kind).get(name, {}).items() if value != HIDDEN}
+        given = literal_settings(dynamic.of(kind).get(name, {}))
+        settings = {key: value for key, value in given.items() if value != HIDDEN}
         own = kind is ConfigKind.BROKER
-        kept = config.dynamicConfig().fromPersistentProps(_properties(jvm, settings), own)
+        kept = config.dynamicConfig().fromPersistentProps(plain_properties(jvm, settings), own)
         layers[kind, name] = {key: value for key, value in settings.items() if kept.containsKey(key)}
         found += [
             _problem(kind, name, _Reason({key: value}, ConfigCheck.VALUE, _why_dropped(jvm, key, value, own=own)))
@@ -258,21 +269,20 @@ def _layer_problems(
 def _why_dropped(jvm: Jvm, name: str, value: str, *, own: bool) -> str:
     """Return the sentence of the setting's own type and validator, if it is one of KafkaConfig."""
     base = _OF_LISTENER.sub("", name)
-    definitions = _static_method(jvm, _KAFKA_CONFIG, "configDef")  # not public before 3.5
-    key = definitions().configKeys().get(base) if definitions is not None else None
+    key = config_definitions(jvm).configKeys().get(base)
     if key is not None:
         definition = jvm.packages.org.apache.kafka.common.config.ConfigDef().define(key)
-        if (sentence := _rejection(lambda: definition.parse(_properties(jvm, {base: value})))) is not None:
+        if (sentence := _rejection(lambda: definition.parse(plain_properties(jvm, {base: value})))) is not None:
             return sentence
     return f"It is not valid as a dynamic setting of {'a single broker' if own else 'all brokers'}"
 
 
 def _clamped(jvm: Jvm, settings: Settings) -> dict[str, str]:
     """Move values into their bounds as DynamicBrokerConfig.updateCurrentConfig does, if the release has this."""
-    clamp = _static_method(jvm, _KAFKA_CONFIG, "clampDynamicConfigs")
+    clamp = _static_method(jvm, KAFKA_CONFIG, "clampDynamicConfigs")
     if clamp is None:
         return dict(settings)
-    properties = _properties(jvm, settings)
+    properties = java_properties(jvm, settings)
     clamp(properties)
     return {str(name): str(properties.get(name)) for name in list(properties.keySet())}
 
@@ -299,7 +309,7 @@ def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[Settings], I
             defaults.append(known)
 
     def load(logs: Any, settings: Settings) -> Any:
-        return log_config.fromProps(logs, _properties(jvm, settings))
+        return log_config.fromProps(logs, plain_properties(jvm, settings))
 
     names = _name_check(log_config, "topic")
     values = [(logs, remote, _value_check(partial(load, logs))) for logs, remote in defaults or [(empty, False)]]
@@ -331,14 +341,14 @@ def _update_rejections(jvm: Jvm, settings: Settings, values: Any, *, remote: boo
 
 def _subscription_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
     configs = jvm.moved(*_CLIENT_METRICS)
-    return _value_check(lambda settings: configs.validate("checked", _properties(jvm, settings)))
+    return _value_check(lambda settings: configs.validate("checked", plain_properties(jvm, settings)))
 
 
 def _group_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
     group_config = jvm.moved(*_GROUP_CONFIG)
     empty = jvm.packages.java.util.HashMap()
     names = _name_check(group_config, "group")
-    values = _value_check(lambda settings: group_config.fromProps(empty, _properties(jvm, settings)))
+    values = _value_check(lambda settings: group_config.fromProps(empty, plain_properties(jvm, settings)))
 
     def check(settings: Settings) -> Iterator[_Reason]:
         unknown, known = names(settings)
@@ -376,13 +386,6 @@ def _static_method(jvm: Jvm, class_name: str, method: str) -> Any | None:
         if type(error) is not Py4JError:  # the process is gone
             raise
         return None
-
-
-def _properties(jvm: Jvm, settings: Settings) -> Any:
-    properties = jvm.packages.java.util.Properties()
-    for name, value in settings.items():
-        properties.setProperty(name, value)
-    return properties
 
 
 def _is_on(settings: Settings, name: str) -> bool:

@@ -21,6 +21,11 @@ from kafka_rollout.adapters.metadata_log.classes.images import (
     java_errors,
     sentence_of,
 )
+from kafka_rollout.adapters.metadata_log.classes.node_properties import (
+    java_properties,
+    secret_values,
+    without_secrets,
+)
 from kafka_rollout.adapters.metadata_log.classes.replay import write_plain
 from kafka_rollout.adapters.metadata_log.disk.folder import (
     BOOTSTRAP,
@@ -33,6 +38,7 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import reading, sha256_of
+from kafka_rollout.domain.model.cluster.config_providers import literal_settings
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.state import CheckpointSummary
@@ -56,6 +62,7 @@ class JvmKafkaClasses:
         """The first problem that KafkaConfig finds, or the plugin classes that the release does not have, and why it
         would not start with the format of the directories.
 
+        Values of config providers are not resolved (node_properties), and no sentence contains a secret.
         KafkaConfig ignores unknown names. It loads the classes of settings of the type CLASS only; a node that starts
         loads those of PLUGINS as well, and ends if one is missing.
         """
@@ -63,11 +70,11 @@ class JvmKafkaClasses:
             try:
                 _kafka_config(jvm, properties)
             except Py4JJavaError as error:
-                return (sentence_of(error),)
+                return (without_secrets(sentence_of(error), secret_values(jvm, [properties])),)
             missing = tuple(
                 f"Class {name} of {setting} is not on the class path"
                 for setting in PLUGINS
-                for name in map(str.strip, properties.get(setting, "").split(","))
+                for name in map(str.strip, literal_settings(properties).get(setting, "").split(","))
                 if name and jvm.find_class(name) is None
             )
             return (*missing, *(_format_problems(jvm, properties, formats) if formats is not None else ()))
@@ -112,10 +119,7 @@ class JvmKafkaClasses:
 
 
 def _kafka_config(jvm: Jvm, properties: Mapping[str, str]) -> Any:
-    java_properties = jvm.packages.java.util.Properties()
-    for name, value in properties.items():
-        java_properties.setProperty(name, value)
-    return jvm.packages.kafka.server.KafkaConfig.fromProps(java_properties, False)
+    return jvm.packages.kafka.server.KafkaConfig.fromProps(java_properties(jvm, properties), False)
 
 
 def _format_problems(

@@ -47,6 +47,7 @@ _KILL_S = 20.0
 _START_S = 10.0
 _ASKED = "asked"
 _NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions")
+_UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 _JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)\.jar(?:\s|$)")  # the jar of kafka.Kafka
 _JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
@@ -225,9 +226,9 @@ class SshServiceRuntime(HostRecords):
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
-        directory = str(self.metadata_log_dir(node))
+        directory = self.metadata_log_dir(node)
         found: list[CheckpointFile] = []
-        for entry in HostDirectory(self, node, directory).entries():
+        for entry in HostDirectory(self, node, str(directory)).entries() if directory is not None else ():
             match = re.fullmatch(rf"{METADATA_LOG}/(\d{{20}})-(\d{{10}})\.checkpoint", entry.name)
             if match is not None and int(match[1]) > 0:
                 found.append(
@@ -245,7 +246,7 @@ class SshServiceRuntime(HostRecords):
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""
         node = self.cluster.node(checkpoint.node_id)
-        directory = str(self.metadata_log_dir(node))
+        directory = str(Path(checkpoint.path).parents[1])
         name = checkpoint.path.removeprefix(f"{directory}/")
         with writing_whole(to, mode=0o600) as target:
             HostDirectory(self, node, directory).read(name, checkpoint.size, target.write)
@@ -259,7 +260,7 @@ class SshServiceRuntime(HostRecords):
 
         return server_properties.directory_ids(self.config(node), read)
 
-    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat]:
+    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
         """Without bootstrap.checkpoint. A directory that cannot be read, for example because the run adds it and sudo
         refuses it, has a problem."""
         rights = rights_of(node)
@@ -275,8 +276,9 @@ class SshServiceRuntime(HostRecords):
 
         return server_properties.directory_formats(config, read)
 
-    def metadata_log_dir(self, node: NodeSpec) -> Path:
-        return Path(metadata_directory(self.config(node)))
+    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
+        directory = metadata_directory(self.config(node))
+        return None if directory is None else Path(directory)
 
     def _denied(self, node: NodeSpec, rights: Rights, releases: Sequence[Release]) -> tuple[str, ...]:
         """The lines of sudoers that are missing."""
@@ -286,7 +288,12 @@ class SshServiceRuntime(HostRecords):
             return (f"({reading.as_user}) NOPASSWD: {reading.sudoers()}",)
         values = {**EXAMPLE, "release": [*releases, "0.0.0"][0]}
         config = self.config(node)
-        wanted = rights.all(metadata_directory(config), server_properties.log_directories(config))
+        metadata = metadata_directory(config) or _UNKNOWN_DIRECTORY
+        wanted = [
+            right
+            for right in rights.all(metadata, server_properties.log_directories(config))
+            if not any(_UNKNOWN_DIRECTORY in word for word in right.arguments)
+        ]
         line = "; ".join(
             f"{shlex.join(right.allowed_command(**values))} >/dev/null 2>&1 || echo {number}"
             for number, right in enumerate(wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from kafka_rollout.domain.model.cluster.config_providers import known_number
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.findings import Finding, blocker, warning
@@ -60,9 +61,18 @@ def config_changes(
 
 
 def _is_lower(interval_ms: int, config: Mapping[str, str]) -> bool:
-    """Return whether the interval is lower than the configured one. Configured 0: no snapshots by time."""
-    now = int(config.get(SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS))
-    return now == 0 or interval_ms < now
+    """Return whether the interval is lower than the configured one. Configured 0: no snapshots by time.
+
+    An unknown one counts as higher.
+    """
+    now = known_number(config, SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS)
+    return not now or interval_ms < now
+
+
+def snapshot_interval_ms(config: Mapping[str, str]) -> int:
+    """Return the snapshot interval of a node; the default if a config provider has it."""
+    found = known_number(config, SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS)
+    return SNAPSHOT_INTERVAL_DEFAULT_MS if found is None else found
 
 
 def effective_config(

@@ -53,8 +53,9 @@ def unreadable_log_findings(node_ids: Iterable[int], cluster: ClusterSpec) -> tu
             nodes(unreadable),
             f"The runtime {cluster.runtime} cannot read files on {nodes(unreadable)}. Their metadata logs are not "
             "observable and were not checked.",
-            "Add the directories of these nodes to the inventory. Or run `kafka-rollout metadata` on "
-            "their hosts and downgrade these nodes by hand.",
+            "Add the directories of these nodes to the inventory. If a config provider has log.dirs, set "
+            "metadata.log.dir to the path. Or run `kafka-rollout metadata` on their hosts and downgrade these nodes by "
+            "hand.",
         ),
     )
 

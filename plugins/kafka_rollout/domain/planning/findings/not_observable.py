@@ -1,10 +1,12 @@
-"""Findings about values that a cluster without a runtime does not report. They block no question."""
+"""Findings about values that the tool cannot observe. They block no question."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
+from kafka_rollout.domain.model.cluster.config_providers import unresolved_settings
+from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigKind, DynamicConfigs
 from kafka_rollout.domain.model.cluster.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.findings import Finding, info, warning
@@ -45,6 +47,52 @@ def unobserved_nodes(cluster: ClusterSpec, observed: Collection[int], what: str)
     if not missing or cluster.manages_nodes:
         return ()
     return (not_observable(f"{what} of {nodes(missing)}", f"The {what} of {nodes(missing)}"),)
+
+
+def unresolved_config_findings(configs: Mapping[int, Mapping[str, str]]) -> tuple[Finding, ...]:
+    """Return the findings about settings whose values come from a config provider. `configs`: by node id.
+
+    Kafka's own classes validate the rest of the configuration, with the defaults of these settings.
+    """
+    alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for node_id, config in configs.items():
+        if names := unresolved_settings(config):
+            alike[names].append(node_id)
+    return tuple(_unresolved(f"the configuration of {nodes(ids)}", names) for names, ids in sorted(alike.items()))
+
+
+def unresolved_dynamic_findings(dynamic: DynamicConfigs) -> tuple[Finding, ...]:
+    """Return the findings about dynamic settings of brokers whose values come from a config provider."""
+    return tuple(
+        _unresolved(f"the dynamic configuration of {f'broker {name}' if name else 'all brokers'}", names)
+        for kind in (ConfigKind.ALL_BROKERS, ConfigKind.BROKER)
+        for name, settings in sorted(dynamic.of(kind).items())
+        if (names := unresolved_settings(settings))
+    )
+
+
+def _unresolved(where: str, names: Collection[str]) -> Finding:
+    listed = few(names, limit=12)
+    used = [name for name in names if name in _USED]
+    consequences = "".join(f" {_USED[name]}" for name in used)
+    return (warning if used else info)(
+        "NOT-OBSERVABLE",
+        f"{where}: {listed}",
+        f"In {where}, config providers supply {listed}. Only the nodes resolve these values, so they are not "
+        f"observable. The rest of the configuration was validated.{consequences}",
+        "Compare the values of these settings with the release notes of the target release.",
+    )
+
+
+_DIRECTORIES_UNKNOWN = "The formats of its directories are not checked, and its metadata log cannot be read."
+_USED: Mapping[str, str] = {
+    "log.dirs": _DIRECTORIES_UNKNOWN,
+    "log.dir": _DIRECTORIES_UNKNOWN,
+    "metadata.log.dir": _DIRECTORIES_UNKNOWN,
+    "controller.quorum.voters": "The voters in the file are not checked.",
+    "metadata.log.max.snapshot.interval.ms": "The snapshot gate expects the default interval.",
+}
+"""Settings that the tool reads itself → the consequence of an unknown value."""
 
 
 def _releases(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterator[Finding]:
