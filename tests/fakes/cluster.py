@@ -75,7 +75,7 @@ class FakeCluster:
     """The world. Change its attributes to stage a test: `cannot_start`, `find_unlisted_controllers`, `silent`, `java`,
     …"""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one statement for each fact of the cluster
         self,
         release: Release = R391,
         *,
@@ -131,6 +131,15 @@ class FakeCluster:
         self.no_log: set[int] = set()  # nodes without a readable metadata log
         self.replaced: dict[int, int] = {}  # nodes with a snapshot as their log → starts before
         self.level_before: int | None = None  # of the metadata logs that are in the backups
+        self.unreachable: set[int] = set()  # nodes whose hosts do not respond; their processes can run
+        self.snapshot_level: int | None = None  # of the snapshot that was written last
+        self.snapshot_epoch = 0
+        self.with_snapshot: set[int] = set()  # nodes whose log begins with the snapshot, installed or fetched
+        self.log_epochs: dict[int, int] = {}  # of a node's last record; 3 for the others
+        self.known_epochs: dict[int, int] = {}  # in a node's quorum-state; 4 for the others
+        self.stored_leaders: dict[int, int] = {}  # in a node's quorum-state; -1 for the others
+        self.written_to_old_logs = False  # a leader with an old log was elected after the snapshot was written
+        self.violations: list[str] = []  # of Raft and of the brokers' high watermarks
         self.free_bytes: dict[int, int] = {}  # of the file systems of metadata logs; much for the others
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
         self.hosts: dict[int, HostState] = {}
@@ -208,9 +217,40 @@ class FakeCluster:
                 partition, isr=isr, leader=node_id if partition.leader == -1 else partition.leader
             )
 
+    def lose_power(self, node_id: int) -> None:
+        self.nodes[node_id].running = None
+        self._elect_controller()
+
     def _elect_controller(self) -> None:
         if not self.has_quorum:
             self.leader = None
         elif self.leader is None or not self.runs(self.leader):
-            self.leader = next(node.node_id for node in self.spec.controllers if self.runs(node.node_id))
+            running = [node.node_id for node in self.spec.controllers if self.runs(node.node_id)]
+            self.leader = max(running, key=lambda node_id: (self.log_epochs.get(node_id, 3), -node_id))
             self.leader_epoch += 1
+        if self.leader is not None and self.snapshot_level is not None:
+            self._replicate(self.leader)
+
+    def _replicate(self, leader: int) -> None:
+        """The running nodes take over the log of the leader. Once a snapshot is written, this must not lose records."""
+        is_new = leader in self.with_snapshot
+        running = [node_id for node_id in self.nodes if self.runs(node_id)]
+        known = max(self.known_epochs.get(node_id, 4) for node_id in running)
+        epoch = known if self.stored_leaders.get(leader) == leader else known + 1
+        for node_id in running:
+            if node_id in self.with_snapshot and not is_new:
+                what = f"node {node_id} has the snapshot, and leader {leader} an old log"
+                if self.spec.node(node_id).is_controller:
+                    self.nodes[node_id].running = None  # it exits: its log diverges below its high watermark
+                    continue
+                self.violations.append(what)
+            if is_new:
+                self.with_snapshot.add(node_id)
+            if self.spec.node(node_id).is_controller:
+                self.log_epochs[node_id] = self.known_epochs[node_id] = epoch
+                self.stored_leaders[node_id] = leader
+        if is_new and self.written_to_old_logs:
+            self.violations.append("a leader with the snapshot lost records of the old logs")
+        self.written_to_old_logs = self.written_to_old_logs or not is_new
+        if is_new or self.level_before is not None:
+            self.finalized[METADATA_VERSION] = (self.snapshot_level if is_new else self.level_before) or 0

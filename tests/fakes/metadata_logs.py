@@ -12,10 +12,12 @@ from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from tests.fakes.cluster import FakeCluster
+
+SNAPSHOT = "00000000000000001050-{epoch:010}.checkpoint"
 
 
 @dataclass(frozen=True)
@@ -93,18 +95,20 @@ class FakeMetadataLogs:
 
     def node_log(self, node: NodeSpec, *, cluster_id: str) -> NodeLog:
         self._refuse_unreadable(node)
-        voters = frozenset(node.node_id for node in self._cluster.spec.controllers)
+        node_id, world = node.node_id, self._cluster
+        epoch = world.log_epochs.get(node_id, 3)
         return NodeLog(
-            node_id=node.node_id, epoch=self._epoch(node.node_id), end_offset=50, known_epoch=4, voters=voters
+            node_id=node_id,
+            epoch=epoch,
+            end_offset=50,
+            known_epoch=world.known_epochs.get(node_id, 4),
+            voters=frozenset(node.node_id for node in world.spec.controllers),
+            newest_epoch=epoch,
+            leader_id=world.stored_leaders.get(node_id, -1),
+            snapshots=frozenset(
+                {SNAPSHOT.format(epoch=world.snapshot_epoch)} if node_id in world.with_snapshot else ()
+            ),
         )
-
-    def _epoch(self, node_id: int) -> int:
-        """3, of the snapshot, or of a leader elected on it."""
-        world = self._cluster
-        if node_id not in world.replaced:
-            return 3
-        started = any(len(world.nodes[one].starts) > before for one, before in world.replaced.items())
-        return 105 if started and world.leader is not None else 104
 
     def log_bytes(self, node: NodeSpec) -> int:
         return 1 << 20
@@ -127,6 +131,10 @@ class FakeMetadataLogs:
         out.mkdir(parents=True, exist_ok=True)
         path = out / f"{50:020}-{epoch:010}.checkpoint"
         path.write_text(str(level))
+        world = self._cluster
+        world.snapshot_level, world.snapshot_epoch, world.written_to_old_logs = level, epoch, False
+        if world.level_before is None:
+            world.level_before = world.finalized[METADATA_VERSION]
         return WrittenSnapshot(
             path=path,
             from_level=self._cluster.finalized[METADATA_VERSION],
@@ -157,15 +165,14 @@ class FakeMetadataLogs:
         cluster_id: str,
         candidate: bool = False,
     ) -> str:
-        """All nodes have the snapshot's level once every stopped one that has a log has the snapshot."""
+        """The level is that of the snapshot once a controller with it is elected."""
         self._refuse_unreadable(node)
         node_id, world = self._refuse_running(node), self._cluster
+        if world.known_epochs.get(node_id, 4) + 100 > world.snapshot_epoch and node_id not in world.replaced:
+            raise RefusedError(f"Node {node_id} was started after the log was chosen.")
         world.replaced[node_id] = len(world.nodes[node_id].starts)
-        if world.level_before is None:
-            world.level_before = world.finalized[METADATA_VERSION]
-        stopped = {node.node_id for node in world.spec.nodes if not world.runs(node.node_id)}
-        if world.replaced.keys() == stopped - world.no_log:
-            world.finalized[METADATA_VERSION] = level
+        world.with_snapshot.add(node_id)
+        world.log_epochs[node_id] = world.snapshot_epoch
         return f"{snapshot.name} is the whole metadata log now."
 
     def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
@@ -178,12 +185,28 @@ class FakeMetadataLogs:
     def undo_install(self, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         self._refuse_unreadable(node)
         node_id, world = self._refuse_running(node), self._cluster
-        if world.replaced.pop(node_id, None) is None:
+        if node_id not in world.replaced:
             return None
-        world.finalized[METADATA_VERSION] = world.level_before or 0
+        if keep_epoch and world.log_epochs[node_id] > world.snapshot_epoch and node_id in world.with_snapshot:
+            raise RefusedError("It can no longer be undone: a leader was elected on it.")
+        del world.replaced[node_id]
+        world.with_snapshot.discard(node_id)
+        world.log_epochs[node_id] = 3
+        if not keep_epoch:
+            world.known_epochs.pop(node_id, None)
+            world.stored_leaders.pop(node_id, None)
         return "It is as it was before."
 
+    def raise_epoch(self, node: NodeSpec, *, epoch: int, cluster_id: str) -> None:
+        self._refuse_unreadable(node)
+        node_id, world = self._refuse_running(node), self._cluster
+        if world.known_epochs.get(node_id, 4) < epoch:
+            world.known_epochs[node_id] = epoch
+            world.stored_leaders[node_id] = -1
+
     def _refuse_unreadable(self, node: NodeSpec) -> None:
+        if node.node_id in self._cluster.unreachable:
+            raise TransientError(f"The host of node {node.node_id} cannot be reached.")
         if node.node_id in self._cluster.no_log:
             raise UnreadableLogError(f"Node {node.node_id} holds no metadata log.")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from tests.fakes.cluster import FakeCluster
@@ -20,7 +21,12 @@ class FakeRuntime:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
+    def _refuse_unreachable(self, node: NodeSpec) -> None:
+        if node.node_id in self._cluster.unreachable:
+            raise TransientError(f"The host of node {node.node_id} cannot be reached.")
+
     def process(self, node: NodeSpec) -> ProcessState:
+        self._refuse_unreachable(node)
         fake = self._cluster.nodes[node.node_id]
         started = fake.starts[-1].started_at if fake.starts else 1.0
         return ProcessState(
@@ -33,6 +39,7 @@ class FakeRuntime:
         return self._cluster.hosts.get(node.node_id)
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        self._refuse_unreachable(node)
         if node.node_id in self._cluster.hangs_in_shutdown and not force:
             raise FatalError(f"Node {node.name} is still shutting down.")
         if self._cluster.runs(node.node_id):
@@ -42,6 +49,7 @@ class FakeRuntime:
         """Every release is there."""
 
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        self._refuse_unreachable(node)
         fake = self._cluster.nodes[node.node_id]
         if fake.running:
             raise FatalError(f"Node {node.name} still runs as process {fake.pid}.", remedy="Stop the node first.")
@@ -55,10 +63,15 @@ class FakeRuntime:
                 fake.config[change.key] = change.value
 
     def start(self, node: NodeSpec) -> None:
+        self._refuse_unreachable(node)
         if not self._cluster.runs(node.node_id):
             self._cluster.start(node.node_id)
 
+    def short_timeouts(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
+        self._refuse_unreachable(node)
         return tuple(self._cluster.nodes[node.node_id].starts)
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:

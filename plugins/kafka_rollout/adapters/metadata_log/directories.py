@@ -18,6 +18,7 @@ from kafka_rollout.adapters.metadata_log.changes.install import (
     replace_bootstrap,
     uninstall,
 )
+from kafka_rollout.adapters.metadata_log.changes.later_epoch import raise_epoch
 from kafka_rollout.adapters.metadata_log.changes.places import Place, Places
 from kafka_rollout.adapters.metadata_log.changes.trimmer import trim
 from kafka_rollout.adapters.metadata_log.classes.loss_report import loss_report
@@ -159,6 +160,10 @@ class DirectoryMetadataLogs:
             if not is_installed(folder):
                 return None
             return place.shown(uninstall(folder, keep_epoch=keep_epoch, files=place.files))
+
+    def raise_epoch(self, node: NodeSpec, *, epoch: int, cluster_id: str) -> None:
+        with self.places.in_place(node) as place:
+            raise_epoch(_folder_in(place, cluster_id), epoch, files=place.files)
 
     @property
     def _newest(self) -> Release:

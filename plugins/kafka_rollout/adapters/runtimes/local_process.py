@@ -25,12 +25,11 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import psutil
 
@@ -55,6 +54,7 @@ from kafka_rollout.adapters.system.files import (
     write_whole,
     writing_whole,
 )
+from kafka_rollout.adapters.system.free_ports import host_and_port
 from kafka_rollout.adapters.system.sessions import child_environment, start_session
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
@@ -182,6 +182,9 @@ class LocalProcessRuntime:
                 running = _spawn(command, home)
             _record_start(home, running, release)
 
+    def short_timeouts(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
         return parse_starts(read_if_exists(_home(node) / _STARTS) or b"")
 
@@ -247,12 +250,12 @@ class LocalProcessRuntime:
         options = read_regular(options_file).decode().split() if options_file.exists() else list(JVM_OPTIONS)
         metrics = self.cache.include / "metrics"
         if node.prometheus_url:
-            host, port = _host_and_port(node.prometheus_url, node)
+            host, port = host_and_port(node.prometheus_url, node.name)
             options.append(
                 f"-javaagent:{self.cache.agents().jmx_exporter}={host}:{port}:{metrics / 'jmx_exporter.yaml'}"
             )
         if node.jolokia_url:
-            host, port = _host_and_port(node.jolokia_url, node)
+            host, port = host_and_port(node.jolokia_url, node.name)
             policy = (metrics / "jolokia_access.xml").as_uri()
             options.append(
                 f"-javaagent:{self.cache.agents().jolokia}"
@@ -387,12 +390,3 @@ def _read_config(home: Path, node: NodeSpec) -> bytes:
         raise UserError(
             f"Node {node.name} has no server.properties in {home}.", remedy="Correct the inventory's directory."
         ) from None
-
-
-def _host_and_port(url: str, node: NodeSpec) -> tuple[str, int]:
-    parts = urlsplit(url)
-    if parts.hostname is None or parts.port is None:
-        raise UserError(
-            f"{url} of node {node.name} has no host and port.", remedy=("Use the form http://127.0.0.1:<port>.")
-        )
-    return parts.hostname, parts.port

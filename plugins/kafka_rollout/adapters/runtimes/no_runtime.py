@@ -7,6 +7,7 @@ that needs the host raises: NotObservableError for a value, RefusedError for a c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -45,6 +46,9 @@ class NoRuntime:
 
     def start(self, node: NodeSpec) -> None:
         self.cluster.refuse_unmanaged()
+
+    def short_timeouts(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
         return ()

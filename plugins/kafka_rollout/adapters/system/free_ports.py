@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.settings import read_port_range
@@ -54,3 +55,11 @@ def _usable() -> range:
             f"KAFKA_ROLLOUT_PORTS is {text!r}, which is not a range of ports.", remedy=f"Write it as {_DEFAULT}."
         )
     return range(int(first), int(last) + 1)
+
+
+def host_and_port(url: str, owner: str) -> tuple[str, int]:
+    """Split the URL of an agent. `owner`: the node's name, for the UserError about a URL without host and port."""
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.port is None:
+        raise UserError(f"{url} of node {owner} has no host and port.", remedy="Use the form http://127.0.0.1:<port>.")
+    return parts.hostname, parts.port

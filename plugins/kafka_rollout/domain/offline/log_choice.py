@@ -43,8 +43,9 @@ class UnreadableLogError(UserError):
 class NodeLog:
     """The metadata log of a stopped node. `epoch`, `end_offset`: of its last record.
 
-    `known_epoch`: the newest epoch in its quorum-state. `voters`: the quorum in this log; empty if the log has no
-    voters.
+    `known_epoch`: the newest epoch in its quorum-state, with the leader and the vote of this epoch; -1 for none.
+    `newest_epoch`: the highest of its batches and of its leader-epoch-checkpoint. `snapshots`: file names, also of
+    those that are not complete. `voters`: the quorum in this log; empty if the log has no voters.
     """
 
     node_id: int
@@ -52,6 +53,10 @@ class NodeLog:
     end_offset: int
     known_epoch: int
     voters: frozenset[int]
+    newest_epoch: int = 0
+    leader_id: int = -1
+    voted_id: int = -1
+    snapshots: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,15 @@ class OfflineInstalled(OfflineEvent, kind="offline-installed"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineLeftBehind(OfflineEvent, kind="offline-left-behind"):
-    """The quorum works without this controller, which lost its log."""
+    """The quorum works without this controller: its log was lost, or its host did not respond."""
+
+    node_id: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineUnreached(OfflineEvent, kind="offline-unreached"):
+    """The host of this node did not respond when the snapshot was installed. The node is not started without it."""
 
     node_id: int
     sentence: str
@@ -101,6 +109,13 @@ class LiveLowered(OfflineEvent, kind="live-lowered"):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFailed(OfflineEvent, kind="live-failed"):
     """The level was not lowered, and the controllers run on their old logs again. `sentence`: with the reason."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveKept(OfflineEvent, kind="live-kept"):
+    """The undo of a live downgrade ended before it was done, because a leader was elected on the snapshot."""
 
     sentence: str
 

@@ -6,16 +6,19 @@ A repeated call continues with what the run history and the directories show.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Generic, TypeVar
 
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.wording import few
-from kafka_rollout.domain.offline.log_choice import ChosenLog, NodeLog, UnreadableLogError, choose_log
+from kafka_rollout.domain.offline.log_choice import ChosenLog, UnreadableLogError, choose_log
 from kafka_rollout.domain.run.offline_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
 from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.ports.cluster import PreparedSnapshot
@@ -23,7 +26,9 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import named_directories
 
 SNAPSHOTS = "offline"  # folder of the run's private path
+NO_NODES: Mapping[int, str] = MappingProxyType({})
 _AT_ONCE = 8
+T = TypeVar("T")
 
 
 def stopped_nodes(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
@@ -31,52 +36,58 @@ def stopped_nodes(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
     return ports.cluster.controllers if plan.live else ports.cluster.nodes
 
 
-def choose_once(ports: ClusterPorts, plan: Plan) -> ChosenLog:
+def choose_once(ports: ClusterPorts, plan: Plan, *, silent: Mapping[int, str] = NO_NODES) -> ChosenLog:
     """Choose the log to continue from; the first choice of this try stays.
 
-    Raises RefusedError unless the logs of a majority of voters are available, and in a live downgrade if the log of a
-    running broker cannot be read: the snapshot must end beyond it.
+    `silent`: node id → reason, of nodes whose hosts do not respond. They count as nodes without a log. Raises
+    RefusedError unless the logs of a majority of voters are available, and in a live downgrade if the log of a running
+    broker cannot be read: the snapshot must end beyond it.
     """
     if (found := projections.chosen_log(ports.run.events())) is not None:
         return found
-    refuse_running(ports, plan)
-    return _choose(ports, plan)
+    refuse_running(ports, plan, silent=silent)
+    return _choose(ports, plan, silent)
 
 
-def _choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
-    logs: list[NodeLog] = []
-    not_read: dict[int, str] = {}
-    for node in ports.cluster.nodes:
-        try:
-            found_log = ports.metadata_logs.node_log(node, cluster_id=plan.cluster_id)
-            logs.append(found_log)
-        except UnreadableLogError as error:
-            not_read[node.node_id] = f"node {node.node_id}: {error.sentence}"
+def _choose(ports: ClusterPorts, plan: Plan, silent: Mapping[int, str]) -> ChosenLog:
+    asked = [node for node in ports.cluster.nodes if node.node_id not in silent]
+    read = on_each(lambda node: ports.metadata_logs.node_log(node, cluster_id=plan.cluster_id), asked)
+    for error in read.failed.values():
+        if not isinstance(error, UnreadableLogError | TransientError):
+            raise error
+    not_read = {node_id: f"node {node_id}: {error.sentence}" for node_id, error in read.failed.items()}
+    not_read |= {node_id: f"node {node_id}: {reason}" for node_id, reason in silent.items()}
     before = projections.voters_before_stop(ports.run.events())
     voters = before if before is not None else tuple(node.node_id for node in ports.cluster.controllers)
     unknown = [not_read[node.node_id] for node in ports.cluster.brokers_alone if node.node_id in not_read]
     if plan.live and unknown:
         raise RefusedError(
             f"The end of a running broker's metadata log is unknown: {few(unknown)}",
-            remedy="Fix the directory of the broker, then repeat the step.",
+            remedy="Fix the directory or the host of the broker, then repeat the step.",
         )
-    chosen = choose_log(logs, voters, not_read, live=plan.live)
+    chosen = choose_log(tuple(read.done.values()), voters, not_read, live=plan.live)
     ports.run.record(OfflineLogChosen(log=chosen))
     return chosen
 
 
-def write_once(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None = None) -> Path:
+def write_once(
+    ports: ClusterPorts,
+    plan: Plan,
+    prepared: PreparedSnapshot | None = None,
+    *,
+    silent: Mapping[int, str] = NO_NODES,
+) -> Path:
     """Write the snapshot of the chosen log, or return the one that this try has written.
 
-    `prepared`: a snapshot that was prepared before the stop, to write it faster. Raises RefusedError if metadata would
-    be lost and the plan is not `unsafe`.
+    `prepared`: a snapshot that was prepared before the stop, to write it faster. `silent`: as in choose_once. Raises
+    RefusedError if metadata would be lost and the plan is not `unsafe`.
     """
     events = ports.run.events()
     found = projections.chosen_log(events)
     if found is not None and projections.snapshot_is_written(events) and snapshot_path(ports, found).exists():
         return snapshot_path(ports, found)
-    refuse_running(ports, plan)
-    chosen = found or _choose(ports, plan)
+    refuse_running(ports, plan, silent=silent)
+    chosen = found or _choose(ports, plan, silent)
     path, host = snapshot_path(ports, chosen), socket.gethostname()
     if projections.installed_on(events):
         raise FatalError(
@@ -176,19 +187,53 @@ def quorum_lacks(ports: ClusterPorts, level: int) -> str:
     return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
 
 
-def refuse_running(ports: ClusterPorts, plan: Plan) -> None:
-    """Raise RefusedError if a node whose log is replaced is running."""
+def refuse_running(ports: ClusterPorts, plan: Plan, *, silent: Collection[int] = ()) -> None:
+    """Raise RefusedError if a node whose log is replaced is running.
+
+    `silent`: nodes whose hosts do not respond. They are not asked, and can run.
+    """
 
     def refuse(node: NodeSpec) -> None:
         if ports.runtime.process(node).pid is not None:
             raise runs(node, "Stop the controllers first." if plan.live else "Stop all nodes first.")
 
-    at_once(refuse, stopped_nodes(ports, plan))
+    at_once(refuse, [node for node in stopped_nodes(ports, plan) if node.node_id not in silent])
 
 
 def runs(node: NodeSpec, remedy: str) -> RefusedError:
     """Return the error for a node that must not run."""
     return RefusedError(f"Node {node.node_id} ({node.name}) is running.", remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnEach(Generic[T]):
+    """Results of an action on some nodes, and its errors: node id → result, node id → error."""
+
+    done: Mapping[int, T]
+    failed: Mapping[int, RolloutError]
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """Node id → the sentence of its error."""
+        return {node_id: error.sentence for node_id, error in self.failed.items()}
+
+
+def on_each(act: Callable[[NodeSpec], T], chosen: Sequence[NodeSpec]) -> OnEach[T]:
+    """Act on some nodes in parallel, each on its own: an error of one does not stop the others.
+
+    An error of another class than RolloutError is raised when all are done.
+    """
+    done: dict[int, T] = {}
+    failed: dict[int, RolloutError] = {}
+
+    def one(node: NodeSpec) -> None:
+        try:
+            done[node.node_id] = act(node)
+        except RolloutError as error:
+            failed[node.node_id] = error
+
+    at_once(one, chosen)
+    return OnEach(done=dict(sorted(done.items())), failed=dict(sorted(failed.items())))
 
 
 def at_once(act: Callable[[NodeSpec], object], chosen: Sequence[NodeSpec]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,29 +20,17 @@ from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChose
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
+from kafka_rollout.steps.live import undo
 from kafka_rollout.steps.live.facts import shown_live_facts
 from kafka_rollout.steps.offline.snapshot import install_on
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
-from tests.fakes.ports import fake_bench
 from tests.fakes.runtime import FakeRuntime
 from tests.unit.steps.offline.test_actions import R421
 
 BROKERS, CONTROLLERS = {11, 12, 13}, {1, 2, 3}
-
-
-@pytest.fixture
-def world() -> FakeCluster:
-    return FakeCluster(R431)
-
-
-@pytest.fixture
-def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    world.clock.sleep(1000)  # every node has run for some time
-    return fake_bench(world, tmp_path)
 
 
 def approved(ports: ClusterPorts, *, unsafe: bool = False) -> Plan:
@@ -137,7 +124,7 @@ def test_killed_at_any_change_the_next_call_lowers_the_level(
 
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, acts_or_dies)
-        patched.setattr(live, "_has_elected", dies)
+        patched.setattr(live, "undo_or_continue", dies)
         if (name, at) in {("write", 2), ("write", 3)}:
             live.lower_live(ports, plan)
         else:
@@ -156,9 +143,9 @@ def test_after_a_failure_the_controllers_run_on_their_old_logs_also_if_the_retur
     plan, (owner, name) = approved(ports), change
     act, seen = getattr(owner, name), []
 
-    def the_second_fails(ports: ClusterPorts, plan: Plan, node: Any, *more: Any) -> Any:
-        if node.node_id == 2:
-            raise TransientError("The disk does not respond.")
+    def two_fail(ports: ClusterPorts, plan: Plan, node: Any, *more: Any) -> Any:
+        if node.node_id != 1:
+            raise FatalError("The disk does not respond.")
         return install_on(ports, plan, node, *more)
 
     def acts_or_dies(*given: Any, **more: Any) -> Any:
@@ -168,7 +155,7 @@ def test_after_a_failure_the_controllers_run_on_their_old_logs_also_if_the_retur
         return act(*given, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(live, "install_on", the_second_fails)
+        patched.setattr(live, "install_on", two_fail)
         patched.setattr(owner, name, acts_or_dies)
         with pytest.raises((RefusedError, KilledError)):
             live.lower_live(ports, plan)
@@ -231,7 +218,8 @@ def test_once_a_leader_was_elected_on_the_snapshot_the_old_logs_are_not_used_aga
     plan = approved(ports)
     with monkeypatch.context() as patched:
         patched.setattr(live, "quorum_lacks", lambda *given: "the quorum has no leader.")
-        with pytest.raises(TransientError, match="do not serve after 60 s"):
+        patched.setattr(undo, "serves_at_level", lambda *given: False)
+        with pytest.raises(TransientError, match=r"but the controllers do not serve yet: .* after 60 s"):
             live.lower_live(ports, plan)
     assert world.replaced.keys() == CONTROLLERS
     assert not has(ports.run.events(), OfflineUndone)

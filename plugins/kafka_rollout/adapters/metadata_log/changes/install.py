@@ -39,7 +39,7 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     read_file,
     read_log,
 )
-from kafka_rollout.adapters.metadata_log.disk.quorum import decode_voters, quorum_state
+from kafka_rollout.adapters.metadata_log.disk.quorum import decode_voters, leader_epochs, quorum_state
 from kafka_rollout.adapters.metadata_log.facts import known_releases
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
@@ -154,9 +154,10 @@ def refuse_used(folder: MetadataFolder) -> None:
 def uninstall(folder: MetadataFolder, *, files: Files | None = None, keep_epoch: bool = False) -> str:
     """Restore every file of the time before the newest installation, or finish it; return a sentence.
 
-    `keep_epoch`: quorum-state stays. A node that runs can know its epoch, and would not accept an earlier one.
-    Raises UserError without an installation, RefusedError if a broker has registered since, and FatalError, before any
-    change, for a damaged backup.
+    `keep_epoch`: quorum-state stays. A node that runs can know its epoch, and would not accept an earlier one. Then a
+    leader must not have been elected on the snapshot, because running brokers fetch it from the leader.
+    Raises UserError without an installation, RefusedError if a broker has registered since or, with `keep_epoch`, if a
+    leader was elected, and FatalError, before any change, for a damaged backup.
     """
     files = files or Files()
     with files.stopped(folder), changing(folder.log):
@@ -172,6 +173,8 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None, keep_epoch:
         else:
             if backup.state != State.UNDOING:
                 _refuse_used(folder, backup)
+                if keep_epoch:
+                    _refuse_elected(folder, backup)
                 backup.check(backup.sha256)
                 backup = backup.record_state(State.UNDOING, files)
             kept = {QUORUM_STATE} if keep_epoch else set()
@@ -281,6 +284,14 @@ def _refuse_used(folder: MetadataFolder, backup: _Backup) -> None:
             for record in batch.records:
                 if record.type == RecordType.REGISTER_BROKER:
                     raise _too_late(folder, backup, f"a broker registered at offset {record.offset}")
+
+
+def _refuse_elected(folder: MetadataFolder, backup: _Backup) -> None:
+    """Raise RefusedError if the log has an epoch above the snapshot's: a leader writes it before it answers a fetch."""
+    later = [batch.epoch for batch in read_log(folder, outline=True) if batch.epoch > backup.epoch]
+    later += [epoch for epoch, _ in leader_epochs(folder) if epoch > backup.epoch]
+    if later:
+        raise _too_late(folder, backup, f"a leader was elected on it in epoch {min(later)}")
 
 
 def _too_late(folder: MetadataFolder, backup: _Backup, why: str) -> RefusedError:

@@ -16,6 +16,7 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     read_start,
 )
 from kafka_rollout.adapters.system.files import read_regular, reading
+from kafka_rollout.domain.metadata_log.trim import LEADER_EPOCHS, Epochs, parse_epochs
 from kafka_rollout.domain.offline.log_choice import NodeLog
 from kafka_rollout.wire.layouts import MessageSchema
 from kafka_rollout.wire.messages import decode
@@ -50,9 +51,11 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
     epoch, end = (newest.epoch, newest.end_offset) if newest else (0, 0)
     state = quorum_state(folder)
     voters = frozenset(int(voter["voterId"]) for voter in state.get("currentVoters") or ())
+    newest_epoch = max([epoch, *(one for one, _ in leader_epochs(folder))])
     for batch, is_log in read_start(folder, newest, outline=True):
         if is_log:
             epoch, end = batch.epoch, batch.last_offset + 1
+            newest_epoch = max(newest_epoch, epoch)
         for record in batch.records:
             if record.type == CONTROL_VOTERS:
                 voters = voters_in(record.value)
@@ -62,7 +65,20 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
         end_offset=end,
         known_epoch=int(state.get("leaderEpoch", 0)),
         voters=voters,
+        newest_epoch=newest_epoch,
+        leader_id=int(state.get("leaderId", -1)),
+        voted_id=int(state.get("votedId", -1)),
+        snapshots=frozenset(path.name for path in folder.log.iterdir() if ".checkpoint" in path.name),
     )
+
+
+def leader_epochs(folder: MetadataFolder) -> Epochs:
+    """(epoch, start offset) of leader-epoch-checkpoint; empty without the file. Raises UserError for a damaged one."""
+    path = folder.log / LEADER_EPOCHS
+    if not path.exists():
+        return ()
+    with reading(path):
+        return parse_epochs(read_regular(path).decode(errors="replace"))
 
 
 def quorum_state(folder: MetadataFolder) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import paramiko
 
-CONNECT_S = 15.0
+CONNECT_S = 10.0
 _KEEPALIVE_S = 15
 
 

@@ -17,6 +17,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -180,6 +181,9 @@ class SshServiceRuntime(HostRecords):
             unit = self.unit(node)
         self.record_start(node, unit, installed)
         self._run_commands(node, service_of(node).after_start, "after the start")
+
+    def short_timeouts(self) -> AbstractContextManager[None]:
+        return self.shell.short_timeouts()
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
         return self.recorded_starts(node)

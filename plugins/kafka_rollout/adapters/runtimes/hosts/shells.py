@@ -8,9 +8,11 @@ output, UserError for settings that switch off a check.
 from __future__ import annotations
 
 import shlex
+import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +24,10 @@ from kafka_rollout.domain.model.wording import size
 
 COMMAND_S = 30.0
 OUTPUT_LIMIT = 64_000_000  # bytes of a command that are kept in memory
+# With short timeouts: TCP closes a connection whose other end has acknowledged nothing for this time. The kernel of the
+# host acknowledges, so a slow command and a busy host do not count.
+SILENT_S = 6
+_PROBE_AFTER_S, _PROBE_EVERY_S = 2, 1
 _CHUNK = 1 << 16
 _POLL_S = 0.01
 _SUDO_REFUSALS = (
@@ -69,6 +75,10 @@ class Shell(Protocol):
         output in pieces."""
         ...
 
+    def short_timeouts(self) -> AbstractContextManager[None]:
+        """Give up a host that does not respond after SILENT_S, during the block. Slow commands are not affected."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -77,6 +87,7 @@ class SshShell:
     """Shell over SSH. Threads can use it at the same time."""
 
     connect: Connect
+    _is_short: bool = False
     _clients: dict[str, paramiko.SSHClient] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -91,22 +102,37 @@ class SshShell:
         sink: Callable[[bytes], object] | None = None,
     ) -> Done:
         line = command if isinstance(command, str) else shlex.join(command)
+        transport = self._transport(host)
         try:
-            channel = self._transport(host).open_session(timeout=COMMAND_S)
+            channel = transport.open_session(timeout=COMMAND_S)
             try:
                 return _execute(channel, line, text, within_s, sink)
             finally:
                 channel.close()
         except _OutputError as error:
             raise error.of_host(host, line) from None
-        except TimeoutError:
-            raise TransientError(
-                f"A command on host {host} did not finish in {within_s:.0f} s: {line[:80]}",
-                remedy="Check the load and the disks of the host, then repeat the step.",
-            ) from None
         except (paramiko.SSHException, OSError, EOFError) as error:
+            if isinstance(error, TimeoutError) and transport.is_active():
+                raise TransientError(
+                    f"A command on host {host} did not finish in {within_s:.0f} s: {line[:80]}",
+                    remedy="Check the load and the disks of the host, then repeat the step.",
+                ) from None
             self._forget(host)
             raise _unreachable(host, error) from error
+
+    @contextmanager
+    def short_timeouts(self) -> Iterator[None]:
+        with self._lock:
+            self._is_short = True
+            for client in self._clients.values():
+                _watch(client, on=True)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_short = False
+                for client in self._clients.values():
+                    _watch(client, on=False)
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -136,6 +162,7 @@ class SshShell:
         with lock:
             if host not in self._clients:
                 self._clients[host] = _connected(self.connect, host)
+                _watch(self._clients[host], on=self._is_short)
             return self._clients[host]
 
     def _forget(self, host: str) -> None:
@@ -143,6 +170,22 @@ class SshShell:
             client = self._clients.pop(host, None)
         if client is not None:
             client.close()
+
+
+def _watch(client: paramiko.SSHClient, *, on: bool) -> None:
+    """Let TCP close the connection after SILENT_S without an acknowledgement, or not.
+
+    A connection through a ProxyCommand has no socket of its own: it keeps its timeouts.
+    """
+    transport = client.get_transport()
+    connection = None if transport is None else transport.sock
+    if not isinstance(connection, socket.socket):
+        return
+    with suppress(OSError):  # it is closed already
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(on))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_S if on else 0)
 
 
 def _connected(connect: Connect, host: str) -> paramiko.SSHClient:

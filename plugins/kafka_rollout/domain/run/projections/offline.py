@@ -13,7 +13,9 @@ from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.domain.offline.outage import Outage
 from kafka_rollout.domain.run.events import Event, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import (
+    LiveKept,
     OfflineInstalled,
+    OfflineLeftBehind,
     OfflineLogChosen,
     OfflineNoReturn,
     OfflineRestored,
@@ -22,6 +24,7 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineStopping,
     OfflineUndoing,
     OfflineUndone,
+    OfflineUnreached,
     OfflineWritable,
 )
 from kafka_rollout.domain.run.step_events import Started, Stopping
@@ -63,6 +66,25 @@ def installed_on(events: Sequence[Event]) -> Mapping[int, OfflineInstalled]:
     return {event.node_id: event for event in events_of(events_of_this_try(events), OfflineInstalled)}
 
 
+def left_behind(events: Sequence[Event]) -> Mapping[int, str]:
+    """Return node id → reason, of the controllers that were left out and were not installed or started since."""
+    left: dict[int, str] = {}
+    for event in events_of_this_try(events):
+        match event:
+            case OfflineLeftBehind():
+                left[event.node_id] = event.sentence
+            case OfflineInstalled() | Stopping() | Started():
+                left.pop(event.node_id, None)
+    return left
+
+
+def unreached(events: Sequence[Event]) -> Mapping[int, str]:
+    """Return node id → reason, of the nodes whose hosts did not respond to the installation of the snapshot."""
+    tried = events_of_this_try(events)
+    installed = installed_on(events)
+    return {one.node_id: one.sentence for one in events_of(tried, OfflineUnreached) if one.node_id not in installed}
+
+
 def describe_lost_disk(events: Sequence[Event], plan: Plan, node_id: int) -> str:
     """Return the remedy for a node that had no log when the snapshot was installed; empty for other nodes."""
     installed = installed_on(events).get(node_id)
@@ -82,7 +104,8 @@ def restored_nodes(events: Sequence[Event]) -> frozenset[int]:
 
 
 def is_undoing(events: Sequence[Event]) -> bool:
-    return has(events_of_this_try(events), OfflineUndoing)
+    turns = [one for one in events_of_this_try(events) if isinstance(one, OfflineUndoing | LiveKept)]
+    return bool(turns) and isinstance(turns[-1], OfflineUndoing)
 
 
 def has_passed_no_return(events: Sequence[Event]) -> bool:

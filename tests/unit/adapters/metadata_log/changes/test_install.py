@@ -348,3 +348,14 @@ def test_a_later_snapshot_of_a_started_node_is_not_pushed_aside_by_the_installed
     (folder.log / NEW).rename(folder.log / later)
     install(folder, snapshot)
     assert log_files(folder) == {*KEPT, later}
+
+
+def test_an_installation_on_which_a_leader_was_elected_stays_while_brokers_run(
+    folder: MetadataFolder, snapshot: Path
+) -> None:
+    """Running brokers fetch the snapshot from the leader, and exit if their log is cut below it."""
+    install(folder, snapshot, bootstrap=None)
+    (folder.log / "leader-epoch-checkpoint").write_text(f"0\n1\n{EPOCH + 1} {END}\n")
+    with pytest.raises(RefusedError, match=f"a leader was elected on it in epoch {EPOCH + 1}"):
+        uninstall(folder, keep_epoch=True)
+    assert (folder.log / NEW).exists()

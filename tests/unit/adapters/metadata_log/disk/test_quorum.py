@@ -35,8 +35,15 @@ def log_of(root: Path, node_id: int, cluster_id: str) -> NodeLog:
 
 
 def test_how_far_the_log_goes_and_who_votes_in_a_static_quorum(folder: MetadataFolder) -> None:
-    expected = NodeLog(node_id=1, epoch=1, end_offset=END, known_epoch=1, voters=frozenset({1}))
-    assert node_log(folder, 1) == expected
+    found = node_log(folder, 1)
+    assert (found.epoch, found.newest_epoch, found.end_offset) == (1, 1, END)
+    assert (found.known_epoch, found.leader_id, found.voted_id, found.voters) == (1, 1, -1, {1})
+    assert found.snapshots == {path.name for path in folder.log.glob("*.checkpoint")}
+
+
+def test_an_epoch_of_a_leader_without_records_is_known(folder: MetadataFolder) -> None:
+    (folder.log / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n7 57\n")
+    assert (node_log(folder, 1).epoch, node_log(folder, 1).newest_epoch) == (1, 7)
 
 
 def test_an_election_that_left_nothing_in_the_log_is_known_all_the_same(folder: MetadataFolder) -> None:
