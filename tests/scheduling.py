@@ -21,6 +21,7 @@ LONGEST_FIRST = (
     "tests/integration/upgrade/test_dag_secured.py",
     "tests/integration/hosts/test_faults_over_ssh.py",
     "tests/integration/hosts/test_downgrades_over_ssh.py",
+    "tests/integration/hosts/test_live_downgrade_lost_host.py",
     "tests/integration/downgrade/test_live_downgrade_objects.py",
     "tests/integration/hosts/test_distributed_airflow.py",
     "tests/integration/downgrade/test_dag_downgrade_live.py",
