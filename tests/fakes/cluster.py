@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
+from kafka_rollout.domain.features.min_isr import MIN_ISR
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
@@ -117,6 +118,7 @@ class FakeCluster:
         self.hangs_in_shutdown: set[int] = set()
         self.config_problems: dict[Release, tuple[str, ...]] = {}
         self.dynamic_configs = DynamicConfigs()
+        self.inherit_min_isr: set[str] = set()  # topics without their own min.insync.replicas
         self.dynamic_config_problems: dict[Release, tuple[ConfigProblem, ...]] = {}
         self.missing_rights: list[MissingRight] = []
         self.validated: list[tuple[Release, DynamicConfigs]] = []  # by Kafka's own classes
@@ -161,6 +163,35 @@ class FakeCluster:
             min_isr=min_isr,
         )
         self.topics[state.name] = state
+
+    def broker_value(self, node_id: int, name: str, default: str) -> str:
+        """The effective value of a broker setting: of the node, of all brokers, of its file, or Kafka's own default."""
+        dynamic = self.dynamic_configs
+        file = self.nodes[node_id].config.get(name, default)
+        return dynamic.brokers.get(node_id, {}).get(name, dynamic.all_brokers.get(name, file))
+
+    def set_default(self, name: str, value: str) -> None:
+        all_brokers = {**self.dynamic_configs.all_brokers, name: value}
+        self.dynamic_configs = replace(self.dynamic_configs, all_brokers=all_brokers)
+
+    def raise_elr(self) -> None:
+        """What a controller does with a request that contains this feature (maybeGenerateElrSafetyRecords)."""
+        if self.leader is not None and MIN_ISR not in self.dynamic_configs.all_brokers:
+            self.set_default(MIN_ISR, self.nodes[self.leader].config.get(MIN_ISR, "1"))
+        brokers = {
+            node_id: {name: value for name, value in own.items() if name != MIN_ISR}
+            for node_id, own in self.dynamic_configs.brokers.items()
+        }
+        self.dynamic_configs = replace(self.dynamic_configs, brokers=brokers)
+
+    def partition_states(self) -> list[PartitionState]:
+        """Partitions with their effective min ISR: of the topic, or of the broker that leads."""
+        return [
+            replace(p, min_isr=int(self.broker_value(p.replicas[0], MIN_ISR, "1")))
+            if p.topic in self.inherit_min_isr
+            else p
+            for p in self.topics.values()
+        ]
 
     def release_of(self, node_id: int) -> Release | None:
         return self.nodes[node_id].running

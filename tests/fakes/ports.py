@@ -18,9 +18,10 @@ from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
+from kafka_rollout.domain.features.min_isr import MIN_ISR
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.domain.model.cluster.rights import MissingRight
 from kafka_rollout.domain.model.cluster.state import (
     GroupState,
@@ -38,7 +39,7 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.plan import Undo
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
+from kafka_rollout.domain.model.releases import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.rehearsal.job import RehearsalJob
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -127,13 +128,34 @@ class FakeAdmin:
             controllers=frozenset(controllers) if registers else None,
         )
 
+    def setting(self, name: str) -> SettingValues:
+        self._any_broker()
+        world = self._cluster
+        up = [n.node_id for n in world.spec.brokers if world.runs(n.node_id) and n.node_id not in world.silent]
+        dynamic = world.dynamic_configs
+        topics = {topic: values[name] for topic, values in dynamic.topics.items() if name in values}
+        if name == MIN_ISR:
+            own = {p.topic: str(p.min_isr) for p in world.topics.values() if p.topic not in world.inherit_min_isr}
+            topics = {**own, **topics}
+        return SettingValues(
+            default=dynamic.all_brokers.get(name),
+            brokers={node_id: world.broker_value(node_id, name, "1") for node_id in up},
+            own={node_id: dynamic.brokers[node_id][name] for node_id in up if name in dynamic.brokers.get(node_id, {})},
+            topics=topics,
+        )
+
+    def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
+        self._any_broker()
+        if not validate_only:
+            self._cluster.set_default(name, value)
+
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)
 
     def partitions(self) -> tuple[PartitionState, ...]:
         self._any_broker()
         self._cluster.look()
-        return tuple(sorted(self._cluster.topics.values(), key=lambda p: (p.topic, p.partition)))
+        return tuple(sorted(self._cluster.partition_states(), key=lambda p: (p.topic, p.partition)))
 
     def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
         """`FakeCluster.coordinator_answers` replaces answers; groups and ids are those of the node's partitions."""
@@ -225,6 +247,8 @@ class FakeAdmin:
         if not problem:
             world.updates.append((dict(targets), validate_only))
             if not validate_only:
+                if targets.get(ELR_VERSION, 0) > 0:
+                    world.raise_elr()
                 world.finalized = {name: level for name, level in {**world.finalized, **targets}.items() if level > 0}
                 world.epoch += 1
         error = "INVALID_UPDATE_VERSION" if problem else "NONE"

@@ -66,6 +66,14 @@ Rehearse = Annotated[
         "memory. A failure blocks the plan."
     ),
 ]
+PinMinIsr = Annotated[
+    bool,
+    typer.Option(
+        "--pin-min-insync-replicas",
+        help="Before eligible.leader.replicas.version is raised, set the cluster-wide default of min.insync.replicas "
+        "to the value that all brokers have now.",
+    ),
+]
 SnapshotInterval = Annotated[
     int | None,
     typer.Option(

@@ -12,7 +12,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 _OF_RUNTIME = frozenset({"bring", "stop", "install", "start"})
 _OF_METADATA_LOGS = frozenset({"trim", "replace_bootstrap", "install", "undo_install", "raise_epoch"})
 _OF_ADMIN = frozenset(
-    {"update_features", "unregister_broker"}
+    {"update_features", "set_default_config", "unregister_broker"}
 )  # without elections: gates request them, and they change neither release nor level
 
 

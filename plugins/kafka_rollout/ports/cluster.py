@@ -15,7 +15,7 @@ from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs, SettingValues
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.cluster.rights import MissingRight
 from kafka_rollout.domain.model.cluster.state import (
@@ -83,6 +83,15 @@ class ClusterAdmin(Protocol):
 
     def dynamic_configs(self) -> DynamicConfigs:
         """What is configured in the cluster's metadata for topics, brokers, groups, client metrics and quotas."""
+        ...
+
+    def setting(self, name: str) -> SettingValues:
+        """One setting of brokers and topics: of all brokers together, of every unfenced broker, of topics."""
+        ...
+
+    def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
+        """Set the cluster-wide default of a broker setting; a repeated call does nothing more. Raises RefusedError for
+        a missing right."""
         ...
 
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
 from kafka_rollout.domain.run.step_events import (
     ContentsCompared,
+    DefaultSet,
     FeatureResults,
     Finalized,
     GateChecked,
@@ -124,6 +125,8 @@ class Progress:
                 return f"{_subject(procedure, plan, event.ref)}: the gate failed: {event.message}"
             case Approval():
                 return f"{event.by} {event.decision}: {event.what} ({event.reason})"
+            case DefaultSet():
+                return f"cluster-wide default: {event.key} = {event.value}"
             case Finalized():
                 return f"finalized: {', '.join(f'{name} {level}' for name, level in event.levels.items())}"
             case FeatureResults() if not all(outcome.result.ok for outcome in event.outcomes):

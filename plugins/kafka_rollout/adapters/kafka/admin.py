@@ -16,7 +16,13 @@ from kafka.protocol.admin import (
     ElectLeadersRequest,
 )
 
-from kafka_rollout.adapters.kafka.configs import read_dynamic_configs, read_node_config, read_settings
+from kafka_rollout.adapters.kafka.configs import (
+    read_dynamic_configs,
+    read_node_config,
+    read_setting,
+    read_settings,
+    set_default_config,
+)
 from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory
 from kafka_rollout.adapters.kafka.coordinators import ask_coordinators, list_groups, list_transactions
@@ -40,7 +46,7 @@ from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.domain.model.cluster.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight
 from kafka_rollout.domain.model.cluster.state import (
     GroupState,
@@ -232,6 +238,12 @@ class KafkaAdmin:
     def dynamic_configs(self) -> DynamicConfigs:
         return read_dynamic_configs(self._nodes, self._live_brokers())
 
+    def setting(self, name: str) -> SettingValues:
+        return read_setting(self._nodes, self._live_brokers(), name)
+
+    def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
+        set_default_config(self._nodes, name, value, validate_only=validate_only)
+
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         """DescribeConfigs of the node itself. Controllers answer it from 3.7 on (KIP-919)."""
         return read_node_config(self._nodes, self._target(node))
@@ -371,21 +383,17 @@ def _read_quorum(response: Any, target: Target) -> QuorumState:
 def _replicas(found: Iterable[Any]) -> tuple[ReplicaState, ...]:
     """One state for each id, the one that fetched last.
 
-    A broker that came from a release without directory ids (before KIP-853) is listed twice, until the leader removes
-    the old entry after five minutes (LeaderState.OBSERVER_SESSION_TIMEOUT_MS).
+    A broker that ran a release before KIP-853 is listed twice for LeaderState.OBSERVER_SESSION_TIMEOUT_MS (5 minutes).
     """
     by_age = sorted(map(_replica, found), key=lambda r: (r.last_fetch_ms or 0, r.log_end_offset))
-    newest = {replica.replica_id: replica for replica in by_age}
-    return tuple(newest[replica_id] for replica_id in sorted(newest))
+    return tuple(replica for _, replica in sorted({replica.replica_id: replica for replica in by_age}.items()))
 
 
 def _replica(replica: Any) -> ReplicaState:
-    def known(value: int | None) -> int | None:
-        return None if value is None or value < 0 else value
-
+    fetched, caught_up = replica.last_fetch_timestamp, replica.last_caught_up_timestamp
     return ReplicaState(
         replica_id=replica.replica_id,
         log_end_offset=replica.log_end_offset,
-        last_fetch_ms=known(replica.last_fetch_timestamp),
-        last_caught_up_ms=known(replica.last_caught_up_timestamp),
+        last_fetch_ms=None if fetched is None or fetched < 0 else fetched,
+        last_caught_up_ms=None if caught_up is None or caught_up < 0 else caught_up,
     )

@@ -1,4 +1,4 @@
-"""Dynamic configuration of a cluster: DescribeConfigs, ListConfigResources and DescribeClientQuotas.
+"""Configuration of a cluster: DescribeConfigs, ListConfigResources, DescribeClientQuotas, IncrementalAlterConfigs.
 
 DescribeConfigs cannot leave out defaults. A request therefore names a limited number of resources.
 """
@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kafka.protocol.admin import DescribeClientQuotasRequest, ListConfigResourcesRequest
+from kafka.protocol.admin import (
+    DescribeClientQuotasRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
 
 from kafka_rollout.adapters.kafka.connection import NotOfferedError
 from kafka_rollout.adapters.kafka.coordinators import list_groups_of
@@ -21,15 +26,17 @@ from kafka_rollout.adapters.kafka.requests import (
     raise_for_error,
 )
 from kafka_rollout.domain.model.cluster.contents import HIDDEN
-from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, QuotaEntity
+from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, QuotaEntity, SettingValues
 from kafka_rollout.domain.model.errors import FatalError, NotObservableError, RefusedError
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
 # Kafka's ConfigSource of what was set for this resource itself: a broker also shows what is set for all brokers.
 _OWN_SOURCE = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2, ResourceType.CLIENT_METRICS: 7, ResourceType.GROUP: 8}
+_OF_NODE = 2
 _OF_ALL_BROKERS = 3
 _OF_FILE = 4
+_SET = 0  # AlterConfigOp.OpType
 _NAMES = {ResourceType.CLIENT_METRICS: "client-metrics subscription"}
 
 
@@ -106,6 +113,60 @@ def read_node_config(nodes: ClusterConnections, target: Target) -> dict[str, str
     return found
 
 
+def read_setting(nodes: ClusterConnections, live: Sequence[Target], name: str) -> SettingValues:
+    """Return one setting of brokers and topics, from every unfenced broker. Raises as `read_configs` does."""
+    topics, source = nodes.topics()
+    default: str | None = None
+    brokers: dict[int, str] = {}
+    own: dict[int, str] = {}
+    for target in live:
+        request = describe_configs([(ResourceType.BROKER, str(target.node_id))], [name], synonyms=True)
+        (result,) = nodes.ask(target, request).results
+        _check(result, f"{name} of broker {target.node_id}", target)
+        for setting in result.configs:
+            if setting.name != name:  # a broker that ignores the names
+                continue
+            brokers[target.node_id] = str(setting.value)
+            sources = {one.source: one.value for one in setting.synonyms if one.name == name}
+            if sources.get(_OF_NODE) is not None:
+                own[target.node_id] = sources[_OF_NODE]
+            default = sources.get(_OF_ALL_BROKERS, default)
+    return SettingValues(
+        default=default,
+        brokers=brokers,
+        own=own,
+        topics={
+            topic: values[name]
+            for topic, values in read_configs(nodes, source, ResourceType.TOPIC, sorted(topics), [name]).items()
+        },
+    )
+
+
+def set_default_config(nodes: ClusterConnections, name: str, value: str, *, validate_only: bool) -> None:
+    """Set the cluster-wide default of a broker setting. Raises TransientError if the response was lost."""
+    config = IncrementalAlterConfigsRequest.AlterConfigsResource
+
+    def request() -> IncrementalAlterConfigsRequest:
+        return IncrementalAlterConfigsRequest(
+            resources=[
+                config(
+                    resource_type=int(ResourceType.BROKER),
+                    resource_name="",
+                    configs=[config.AlterableConfig(name=name, config_operation=_SET, value=value)],
+                )
+            ],
+            validate_only=validate_only,
+        )
+
+    response, target = nodes.any_broker(request)
+    for result in response.responses:
+        _check(result, f"the cluster-wide default of {name}", target, right="ALTER_CONFIGS on CLUSTER")
+
+
+def _check(result: Any, what: str, target: Target, *, right: str = "DESCRIBE_CONFIGS on CLUSTER") -> None:
+    raise_for_error(result.error_code, what=what, who=target.who, right=right, message=result.error_message)
+
+
 def list_configured(
     nodes: ClusterConnections, target: Target, unasked: dict[str, str]
 ) -> tuple[list[str], list[str] | None]:
@@ -137,9 +198,13 @@ def read_group_configs(
 
 
 def read_configs(
-    nodes: ClusterConnections, target: Target, kind: ResourceType, names: Sequence[str]
+    nodes: ClusterConnections,
+    target: Target,
+    kind: ResourceType,
+    names: Sequence[str],
+    keys: Sequence[str] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Name → settings of the resources of a kind that are set in the cluster's metadata.
+    """Name → settings of the resources of a kind that are set in the cluster's metadata. `keys`: of these names only.
 
     Values of files and defaults are left out, also resources without a value, or that were just deleted. Raises
     TransientError where a broker does not respond, RefusedError with a missing right, NotOfferedError where the node
@@ -148,7 +213,7 @@ def read_configs(
     found: dict[str, dict[str, str]] = {}
     for begin in range(0, len(names), _AT_ONCE):
         resources = [(kind, name) for name in names[begin : begin + _AT_ONCE]]
-        for result in nodes.ask(target, describe_configs(resources)).results:
+        for result in nodes.ask(target, describe_configs(resources, keys)).results:
             name = result.resource_name
             own = _OF_ALL_BROKERS if (kind, name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
             error = error_name(result.error_code)

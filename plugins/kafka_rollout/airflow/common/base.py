@@ -153,6 +153,7 @@ def request_of(params: Mapping[str, Any]) -> Request:
         features=partial(_features, params) if "action" in params else None,
         approval=ApprovalPolicy(params.get("approval", ApprovalPolicy.ALWAYS)),
         accept_unavailable=tuple(params.get("accept_unavailable") or ()),
+        pin_min_isr=bool(params.get("pin_min_insync_replicas")),
         soak_s=float(params.get("soak_seconds", 0.0)),
         checks=int(params.get("checks", 1)),
         interval_s=INTERVAL_S,

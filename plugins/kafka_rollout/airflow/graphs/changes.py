@@ -15,6 +15,7 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     dry_run_field,
     gate_timeout_field,
     node_gate_fields,
+    pin_min_isr_field,
     rehearse_field,
     release_field,
     traffic_field,
@@ -52,6 +53,7 @@ def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
     return {
         **release_field(releases, releases[-1] if releases else "", "Release that all nodes run after the upgrade."),
         "finalize": choice(policies, title="Finalize features", description="Finalizing is the point of no return."),
+        **pin_min_isr_field(),
         **rehearse_field(),
         **dry_run_field(),
         **node_gate_fields(),
@@ -192,6 +194,7 @@ def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
         "delete": _features(
             "Features to delete", "$", "Names of features whose finalized level is deleted, one per line."
         ),
+        **pin_min_isr_field(),
         **downgrade_type_field("Used for levels that are lowered or deleted.", section=GATES),
         **dry_run_field(),
         **gate_timeout_field(10, "If a node has not reported the levels by then"),

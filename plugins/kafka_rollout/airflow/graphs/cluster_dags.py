@@ -43,7 +43,15 @@ its findings.
 """
 # Fields of a form that a plan uses.
 _OF_PLANS = frozenset(
-    {"target_release", "finalize", "target_level", "downgrade_type", "where_refused", "accept_unavailable"}
+    {
+        "target_release",
+        "finalize",
+        "pin_min_insync_replicas",
+        "target_level",
+        "downgrade_type",
+        "where_refused",
+        "accept_unavailable",
+    }
 )
 
 
@@ -206,6 +214,16 @@ def downgrade_type_field(description: str, **more: Any) -> dict[str, Param]:
 def dry_run_field() -> dict[str, Param]:
     description = "The run ends with the plan and all findings. It changes nothing."
     return {"dry_run": Param(False, type="boolean", title="Dry run", description=description)}
+
+
+def pin_min_isr_field(**more: Any) -> dict[str, Param]:
+    description = (
+        "Before the run raises eligible.leader.replicas.version, it sets the cluster-wide default of "
+        "min.insync.replicas to the value that all brokers have now. Without it, the active controller writes the "
+        "value of its own file, and a plan that would change a topic has a blocker."
+    )
+    field = Param(False, type="boolean", title="Pin min.insync.replicas", description=description, **more)
+    return {"pin_min_insync_replicas": field}
 
 
 def rehearse_field() -> dict[str, Param]:

@@ -17,6 +17,7 @@ from kafka_rollout.cli.options import (
     ClusterName,
     ConnectionFile,
     Interval,
+    PinMinIsr,
     Reason,
     Rehearse,
     RunId,
@@ -59,6 +60,7 @@ def roll(
         FinalizePolicy,
         typer.Option(help="after-approval: also finalize the feature levels in this run. later: in another run."),
     ] = FinalizePolicy.LATER,
+    pin_min_insync_replicas: PinMinIsr = False,
     scan: Annotated[bool, typer.Option(help="Scan the coordinator logs before planning and before finalizing.")] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Create and print the plan, then stop. Changes nothing.")
@@ -87,6 +89,7 @@ def roll(
         dry_run=dry_run,
         finalize=finalize,
         plans_features=finalize is FinalizePolicy.AFTER_APPROVAL,
+        pin_min_isr=pin_min_insync_replicas,
         scan=scan,
         traffic=traffic,
         rehearse=rehearse,

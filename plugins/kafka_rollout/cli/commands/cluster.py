@@ -14,6 +14,7 @@ from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
     ConnectionFile,
+    PinMinIsr,
     SnapshotInterval,
     Target,
     milliseconds,
@@ -69,6 +70,7 @@ def plan(
         FinalizePolicy,
         typer.Option(help="after-approval: the plan also raises the feature levels. later: it does not."),
     ] = (FinalizePolicy.AFTER_APPROVAL),
+    pin_min_insync_replicas: PinMinIsr = False,
     snapshot_interval: SnapshotInterval = None,
     accept_unavailable: AcceptUnavailable = None,
     as_json: AsJson = False,
@@ -88,6 +90,7 @@ def plan(
             ports,
             Release.parse(to),
             finalize=finalize is FinalizePolicy.AFTER_APPROVAL,
+            pin_min_isr=pin_min_insync_replicas,
             snapshot_interval_ms=milliseconds(snapshot_interval),
             accept_unavailable=accept_unavailable or (),
         )

@@ -24,6 +24,7 @@ from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
     ConnectionFile,
+    PinMinIsr,
     Reason,
     TakeOver,
     Yes,
@@ -82,6 +83,7 @@ def upgrade_everything(
     cluster: ClusterName,
     approve_as: Approver = None,
     reason: Reason = None,
+    pin_min_insync_replicas: PinMinIsr = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -93,7 +95,18 @@ def upgrade_everything(
     `features update`.
     """
     order = FeatureOrder(action=FeatureAction.UPGRADE_ALL)
-    _change(cluster, order, False, approve_as, reason, dry_run, yes, as_json, connection_file)
+    _change(
+        cluster,
+        order,
+        False,
+        approve_as,
+        reason,
+        dry_run,
+        yes,
+        as_json,
+        connection_file,
+        pin_min_isr=pin_min_insync_replicas,
+    )
 
 
 @app.command("downgrade-all")
@@ -130,6 +143,7 @@ def update(
     release_version: ReleaseVersion = None,
     approve_as: Approver = None,
     reason: Reason = None,
+    pin_min_insync_replicas: PinMinIsr = False,
     dry_run: DryRun = False,
     safe: Safety = None,
     yes: Yes = False,
@@ -147,7 +161,18 @@ def update(
         release=None if release_version is None else Release.parse(release_version),
         may_lower=safe is not None,
     )
-    _change(cluster, order, safe is False, approve_as, reason, dry_run, yes, as_json, connection_file)
+    _change(
+        cluster,
+        order,
+        safe is False,
+        approve_as,
+        reason,
+        dry_run,
+        yes,
+        as_json,
+        connection_file,
+        pin_min_isr=pin_min_insync_replicas,
+    )
 
 
 def _change(
@@ -160,6 +185,8 @@ def _change(
     yes: bool,
     as_json: bool,
     connection_file: Path | None,
+    *,
+    pin_min_isr: bool = False,
 ) -> None:
     if not dry_run:
         require_name("A feature change", approve_as, reason, remedy=", or --dry-run")
@@ -167,6 +194,7 @@ def _change(
         features=lambda: order,
         dry_run=dry_run,
         waits=False,
+        pin_min_isr=pin_min_isr,
         downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
     )
     with open_ports(cluster, None, connection_file) as (ports, _, _security):

@@ -13,6 +13,7 @@ from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
     ConnectionFile,
+    PinMinIsr,
     SnapshotInterval,
     Target,
     milliseconds,
@@ -46,6 +47,7 @@ def rehearse(
     where_refused: Annotated[
         WhereRefused, typer.Option(help="Of a downgrade: if Kafka refuses the lower metadata.version.")
     ] = WhereRefused.STOP,
+    pin_min_insync_replicas: PinMinIsr = False,
     snapshot_interval: SnapshotInterval = None,
     nodes: Annotated[
         int, typer.Option(help="Largest number of copied nodes. A larger cluster is copied in part.", min=1)
@@ -76,6 +78,7 @@ def rehearse(
             target=Release.parse(to),
             finalize=finalize,
             plans_features=finalize is FinalizePolicy.AFTER_APPROVAL,
+            pin_min_isr=pin_min_insync_replicas,
             snapshot_interval_ms=milliseconds(snapshot_interval),
             level=level,
             downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,

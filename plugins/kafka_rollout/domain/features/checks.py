@@ -8,6 +8,7 @@ from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Undo
 from kafka_rollout.domain.model.releases import (
+    ELR_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
     Catalogue,
@@ -27,7 +28,10 @@ _LOSSES = {
     ),
     "share.version": "A downgrade loses the share groups and their progress in __share_group_state.",
     "streams.version": ("Members of groups of the streams protocol must use the classic protocol before a downgrade."),
-    "eligible.leader.replicas.version": "A downgrade loses the eligible leader replicas that partitions store.",
+    ELR_VERSION: (
+        "A downgrade loses the eligible leader replicas that partitions store. The cluster-wide default of "
+        "min.insync.replicas stays after a downgrade, and deleted values of single brokers do not come back."
+    ),
     KRAFT_VERSION: "The quorum stays dynamic: the log contains its voters permanently.",
 }
 _LOSSES_OF_LOWERING = {
@@ -40,7 +44,7 @@ _LOSSES_OF_LOWERING = {
         "Brokers no longer serve share groups. Their progress stays in __share_group_state and is not read."
     ),
     "streams.version": "Brokers no longer serve groups of the streams protocol.",
-    "eligible.leader.replicas.version": "Partitions lose their stored eligible leader replicas.",
+    ELR_VERSION: "Partitions lose their stored eligible leader replicas.",
 }
 _RAISED_AGAIN = "The level can be raised again. Metadata that was lost does not come back."
 
@@ -170,6 +174,11 @@ def undo_of(facts: ReleaseFacts, feature: str, current: int, target: int) -> tup
         return Undo.UNKNOWN, f"The catalogue of {facts.release} does not contain {feature}."
     if current not in known.supported and not (current == 0 and feature != METADATA_VERSION):
         return Undo.IMPOSSIBLE, f"Release {facts.release} supports {feature} {known.supported}, not {current}."
+    if feature == ELR_VERSION:
+        return Undo.POSSIBLE, (
+            "The controller accepts SAFE_DOWNGRADE for this feature. It keeps the cluster-wide default of "
+            "min.insync.replicas that was written when the feature was raised."
+        )
     if feature != METADATA_VERSION:
         return Undo.POSSIBLE, (
             "The controller accepts SAFE_DOWNGRADE for this feature. The records that it wrote stay in the logs."

@@ -96,6 +96,26 @@ class ConfigChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultChange:
+    """One change of the dynamic configuration that comes with a raised feature level.
+
+    `node_id`: None for the cluster-wide default of all brokers. `before` and `after`: None if it is not set. `by_run`:
+    the run sets it before it raises the level; otherwise the active controller writes it together with the level.
+    """
+
+    key: str
+    node_id: int | None = None
+    before: str | None
+    after: str | None
+    by_run: bool
+
+    @property
+    def resource(self) -> str:
+        """Name of the resource, as in ClusterInventory.configs."""
+        return "brokers" if self.node_id is None else f"broker {self.node_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The plan of a run, frozen by its first task. `release_steps` is empty if every node already runs the target.
 
@@ -103,6 +123,7 @@ class Plan:
     Kafka release lowers the level online. The run lowers it while all nodes are stopped, with the binary. `live`: the
     run lowers it while only the controllers are stopped, then rolls the nodes.
     `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
+    `default_changes`: dynamic configuration that changes with the feature levels.
     """
 
     cluster: str
@@ -118,19 +139,27 @@ class Plan:
     offline: bool = False
     accept_unavailable: tuple[str, ...] = ()
     live: bool = False
+    default_changes: tuple[DefaultChange, ...] = ()
 
     @property
     def hash(self) -> str:
         """SHA-256 (hex) of the planned changes. Findings are not part of it, because each check renews them.
 
-        Without accepted topics and a live downgrade, it is the hash of earlier versions, whose plans had none.
+        A field that earlier versions did not have counts only if it is set, so that the hash of their plans stays.
         """
         what = {key: value for key, value in asdict(self).items() if key != "findings"}
         if not self.accept_unavailable:
             del what["accept_unavailable"]
         if not self.live:
             del what["live"]
+        if not self.default_changes:
+            del what["default_changes"]
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+
+    @property
+    def pinned_defaults(self) -> tuple[DefaultChange, ...]:
+        """The cluster-wide defaults that the run sets before it raises a level."""
+        return tuple(change for change in self.default_changes if change.by_run)
 
     @property
     def online_changes(self) -> tuple[FeatureChange, ...]:

@@ -48,6 +48,8 @@ class Request:
     `soak_s`, `interval_s` and `gate_timeout_s` are seconds, `checks` the consecutive passing checks after a start.
     `waits` False: the run refuses where it would wait for a gate. `plans_features`: the upgrade's plan contains feature
     levels. `scan` False: coordinator logs are not scanned. `rehearse` False: the change is not tried on a copy first.
+    `pin_min_isr`: before the run raises eligible.leader.replicas.version, it sets the cluster-wide default of
+    min.insync.replicas to the value that all brokers have.
     `level`: metadata.version of a downgrade; None is the highest that the target supports. `accept_unavailable`: as in
     Plan. `features` reads what was typed: it raises UserError, and the plan fails with it.
     """
@@ -68,10 +70,15 @@ class Request:
     features: Callable[[], FeatureOrder] | None = None
     approval: ApprovalPolicy = ApprovalPolicy.ALWAYS
     accept_unavailable: tuple[str, ...] = ()
+    pin_min_isr: bool = False
     soak_s: float = 0.0
     checks: int = 1
     interval_s: float = 1.0
     gate_timeout_s: float = 600.0
+
+    def finalizes(self, *, rolls: bool) -> bool:
+        """Return whether the run finalizes levels. `rolls`: its plan replaces nodes."""
+        return self.plans_features and (self.finalize is FinalizePolicy.AFTER_APPROVAL or not rolls)
 
     @property
     def unsafe(self) -> bool:

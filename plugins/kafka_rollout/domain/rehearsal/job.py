@@ -33,6 +33,7 @@ class RehearsalJob:
     target: Release
     finalize: str
     plans_features: bool
+    pin_min_isr: bool = False
     snapshot_interval_ms: int | None = None
     level: int | None = None
     unsafe: bool = False

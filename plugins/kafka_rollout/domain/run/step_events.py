@@ -119,6 +119,18 @@ class FeatureSupport(Event, kind="feature-support"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultSet(Event, kind="default-set"):
+    """The run set the cluster-wide default of a broker setting, and every broker reports it.
+
+    `before`: the default when the plan was made; None if there was none.
+    """
+
+    key: str
+    value: str
+    before: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finalizing(Event, kind="finalizing"):
     """Recorded before UpdateFeatures is sent. `epoch_before`: the highest epoch of finalized features seen before."""
 

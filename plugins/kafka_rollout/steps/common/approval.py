@@ -238,7 +238,7 @@ def approval_body(
     if what == ApprovalOf.FINALIZE:
         if plan.unsafe:
             parts.append("Levels are lowered with **UNSAFE_DOWNGRADE**: the metadata in the warnings is lost.")
-        parts += [heading("Levels to finalize"), *features_in_full(plan.feature_changes, undos)]
+        parts += [heading("Levels to finalize"), *features_in_full(plan.feature_changes, undos), *defaults_part(plan)]
         if scan:
             parts += [heading("Coordinator logs"), escape_markdown(scan)]
         parts += findings_part(findings)
@@ -249,6 +249,7 @@ def approval_body(
             *release_steps_part(plan),
             *config_part(plan),
             *_features_in_short(plan.feature_changes),
+            *defaults_part(plan),
         ]
     when = "each stop" if plan.release_steps else "the first change"
     parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is checked again before {when}."]
@@ -317,6 +318,20 @@ def config_part(plan: Plan) -> list[str]:
         for c in plan.config_changes
     ]
     return [heading("Configuration changes"), "\n".join(lines)]
+
+
+def defaults_part(plan: Plan) -> list[str]:
+    """Return the dynamic configuration that changes with the feature levels."""
+    if not plan.default_changes:
+        return []
+    lines = []
+    for change in plan.default_changes:
+        what = f"{quote_markdown(change.key)} = {quote_markdown(change.after)}" if change.after is not None else ""
+        what = what or f"{quote_markdown(change.key)} (now {quote_markdown(str(change.before))}) is deleted"
+        where = "all brokers (cluster-wide default)" if change.node_id is None else f"node {change.node_id}"
+        who = "set by this run before the levels" if change.by_run else "by the active controller, with the levels"
+        lines.append(f"- {where}: {what}, {who}")
+    return [heading("Dynamic configuration that changes with the levels"), "\n".join(lines)]
 
 
 def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:

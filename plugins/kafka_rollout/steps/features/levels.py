@@ -20,6 +20,7 @@ from kafka_rollout.domain.run.step_events import FeatureSupport, SnapshotLoaded
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.features.min_isr import refuse_changed_min_isr
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import (
     ensure_levels,
@@ -92,6 +93,7 @@ def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]
         if pending:
             refuse_new_blockers(ports, plan)
             refuse(check_support(ports, plan))
+            refuse_changed_min_isr(ports, plan)
         results: list[FeatureUpdateResult] = []
         for batch in feature_request_batches(plan.online_changes):
             answers = ensure_levels(ports, batch, unsafe=plan.unsafe)

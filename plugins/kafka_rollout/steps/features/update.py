@@ -29,6 +29,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
 from kafka_rollout.steps.features.levels import refuse, with_disagreement
+from kafka_rollout.steps.features.min_isr import refuse_changed_min_isr
 from kafka_rollout.steps.features.sending import (
     NOT_SENT,
     ensure_levels,
@@ -39,6 +40,7 @@ from kafka_rollout.steps.features.sending import (
     refusals,
 )
 from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.planning.min_isr import plan_min_isr
 from kafka_rollout.steps.planning.plans import freeze, record_observed
 
 # Findings that the controller's validate-only request can confirm or deny. Changes without permission, and unknown
@@ -57,10 +59,13 @@ _ABOUT_NODES_AND_USERS = frozenset(
 )
 
 
-def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, waits: bool = False) -> Plan:
+def plan_features(
+    ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, waits: bool = False, pin: bool = False
+) -> Plan:
     """Observe, apply every rule of KIP-584, send a validate-only request to the controller, and freeze the plan.
 
-    `waits`: the run has a gate that waits for converted groups, so they do not block its plan. Raises UserError for a
+    `waits`: the run has a gate that waits for converted groups, so they do not block its plan. `pin`: the run sets the
+    default of min.insync.replicas before it raises ELR. Raises UserError for a
     request that no cluster supports (nothing is recorded). Refusals are blockers of the plan.
     """
     state = _observe(ports)
@@ -76,6 +81,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
         )
     changes = _changes(ports, state, requests)
     record_observed(ports, state)
+    effects = plan_min_isr(ports, changes, state.partitions, pin=pin)
     held_back = order.action is FeatureAction.UPGRADE_ALL
     findings = (
         *verdict.findings,
@@ -83,6 +89,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
         *(() if order.named else feature_gap_findings(ports.catalogue, _releases_of(ports, state, order))),
         *(held_back_feature_findings(ports.cluster, ports.catalogue, state) if held_back else ()),
         *_second_opinion(ports, state, verdict, changes, unsafe=unsafe),
+        *effects.findings,
     )
     release = max(state.releases) if state.releases else max(ports.catalogue)
     plan = Plan(
@@ -96,6 +103,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
         config_changes=(),
         findings=findings,
         unsafe=unsafe,
+        default_changes=effects.changes,
     )
     freeze(ports, plan, RunOf.FEATURES, requests=requests)
     return plan
@@ -216,6 +224,7 @@ def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChang
         )
     targets = levels_of_changes(pending)
     refuse(check_feature_support(ports.cluster, ports.catalogue, state, targets, unsafe=plan.unsafe))
+    refuse_changed_min_isr(ports, plan)
 
 
 def _changes(ports: ClusterPorts, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:

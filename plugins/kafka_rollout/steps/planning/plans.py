@@ -11,6 +11,7 @@ from kafka_rollout.domain.model.cluster.unavailability import accepted_topics
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
+from kafka_rollout.domain.planning.findings.configuration import effective_config
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
@@ -25,6 +26,7 @@ from kafka_rollout.steps.planning.hosts import (
     node_configs,
     releases_ahead,
 )
+from kafka_rollout.steps.planning.min_isr import plan_min_isr
 
 
 def plan_upgrade(
@@ -32,11 +34,15 @@ def plan_upgrade(
     target: Release,
     *,
     finalize: bool,
+    later: bool = False,
+    pin_min_isr: bool = False,
     snapshot_interval_ms: int | None = None,
     with_logs: bool = False,
     accept_unavailable: Sequence[str] = (),
 ) -> Plan:
     """Observe, plan and record the plan. `finalize`: feature levels are part of the plan.
+
+    `later`: a run that rolls nodes does not finalize the levels; a later run does. `pin_min_isr`: as in Request.
 
     `snapshot_interval_ms`: lowers the snapshot interval in the configuration of the last release step. `with_logs`:
     adds the findings of the run's scan of the coordinator logs; a missing result is a blocker. `accept_unavailable`: as
@@ -61,6 +67,15 @@ def plan_upgrade(
     ahead = [release_step.to_release for release_step in plan.release_steps]
     hosts = find_host_problems(ports, ahead)
     plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
+    next_start = {
+        node_id: effective_config(node_id, config, plan.config_changes, target) for node_id, config in configs.items()
+    }
+    effects = plan_min_isr(
+        ports, plan.feature_changes, state.partitions, pin=pin_min_isr, configs=next_start if ahead else {}
+    )
+    if later and plan.release_steps:
+        effects = effects.of_later_run()
+    plan = replace(plan, findings=(*plan.findings, *effects.findings), default_changes=effects.changes)
     if with_logs:
         plan = replace(plan, findings=(*plan.findings, *logs_findings(ports, scan_before_roll(ports), plan)))
     freeze(ports, plan, RunOf.UPGRADE)

@@ -12,13 +12,14 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
-from kafka_rollout.domain.run.events import Begun, Rolled
+from kafka_rollout.domain.run.events import Begun, Rolled, RunOf
+from kafka_rollout.domain.run.projections.runs import run_of
 from kafka_rollout.domain.run.step_events import ScanEvaluated
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.common.lock import acquire_lock
 from kafka_rollout.steps.common.node_steps import previous_release
 from kafka_rollout.steps.downgrade import contents, metadata_logs
-from kafka_rollout.steps.features import levels, update
+from kafka_rollout.steps.features import levels, min_isr, update
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.planning import plans
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
@@ -68,6 +69,8 @@ def plan_upgrade(call: StepCall) -> dict[str, Any]:
         call.ports,
         call.request.target_release,
         finalize=call.request.plans_features,
+        later=not call.request.finalizes(rolls=True),
+        pin_min_isr=call.request.pin_min_isr,
         snapshot_interval_ms=call.request.snapshot_interval_ms,
         with_logs=call.request.scan,
         accept_unavailable=call.request.accept_unavailable,
@@ -108,7 +111,11 @@ def plan_features(call: StepCall) -> dict[str, Any]:
     if call.request.features is None:
         raise UserError("The run names no feature levels.", remedy="Name the features, or a release.")
     plan = update.plan_features(
-        call.ports, call.request.features(), unsafe=call.request.unsafe, waits=call.request.waits
+        call.ports,
+        call.request.features(),
+        unsafe=call.request.unsafe,
+        waits=call.request.waits,
+        pin=call.request.pin_min_isr,
     )
     outcomes = update.planned_outcomes(plan)
     for outcome in outcomes:
@@ -177,6 +184,16 @@ def record_rolled(call: StepCall) -> None:
     """Record that every node was rolled, in a run that rolled nodes."""
     if call.plan.release_steps:
         call.ports.run.record(Rolled(target=call.plan.target))
+
+
+def pin_min_isr(call: StepCall) -> dict[str, str]:
+    """Set the planned default of min.insync.replicas. A repeated call reads the value first."""
+    is_upgrade = run_of(call.ports.run.events()) is not RunOf.FEATURES
+    needs_approval = is_upgrade or update.needs_approval(call.plan)
+    changes = min_isr.pin_min_isr(call.ports, call.plan, needs_approval=needs_approval)
+    for change in changes:
+        call.log.info("The cluster-wide default of %s is %s.", change.key, change.after)
+    return {change.key: str(change.after) for change in changes}
 
 
 def finalize(call: StepCall) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from kafka_rollout.steps.common.approval import (
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.features import levels
+from kafka_rollout.steps.features.min_isr import refuse_changed_min_isr
 from kafka_rollout.steps.features.update import needs_approval
 from kafka_rollout.steps.live.facts import shown_live_facts
 from kafka_rollout.steps.live.level_undo import shown_level_undos
@@ -176,6 +177,7 @@ def _stopped(plan: Plan) -> str:
 def _check_finalize(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
     check.refuse_new_blockers(call.ports, call.plan)
+    refuse_changed_min_isr(call.ports, call.plan, before_pin=True)
     return None if levels.pending_changes(call.ports, call.plan) else "Every planned level is already finalized."
 
 

@@ -88,6 +88,17 @@ GATE_METADATA_VERSION = gate(
     "Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
     "CurrentMetadataVersion of every node",
 )
+PIN_MIN_ISR = Step(
+    id="pin_min_insync_replicas",
+    label="Pinned min.insync.replicas",
+    doc="Sets the cluster-wide default of min.insync.replicas to the value that all brokers have, if the run was "
+    "started with it. The level of eligible.leader.replicas.version then changes no topic.",
+    progress="setting the cluster-wide default of min.insync.replicas",
+    act=actions.pin_min_isr,
+    skip=conditions.pins_no_default,
+    limits=CHANGES,
+    runs_after=RunsAfter.SKIPPED,
+)
 PROVE_SNAPSHOT = Step(
     id="prove_snapshot",
     label="Snapshot check",

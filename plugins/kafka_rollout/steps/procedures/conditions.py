@@ -51,6 +51,10 @@ def no_features(plan: Plan | None, request: Request, events: Events) -> str | No
     return "Every feature level of the target is finalized." if plan is not None and not plan.feature_changes else None
 
 
+def pins_no_default(plan: Plan | None, request: Request, events: Events) -> str | None:
+    return None if plan is not None and plan.pinned_defaults else "The plan sets no cluster-wide default."
+
+
 def finalizes_later(plan: Plan | None, request: Request, events: Events) -> str | None:
     """Skip finalizing in a run that rolled nodes. A later run that finds nothing to roll finalizes."""
     if reason := no_features(plan, request, events):

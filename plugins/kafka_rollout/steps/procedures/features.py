@@ -25,6 +25,7 @@ FEATURES = Procedure(
             approval=approval_requests.FEATURES,
         ),
         replace(common.GATE_GROUPS, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
+        common.PIN_MIN_ISR,
         Step(
             id="update",
             label="Changed levels",

@@ -65,6 +65,7 @@ FINALIZING = Section(
             doc="An approver approves the new levels: the point of no return.",
             approval=approval_requests.FINALIZE,
         ),
+        common.PIN_MIN_ISR,
         Step(
             id="finalize",
             label="Finalized levels",

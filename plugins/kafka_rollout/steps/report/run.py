@@ -79,6 +79,7 @@ def build_report(
         "findings": [{**asdict(finding), "severity": finding.severity.value} for finding in plan.findings],
         "accept_unavailable": list(plan.accept_unavailable),
         "config_changes": [{**asdict(change), "release": str(change.release)} for change in plan.config_changes],
+        "default_changes": [asdict(change) for change in plan.default_changes],
         "nodes": [_node(ports, node, state, events, gates) for node in ports.cluster.nodes],
         "gates": [_gate(gate) for gate in gates],
         "approvals": [event_form(approval, with_kind=False) for approval in approvals(events)],

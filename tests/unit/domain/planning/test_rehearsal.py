@@ -11,6 +11,7 @@ from tests.unit.domain.builders import R391, R431
 ASKED = Request(
     target=R391,
     finalize=FinalizePolicy.AFTER_APPROVAL,
+    pin_min_isr=True,
     level=20,
     downgrade_type=DowngradeType.UNSAFE,
     where_refused=WhereRefused.LIVE,

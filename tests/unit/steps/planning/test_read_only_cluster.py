@@ -18,6 +18,7 @@ from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs
+from kafka_rollout.steps.features.min_isr import pin_min_isr
 from kafka_rollout.steps.features.update import apply_features, plan_features
 from kafka_rollout.steps.planning.inventory import check_inventory
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
@@ -80,11 +81,14 @@ def test_a_plan_lists_what_is_not_observable_and_is_not_blocked_by_it(
     cluster: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = plan_upgrade(ports, R431, finalize=True)
+    assert {found.code for found in plan.blockers} == {"ELR-CHANGES-MIN-ISR"}, "no controller reports its value"
+    plan = plan_upgrade(ports, R431, finalize=True, pin_min_isr=True)
     assert plan.blockers == ()
     assert "Java versions of nodes 11, 12, 13" in unseen(plan.findings)
     assert [step.key for step in plan.release_steps] == ["3.9.0-to-4.3.1"]
     cluster.config_problems[R431] = ("log.dirs is wrong",)
-    again = plan_upgrade(hidden_bench(cluster, ports.run.private_path("x").parent, run_id="run-2"), R431, finalize=True)
+    other = hidden_bench(cluster, ports.run.private_path("x").parent, run_id="run-2")
+    again = plan_upgrade(other, R431, finalize=True, pin_min_isr=True)
     assert {found.code for found in again.blockers} == {"CONFIG-REJECTED"}
 
 
@@ -101,8 +105,9 @@ def test_a_plan_down_names_the_logs_that_it_cannot_read(cluster: FakeCluster, po
 def test_levels_are_changed_through_the_brokers(tmp_path: Path) -> None:
     cluster = FakeCluster(R431, finalized={METADATA_VERSION: 30})
     ports = hidden_bench(cluster, tmp_path)
-    plan = plan_features(ports, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
+    plan = plan_features(ports, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False, pin=True)
     assert plan.blockers == ()
+    pin_min_isr(ports, plan, needs_approval=False)
     subjects = {f.subject: f.severity for f in plan.findings if f.code == "FEATURE-SUPPORT-UNKNOWN"}
     assert subjects == {f"controller {number}": "warning" for number in (1, 2, 3)}
     record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "CHG-1")

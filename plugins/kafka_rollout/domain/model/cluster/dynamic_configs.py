@@ -55,6 +55,20 @@ class DynamicConfigs:
         return {name: values for name, values in everything[kind].items() if values}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingValues:
+    """One setting of brokers and topics, wherever it is set in a running cluster.
+
+    `default`: the cluster-wide default in the metadata; None if there is none. `brokers`: the effective value by node
+    id. `own`: the dynamic value of single nodes by node id. `topics`: the value of each topic that has its own.
+    """
+
+    default: str | None = None
+    brokers: Mapping[int, str] = field(default_factory=dict)
+    own: Mapping[int, str] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+
 def entity_name(entity: QuotaEntity) -> str:
     """Return the entity as text: `user alice client-id (default)`."""
     return " ".join(f"{kind} {name or '(default)'}" for kind, name in entity)

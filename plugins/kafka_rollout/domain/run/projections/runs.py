@@ -26,7 +26,15 @@ from kafka_rollout.domain.run.events import (
 )
 from kafka_rollout.domain.run.offline_events import LiveFailed, LiveLowered
 from kafka_rollout.domain.run.projections.offline import stop_has_begun
-from kafka_rollout.domain.run.step_events import Finalizing, GateFailed, GatePassed, Started, Stopped, Stopping
+from kafka_rollout.domain.run.step_events import (
+    DefaultSet,
+    Finalizing,
+    GateFailed,
+    GatePassed,
+    Started,
+    Stopped,
+    Stopping,
+)
 
 
 def run_of(events: Sequence[Event]) -> RunOf:
@@ -54,7 +62,7 @@ def canary_is_asked(events: Sequence[Event]) -> bool:
 
 def has_acted(events: Sequence[Event]) -> bool:
     """Return whether the run has changed the cluster, or tried to."""
-    return has(events, Finalizing, Stopping, Stopped, LiveLowered) or stop_has_begun(events)
+    return has(events, DefaultSet, Finalizing, Stopping, Stopped, LiveLowered) or stop_has_begun(events)
 
 
 def is_plan_refused(events: Sequence[Event], plan: Plan) -> bool:
