@@ -285,7 +285,8 @@ class _Demo:
     def _parameters(self) -> dict[str, Any]:
         return {
             "target_release": str(self.target),
-            **({} if self.is_downgrade else {"finalize": "after_approval"}),
+            # As in most deployments, only the files of brokers have min.insync.replicas here.
+            **({} if self.is_downgrade else {"finalize": "after_approval", "pin_min_insync_replicas": True}),
             "traffic": True,
             "soak_seconds": 0,
             "gate_timeout_minutes": 10,

@@ -87,8 +87,10 @@ def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster
     """3.8.1 at 20 to 4.4.0 at 33, with the scan. Combined nodes would need a restart (REGISTRATION-DROPPED-RANGES)."""
     shell = Shell(tmp_path, make_cluster("3.8.1", name="shell", extra_config=QUICK_SNAPSHOTS))
     roll = ("roll", "--cluster", "shell", "--to", "4.4.0", *QUICK, "--finalize", "after-approval", "--traffic")
+    blocked = shell("plan", "--cluster", "shell", "--to", "4.4.0", "--finalize", "after-approval")
+    assert "ELR-CHANGES-MIN-ISR" in blocked.stdout, "the controllers' files do not have the brokers' value"
 
-    rolled = shell(*roll, *APPROVED)
+    rolled = shell(*roll, "--pin-min-insync-replicas", *APPROVED)
 
     assert rolled.returncode == 0, rolled.stderr
     report = json.loads(Path(rolled.stdout.splitlines()[-1]).read_text())

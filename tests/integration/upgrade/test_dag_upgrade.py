@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.domain.model.errors import UserError
 from tests.integration.conftest import MakeCluster
@@ -95,6 +96,8 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
         assert metrics.current_metadata_version_jolokia == METADATA_VERSION_4_3
 
     the_report_has_all_of_it(run)
+    min_isr = KafkaAdmin(cluster.spec).setting("min.insync.replicas")
+    assert (min_isr.default, set(min_isr.brokers.values())) == ("2", {"2"}), "finalizing changed the durability"
 
     copies = list((house.home / "private").rglob("*.checkpoint"))
     assert copies
@@ -133,6 +136,9 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     assert choices(page, form, "Target release") == known_releases()
     choose(page, form, "Target release", "4.3.1")
     choose(page, form, "Finalize features", "in this run, after an approval")
+    pin = form.get_by_role("checkbox", name="Pin min.insync.replicas")
+    pin.dispatch_event("click")
+    expect(pin).to_be_checked()
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     expect(form.get_by_text("Finalizing is the point of no return.")).to_be_visible()
     page.screenshot(path=pictures / "trigger-form.png")
@@ -172,7 +178,9 @@ def approve_the_plan(page: Page, pictures: Path) -> None:
     widen_the_panel(page)
     expect(page.get_by_role("heading", name="3.9.1 → 4.3.1, one node at a time")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="active controller")).to_have_count(1)
-    expect(page.get_by_role("heading", name="Findings: 1")).to_be_visible()
+    expect(page.get_by_role("heading", name="Findings: 2")).to_be_visible()
+    pinned = page.get_by_role("listitem").filter(has_text="ELR-CHANGES-MIN-ISR")
+    expect(pinned).to_contain_text("sets the cluster-wide default of min.insync.replicas to 2")
     expect(page.get_by_role("listitem").filter(has_text="CLIENTS")).to_contain_text("apache-kafka-java 3.9.1")
     level = page.get_by_role("listitem").filter(has_text="metadata.version")
     expect(level).to_have_text("undo by the controller impossible: metadata.version 21 → 30")
