@@ -1,13 +1,16 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
 FROM ?= 3.9.1
 TO ?= 4.3.1
 APPROVE ?=
+MINUTES ?= 10
+SEED ?= 1
+RUNTIME ?= local
 ARGS ?=
 # Two workers; tests/scheduling.py decides which file runs where and in which order.
 WORKERS ?= -n 2 --dist loadfile --no-loadscope-reorder
@@ -39,6 +42,11 @@ demo-hosts: setup ## upgrade a cluster on real hosts from FROM to TO through SSH
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null
 	@$(BIN)/python -m tools.testbed image
 	@$(BIN)/python -m tools.testbed.demo --from $(FROM) --to $(TO) $(if $(APPROVE),--approve $(APPROVE)) $(ARGS)
+
+faults: setup setup-postgres ## change a cluster again and again while faults happen (MINUTES, SEED, RUNTIME=local or hosts)
+	@$(CACHE) 3.9.1 4.2.1 4.3.1 agents >/dev/null
+	@if [ $(RUNTIME) = hosts ]; then $(BIN)/python -m tools.testbed image; fi
+	@$(BIN)/python -m tools.faults run --minutes $(MINUTES) --seed $(SEED) --runtime $(RUNTIME) $(ARGS)
 
 setup-hosts: setup
 	@$(BIN)/python -m tools.testbed image || echo "setup: the tests with real hosts are skipped"

@@ -1,0 +1,117 @@
+"""An observation of the cluster that is independent of the tool: which nodes can be counted on, and when again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from tools.faults.kinds import Kind
+from tools.faults.limits import Impaired
+from tools.faults.world import World
+
+_EVERY_S = 1.0
+_CONTROLLER_S = 10.0  # a controller that runs again follows the leader after this time
+
+
+@dataclass(slots=True)
+class Health:
+    """Nodes that faults impaired, until they are in every ISR again. A thread observes while some are recovering."""
+
+    world: World
+    times: list[Impaired] = field(default_factory=list)  # with an end
+    _open: dict[int, Impaired] = field(default_factory=dict)
+    _ended: dict[int, float] = field(default_factory=dict)  # node → end of its fault
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _end: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._watch, name="health", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+
+    def impair(self, node: NodeSpec, kind: Kind) -> None:
+        with self._lock:
+            self._ended.pop(node.node_id, None)
+            if node.node_id not in self._open:
+                self._open[node.node_id] = Impaired(node_id=node.node_id, kind=kind, since=time.time())
+
+    def fault_ended(self, node: NodeSpec) -> None:
+        with self._lock:
+            if node.node_id in self._open:
+                self._ended[node.node_id] = time.time()
+
+    @property
+    def impaired(self) -> frozenset[int]:
+        with self._lock:
+            return frozenset(self._open)
+
+    def all_times(self) -> list[Impaired]:
+        with self._lock:
+            return [*self.times, *self._open.values()]
+
+    def lacking(self) -> str:
+        """What is not whole yet, in words; empty if every node runs and every replica is in sync."""
+        down = [node.name for node in self.world.spec.nodes if not self.world.has_process(node)]
+        if down:
+            return f"without a process: {', '.join(down)}"
+        try:
+            behind = self._not_in_sync()
+        except KafkaException as error:
+            return str(error.args[0])
+        return f"not in every ISR: {', '.join(map(str, sorted(behind)))}" if behind else ""
+
+    def wait_until_whole(self, within_s: float, repair: Callable[[], None]) -> str:
+        """Return what is still lacking after the time; empty if the cluster is whole."""
+        deadline = time.monotonic() + within_s
+        while True:
+            repair()
+            lacking = self.lacking()
+            if not lacking or time.monotonic() > deadline:
+                return lacking
+            time.sleep(1)
+
+    def _watch(self) -> None:
+        while not self._end.wait(_EVERY_S):
+            with self._lock:
+                waiting = dict(self._ended)
+            if not waiting:
+                continue
+            at = time.time()
+            try:
+                behind = self._not_in_sync()
+            except KafkaException:
+                continue
+            for node in self.world.spec.nodes:
+                if node.node_id not in waiting or (node.is_broker and node.node_id in behind):
+                    continue
+                if node.is_controller and at < waiting[node.node_id] + _CONTROLLER_S:
+                    continue
+                if self.world.has_process(node):
+                    self._recovered(node.node_id, at)
+
+    def _recovered(self, node_id: int, at: float) -> None:
+        with self._lock:
+            ended, one = self._ended.get(node_id), self._open.get(node_id)
+            if one is None or ended is None or ended > at:
+                return
+            del self._ended[node_id], self._open[node_id]
+            self.times.append(Impaired(node_id=node_id, kind=one.kind, since=one.since, until=at))
+
+    def _not_in_sync(self) -> set[int]:
+        admin = AdminClient({"bootstrap.servers": self.world.spec.bootstrap_servers, "log_level": 0})
+        behind: set[int] = set()
+        for topic in admin.list_topics(timeout=5).topics.values():
+            for partition in topic.partitions.values():
+                behind |= set(partition.replicas) - set(partition.isrs)
+        return behind

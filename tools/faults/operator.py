@@ -1,0 +1,84 @@
+"""What an operator does after a call of the command: repeat it, start a node again, or break the lock. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tools.faults.plan import Procedure, Round, Scenario, Stand
+from tools.faults.tool import Call
+
+APPROVED = ("--approve-as", "alice", "--reason", "a campaign of faults", "--yes")
+GATES = ("--soak", "0", "--checks", "2", "--interval", "0.5", "--timeout", "90")
+_FEATURE = "share.version"
+_LOCKED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """The commands of a scenario for a cluster."""
+
+    cluster: str
+    of: Round
+    scenario: Scenario
+
+    def first(self) -> list[str]:
+        """The command that begins the run."""
+        to = self.of.older if self.scenario.ends is Stand.OLD else self.of.newer
+        name = ["--cluster", self.cluster]
+        traffic = ["--traffic"] if self.scenario.traffic else []
+        match self.scenario.procedure:
+            case Procedure.UPGRADE:
+                return ["roll", *name, "--to", to, "--no-scan", *traffic, *GATES, *APPROVED]
+            case Procedure.ROLL_BACK:
+                return ["roll", *name, "--to", self.of.newer, "--no-scan", *traffic, *GATES, *APPROVED]
+            case Procedure.UPGRADE_AND_FINALIZE:
+                levels = ["--finalize", "after-approval", "--snapshot-interval", "5"]
+                return ["roll", *name, "--to", to, "--no-scan", *levels, *traffic, *GATES, *APPROVED]
+            case Procedure.DOWNGRADE:
+                return ["downgrade", *name, "--to", to, *traffic, *GATES, *APPROVED]
+            case Procedure.LIVE_DOWNGRADE:
+                return ["downgrade", *name, "--to", to, "--where-refused", "live", *traffic, *GATES, *APPROVED]
+            case Procedure.OFFLINE_DOWNGRADE:
+                return ["downgrade", *name, "--to", to, "--where-refused", "offline", *traffic, *GATES, *APPROVED]
+            case Procedure.RAISE_LEVELS:
+                return ["features", "upgrade-all", *name, *APPROVED]
+            case Procedure.LOWER_FEATURE:
+                return ["features", "update", *name, "--downgrade", f"{_FEATURE}:0", *APPROVED]
+            case _:
+                return ["features", "update", *name, "--upgrade", f"{_FEATURE}:1", *APPROVED]
+
+    def again(self, run_id: str) -> list[str]:
+        """The command that continues the run."""
+        if not run_id:
+            return self.first()
+        if self.first()[0] == "features":
+            return ["features", "resume", "--cluster", self.cluster, "--run", run_id, "--approve-as", "alice"]
+        return [*self.first(), "--run", run_id]
+
+    def back(self, run_id: str) -> list[str]:
+        return ["roll-back", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]
+
+    def retry(self, run_id: str) -> list[str]:
+        return ["retry", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]
+
+    def break_lock(self) -> list[str]:
+        return ["lock", "break", "--cluster", self.cluster, "--by", "alice"]
+
+
+def next_words(
+    commands: Commands, call: Call, run_id: str, *, turned: bool, without_process: Sequence[int], in_step: int | None
+) -> list[str]:
+    """Return the next command after a call that did not complete.
+
+    `turned`: the run goes back. `without_process`: nodes. `in_step`: the node at which the run stopped.
+    """
+    if call.code == _LOCKED and call.words[0] != "lock":
+        return commands.break_lock()
+    if "kafka-rollout retry" in call.output and in_step is not None and in_step in without_process:
+        return commands.retry(run_id)
+    if turned and run_id:
+        return commands.back(run_id)
+    if run_id and commands.first()[0] == "features" and "has no plan" in call.output:
+        return commands.first()
+    return commands.again(run_id)

@@ -1,0 +1,49 @@
+"""What a campaign runs on: a cluster whose nodes, network and disks can be broken."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from tools.faults.plan import Fault
+
+End = Callable[[], str]
+"""Ends a fault; returns what happened, in a few words."""
+
+
+class NotPossibleError(Exception):
+    """The fault cannot be injected now. The sentence says why."""
+
+
+class World(ABC):
+    """One cluster of a round. `folder`: files of the round; `inventory`: the folder of the cluster's inventory.
+
+    `patience_s`: for this time a node may be down before its operator starts it.
+    """
+
+    spec: ClusterSpec
+    folder: Path
+    inventory: Path
+    patience_s: float = 2.0
+
+    @abstractmethod
+    def inject(self, fault: Fault, node: NodeSpec) -> End:
+        """Begin a fault of a node; return what ends it. Raises NotPossibleError."""
+
+    @abstractmethod
+    def has_process(self, node: NodeSpec) -> bool:
+        """Return whether a Java process of the node runs."""
+
+    @abstractmethod
+    def start(self, node: NodeSpec) -> None:
+        """Start a node that has no process, as its operator does."""
+
+    @abstractmethod
+    def keep_logs(self, folder: Path) -> None:
+        """Copy the logs of every node into a folder."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """End every process of the cluster by its id, and remove its files."""
