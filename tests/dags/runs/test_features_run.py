@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 
 DAG_ID = "kafka_features_fake"
-CHANGING = {"approve", "gate_groups", "update", "look_again", "gate_finalized", "verify_metadata_version"}
+CHANGING = {
+    "approve",
+    "gate_groups",
+    "pin_min_insync_replicas",
+    "update",
+    "look_again",
+    "gate_finalized",
+    "verify_metadata_version",
+}
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
 
 
