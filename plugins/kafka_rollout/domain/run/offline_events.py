@@ -63,14 +63,6 @@ class OfflineLeftBehind(OfflineEvent, kind="offline-left-behind"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineUnreached(OfflineEvent, kind="offline-unreached"):
-    """The host of this node did not respond when the snapshot was installed. The node is not started without it."""
-
-    node_id: int
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineNoReturn(OfflineEvent, kind="offline-no-return"):
     """Recorded before the first broker starts: from here on there is no undo."""
 

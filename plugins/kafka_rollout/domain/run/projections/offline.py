@@ -24,7 +24,6 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineStopping,
     OfflineUndoing,
     OfflineUndone,
-    OfflineUnreached,
     OfflineWritable,
 )
 from kafka_rollout.domain.run.step_events import Started, Stopping
@@ -76,13 +75,6 @@ def left_behind(events: Sequence[Event]) -> Mapping[int, str]:
             case OfflineInstalled() | Stopping() | Started():
                 left.pop(event.node_id, None)
     return left
-
-
-def unreached(events: Sequence[Event]) -> Mapping[int, str]:
-    """Return node id → reason, of the nodes whose hosts did not respond to the installation of the snapshot."""
-    tried = events_of_this_try(events)
-    installed = installed_on(events)
-    return {one.node_id: one.sentence for one in events_of(tried, OfflineUnreached) if one.node_id not in installed}
 
 
 def describe_lost_disk(events: Sequence[Event], plan: Plan, node_id: int) -> str:
