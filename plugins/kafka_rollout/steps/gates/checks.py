@@ -17,7 +17,7 @@ from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
-from kafka_rollout.domain.run.projections.offline import describe_lost_disk, stop_has_begun
+from kafka_rollout.domain.run.projections.offline import describe_lost_disk
 from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
@@ -26,6 +26,7 @@ from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_ste
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.gates.groups import check_groups
 from kafka_rollout.steps.offline.outage import check_service
+from kafka_rollout.steps.offline.snapshot import nothing_was_stopped
 
 
 class RecentChecks:
@@ -222,7 +223,7 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateChec
 
 
 def _controllers_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    if stop_has_begun(ports.run.events()):
+    if not nothing_was_stopped(ports):
         return _nothing_to_wait_for(ports, ref, "this run has already stopped the controllers")
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     return check_before_controllers_stop(ports.cluster, state, ports.admin.movements())

@@ -37,6 +37,7 @@ from kafka_rollout.steps.offline.snapshot import (
     choose_once,
     chosen_node,
     install_on,
+    nothing_was_stopped,
     on_each,
     other_levels,
     quorum_lacks,
@@ -72,27 +73,13 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
             return " ".join([done.sentence, *_start_left_behind(ports, plan)])
         if projections.is_undoing(ports.run.events()):
             finish_undo(ports, plan)
-        if _nothing_was_stopped(ports):
+        if nothing_was_stopped(ports):
             if not _lacks(ports, plan):
                 return f"metadata.version is {plan.levels[METADATA_VERSION]} already."
             _refuse_unready(ports, plan)
             prepared = opened.enter_context(_prepare(ports, plan))
             return _lower(ports, plan, prepared, opened)
         return _lower(ports, plan, None, opened)
-
-
-def _nothing_was_stopped(ports: ClusterPorts) -> bool:
-    """Return whether this try has stopped no controller: it was killed before, or its first stop is still to come.
-
-    Then the gate is checked again, because the state of the cluster can have changed since.
-    """
-    events = ports.run.events()
-    if not projections.stop_has_begun(events):
-        return True
-    if projections.chosen_log(events) is not None:
-        return False
-    running = on_each(lambda node: ports.runtime.process(node).pid is not None, ports.cluster.controllers)
-    return not running.failed and all(running.done.values())
 
 
 def _refuse_unready(ports: ClusterPorts, plan: Plan) -> None:

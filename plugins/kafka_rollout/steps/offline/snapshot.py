@@ -200,6 +200,20 @@ def refuse_running(ports: ClusterPorts, plan: Plan, *, silent: Collection[int] =
     at_once(refuse, [node for node in stopped_nodes(ports, plan) if node.node_id not in silent])
 
 
+def nothing_was_stopped(ports: ClusterPorts) -> bool:
+    """Return whether this try of a live downgrade has stopped no controller yet, also if it was killed right before.
+
+    Then the gate is checked again, because the state of the cluster can have changed since.
+    """
+    events = ports.run.events()
+    if not projections.stop_has_begun(events):
+        return True
+    if projections.chosen_log(events) is not None:
+        return False
+    running = on_each(lambda node: ports.runtime.process(node).pid is not None, ports.cluster.controllers)
+    return not running.failed and all(running.done.values())
+
+
 def runs(node: NodeSpec, remedy: str) -> RefusedError:
     """Return the error for a node that must not run."""
     return RefusedError(f"Node {node.node_id} ({node.name}) is running.", remedy=remedy)

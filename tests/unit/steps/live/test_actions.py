@@ -16,7 +16,13 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen, OfflineUndoing, OfflineUndone
+from kafka_rollout.domain.run.offline_events import (
+    LiveLowered,
+    OfflineLogChosen,
+    OfflineStopping,
+    OfflineUndoing,
+    OfflineUndone,
+)
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
@@ -265,3 +271,26 @@ def test_the_approval_lists_what_is_unavailable_and_for_how_long(ports: ClusterP
         assert part in shown
     assert "kafka_features can raise metadata.version to 30 again while every node runs 4.3.1" in shown
     assert shown_live_facts(ports, plan) == shown_live_facts(ports, plan)
+
+
+def test_killed_before_the_first_stop_the_next_call_checks_the_gate_again(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = approved(ports)
+
+    def dies(*given: Any, **options: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeRuntime, "stop", dies)
+        patched.setattr(live, "undo_or_continue", dies)
+        with pytest.raises(KilledError):
+            live.lower_live(ports, plan)
+    assert has(ports.run.events(), OfflineStopping)
+    world.movements = Movements(reassigned=("orders-1",))
+    with pytest.raises(TransientError, match="no reassignment: orders-1"):
+        live.lower_live(ports, plan)
+    assert world.stops == []
+    world.movements = Movements()
+    live.lower_live(ports, plan)
+    assert is_lowered(world)
