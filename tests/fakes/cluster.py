@@ -11,6 +11,7 @@ from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.features.min_isr import MIN_ISR
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.cluster.rights import MissingRight
@@ -109,6 +110,8 @@ class FakeCluster:
             self.add_partition("orders", number, order[:3], min_isr=min(2, len(brokers)))
         self.find_unlisted_controllers: set[int] = set()
         self.find_unlisted_brokers: set[int] = set()
+        self.registrations: MetadataRegistrations | None = None  # None: the metadata logs cannot be read for it
+        self.in_zookeeper_mode = False
         self.groups: list[GroupState] = []
         self.transactions: list[TransactionState] = []
         self.coordinator_answers: dict[str, str] = {}  # coordinator partition → error name; NONE for the others

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
@@ -53,6 +54,11 @@ class FakeMetadataLogs:
             kafka_said=(),
             notes=(),
         )
+
+    def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
+        if self._cluster.registrations is None:
+            raise RefusedError(f"The metadata log of node {node.node_id} cannot be read.", remedy="Grant the right.")
+        return self._cluster.registrations
 
     def scan(
         self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None

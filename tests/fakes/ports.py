@@ -80,6 +80,7 @@ class FakeAdmin:
             supported={name: feature.supported for name, feature in facts.features.items()},
             finalized=dict(self._cluster.finalized) if reports else {},
             epoch=self._cluster.epoch if reports else None,
+            in_zookeeper_mode=self._cluster.in_zookeeper_mode,
         )
 
     def quorum(self, *, through_brokers: bool = True) -> QuorumState:

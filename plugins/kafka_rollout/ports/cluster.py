@@ -12,6 +12,7 @@ from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
@@ -242,6 +243,10 @@ class MetadataLogs(Protocol):
     ) -> MetadataScan:
         """Whether a node of the release can start with this log. Reads a copy; the node can run. `settings`: the node's
         configuration, for the times in the remedies."""
+        ...
+
+    def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
+        """Registered levels of controllers, and the state of a ZooKeeper migration. Reads a copy; the node can run."""
         ...
 
     def trim(self, node: NodeSpec, *, release: Release, cluster_id: str) -> TrimResult:

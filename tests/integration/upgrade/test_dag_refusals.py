@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.java import java_binary
-from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.system.files import write_whole
-from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
@@ -27,6 +21,7 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import House, starts, wait_for
+from tests.integration.harness.removed_controller import RemovedController
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -173,7 +168,7 @@ def test_a_target_that_the_catalogue_does_not_know_is_bad_input_with_a_finding(
 def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
     shell: Shell, cluster: LocalCluster, house: House, tmp_path: Path, release_cache: ReleaseCache
 ) -> None:
-    leave_ghost(cluster, 4, tmp_path / "node-4", release_cache)
+    RemovedController(cluster, 4, tmp_path / "node-4", release_cache).register_and_stop(Release.parse(ORIGIN))
     # Whichever controller is asked first tells of it as soon as it has read of the registration.
     wait_for(lambda: shell.plan(cluster.spec)[0] == 3, timeout_s=300, every_s=1, said="a plan that sees the controller")
     _, blockers = shell.plan(cluster.spec)
@@ -189,49 +184,10 @@ def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
     assert states["plan"] == "success"
     assert states["approve_plan"] == "failed"
     run.wait_for_log("approve_plan", "GHOST-CONTROLLER")
-    run.wait_for_log("approve_plan", "remove-controller")  # the remedy is part of the refusal
+    run.wait_for_log("approve_plan", "start a controller with node.id 4")  # the remedy is part of the refusal
     assert {state for task_id, state in states.items() if task_id.startswith("roll.")} <= {"upstream_failed", "skipped"}
     report = run.report()
     assert report["outcome"] == "refused"
     assert [finding["code"] for finding in report["findings"] if finding["severity"] == "blocker"] == [
         "GHOST-CONTROLLER"
     ]
-
-
-def leave_ghost(cluster: LocalCluster, node_id: int, home: Path, cache: ReleaseCache) -> None:
-    """Start a further controller until the cluster has registered it, and remove it permanently."""
-    release = Release.parse(ORIGIN)
-    (port,) = free_ports(1)
-    ghost = NodeSpec(
-        node_id=node_id,
-        name=home.name,
-        roles=frozenset({Role.CONTROLLER}),
-        controller_address=f"127.0.0.1:{port}",
-        directory=str(home),
-    )
-    home.mkdir()
-    config = home / "server.properties"
-    config.write_text(
-        f"process.roles=controller\nnode.id={node_id}\nlisteners=CONTROLLER://{ghost.controller_address}\n"
-        "controller.listener.names=CONTROLLER\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT\n"
-        f"controller.quorum.bootstrap.servers={cluster.spec.bootstrap_controllers}\nlog.dirs={home}/data\n"
-    )
-    subprocess.run(
-        [str(java_binary()), "-Xmx128m", "-cp", f"{cache.libs(release)}/*", "kafka.tools.StorageTool", "format",
-         "-t", cluster.cluster_id, "-c", str(config), "--no-initial-controllers"],
-        check=True, capture_output=True, timeout=300, env={"PATH": os.environ["PATH"]},
-    )  # fmt: skip
-    runtime = LocalProcessRuntime(replace(cluster.spec, nodes=(ghost,)), cache)
-    runtime.install(ghost, release)
-    runtime.start(ghost)
-    admin = KafkaAdmin(cluster.spec)
-    try:
-        wait_for(
-            lambda: node_id in (admin.registered().controllers or ()),
-            timeout_s=300,
-            every_s=0.5,
-            said="the registration",
-        )
-    finally:
-        admin.close()
-        runtime.stop(ghost, deadline_s=5.0, force=True)

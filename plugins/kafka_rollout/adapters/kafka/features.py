@@ -33,6 +33,7 @@ _NOT_DECIDED = frozenset(
 # KIP-584: a server that is not the controller applied nothing, so the request can be sent to the new controller.
 _NOT_CONTROLLER = "NOT_CONTROLLER"
 _NEW_CONTROLLER_AFTER_S = 0.3
+_LEADER_AND_ISR = 4  # only brokers in ZooKeeper mode serve it (listeners of LeaderAndIsrRequest.json)
 
 
 def node_features(response: Any) -> NodeFeatures:
@@ -47,6 +48,7 @@ def node_features(response: Any) -> NodeFeatures:
         finalized={f.name: f.max_version_level for f in finalized},
         finalized_min={f.name: f.min_version_level for f in finalized},
         epoch=None if epoch is None or epoch < 0 else epoch,
+        in_zookeeper_mode=any(one.api_key == _LEADER_AND_ISR for one in response.api_keys or ()),
     )
 
 

@@ -27,8 +27,10 @@ from kafka_rollout.adapters.metadata_log.classes.snapshot import PreparedSnapsho
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
 from kafka_rollout.adapters.metadata_log.facts import known_releases
+from kafka_rollout.adapters.metadata_log.registrations import read_registrations
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
@@ -54,6 +56,10 @@ class DirectoryMetadataLogs:
         with self.places.copy(node) as place:
             found = scan_metadata_log(place.folder(cluster_id), release, cache=self.cache, settings=settings)
             return place.shown(found)
+
+    def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
+        with self.places.copy(node) as place:
+            return read_registrations(place.folder(cluster_id), self.cache)
 
     def trim(self, node: NodeSpec, *, release: Release, cluster_id: str) -> TrimResult:
         with self.places.in_place(node) as place:

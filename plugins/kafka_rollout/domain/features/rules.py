@@ -49,7 +49,7 @@ def check_requests(
         else:
             findings += _level(cluster, catalogue, state, targets, request)
     if any(not request.deletes for request in requests):
-        findings += unlisted_node_findings(cluster, state)
+        findings += unlisted_node_findings(cluster, state, targets)
     findings += _dependencies(catalogue, state, targets)
     findings += user_findings(state, targets, unsafe=unsafe)
     asked = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))

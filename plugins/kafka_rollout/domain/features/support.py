@@ -17,6 +17,13 @@ from kafka_rollout.domain.model.wording import few, nodes
 
 _WITH_DIRECTORIES, _OF_39 = 17, 21  # 3.7-IV2 and 3.9-IV0
 
+CONTROLLER_UNREGISTRATION_LEVEL = 33
+"""metadata.version 4.4-IV2: the first level at which a controller's registration can be removed (KIP-1312)."""
+
+_UNREGISTER_BROKER = (
+    "Add it to the inventory. If it does not exist any more, remove its registration (kafka-cluster.sh unregister)."
+)
+
 
 def supported_range(catalogue: Catalogue, seen: NodeState, feature: str) -> VersionRange | str | None:
     """Return the node's own range, None if it has none, or the reason why the range is unknown."""
@@ -98,8 +105,8 @@ def held_back_feature_findings(cluster: ClusterSpec, catalogue: Catalogue, state
             )
 
 
-def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    """Return findings for nodes that are registered but missing in the inventory.
+def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState, targets: Mapping[str, int]) -> Iterable[Finding]:
+    """Return findings for nodes that are registered but missing in the inventory. `targets`: levels to finalize.
 
     Controllers that clients cannot reach are no blocker for a cluster without a runtime: the active controller checks
     the levels of the controllers that have registered (KIP-919).
@@ -110,13 +117,57 @@ def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState) -> Iterabl
     ):
         hidden = kind == "controller" and not cluster.manages_nodes
         for node_id in sorted(unlisted):
+            lacking = unlisted_controller_lacks(state, node_id, targets) if kind == "controller" else None
+            if lacking is not None:
+                if lacking:
+                    yield blocker(
+                        "FEATURE-UNSUPPORTED",
+                        f"{kind} {node_id}",
+                        f"Controller {node_id} is registered but not listed in the inventory. Its registration does "
+                        f"not support {', '.join(lacking)}. The active controller counts it.",
+                        removed_controller_remedy(cluster, state, node_id),
+                    )
+                continue
             yield (warning if hidden else blocker)(
                 "FEATURE-SUPPORT-UNKNOWN",
                 f"{kind} {node_id}",
                 f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "
                 "supported levels are unknown. The controller counts it.",
-                "Add it to the inventory. If it does not exist any more, remove its registration.",
+                removed_controller_remedy(cluster, state, node_id) if kind == "controller" else _UNREGISTER_BROKER,
             )
+
+
+def removed_controller_remedy(cluster: ClusterSpec, state: ClusterState, node_id: int, on: str = "") -> str:
+    """Return how an unlisted controller's registration stops to block levels. `on`: the release of the target levels.
+
+    No command removes a registration below level 33. A later registration of the same id replaces it.
+    """
+    listed = "If it runs, add it to the inventory. If not,"
+    if state.finalized.get(METADATA_VERSION, 0) >= CONTROLLER_UNREGISTRATION_LEVEL:
+        return (
+            f"{listed} remove its registration (kafka-cluster.sh unregister-controller --bootstrap-server "
+            f"{cluster.bootstrap_servers} --id {node_id})."
+        )
+    return (
+        f"{listed} start a controller with node.id {node_id} on {on or 'a release that supports the levels'}, so that "
+        "it registers again, then stop it (docs/upgrade.md, Unlisted controllers)."
+    )
+
+
+def unlisted_controller_lacks(state: ClusterState, node_id: int, targets: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Return the levels of `targets` that a controller does not support as it registered; None if that is unknown.
+
+    The active controller compares each level that it finalizes with the registrations (FeatureControlManager). A
+    feature that a registration lacks counts as 0.
+    """
+    ranges = state.registered_levels.get(node_id)
+    if ranges is None:
+        return None
+    return tuple(
+        f"{feature} {level}"
+        for feature, level in sorted(targets.items())
+        if feature != KRAFT_VERSION and level not in ranges.get(feature, VersionRange(0, 0))
+    )
 
 
 def dropped_registration(

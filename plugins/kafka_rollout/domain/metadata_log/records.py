@@ -13,11 +13,15 @@ class RecordType(IntEnum):
     """apiKeys of org.apache.kafka.common.metadata.MetadataRecordType. They never change."""
 
     REGISTER_BROKER = 0
+    UNREGISTER_BROKER = 1
     FEATURE_LEVEL = 12
     NO_OP = 20
+    ZK_MIGRATION_STATE = 21
     BEGIN_TRANSACTION = 23
     END_TRANSACTION = 24
     ABORT_TRANSACTION = 25
+    REGISTER_CONTROLLER = 27
+    UNREGISTER_CONTROLLER = 29
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

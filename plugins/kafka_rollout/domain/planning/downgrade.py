@@ -8,6 +8,7 @@ from dataclasses import replace
 from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import UserError
@@ -24,6 +25,7 @@ from kafka_rollout.domain.planning.findings.configuration import (
 )
 from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
 from kafka_rollout.domain.planning.findings.rights import right_findings
+from kafka_rollout.domain.planning.findings.zookeeper import zookeeper_findings
 from kafka_rollout.domain.planning.lowering import (
     OF_ROLLS,
     LoweringChoice,
@@ -119,14 +121,15 @@ def make_downgrade_plan(
     configs: Mapping[int, Mapping[str, str]],
     config_problems: Mapping[int, tuple[str, ...]],
     java: Mapping[int, int],
+    registrations: MetadataRegistrations | None = None,
     accept_unavailable: Sequence[str] = (),
 ) -> Plan:
     """Return the plan with all findings except those of the logs. Blockers are part of the plan and do not raise.
 
     `level` None: the highest metadata.version that the target supports, at most the current one. The plan is live or
     offline only if Kafka rejects the level, `where_refused` allows it, and the binary is downgraded too. `configs`,
-    `config_problems`, `java`, `accept_unavailable`: as in make_plan. Raises UserError for a target or level that cannot
-    be planned, and RefusedError if no node reports its release.
+    `config_problems`, `java`, `registrations`, `accept_unavailable`: as in make_plan. Raises UserError for a target or
+    level that cannot be planned, and RefusedError if no node reports its release.
     """
     source = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
@@ -148,6 +151,7 @@ def make_downgrade_plan(
     findings = [
         *of_cluster,
         *right_findings(cluster, state),
+        *zookeeper_findings(cluster, state, configs, registrations),
         *([found] if (found := find_nodes_ahead(state, path[min(1, len(path) - 1)], down=True)) else []),
         *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
         *(f for release in path[1:] for f in group_findings(catalogue, state, release)),

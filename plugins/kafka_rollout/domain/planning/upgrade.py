@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.features.checks import feature_changes, range_findings, rollback_level_findings
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
@@ -21,6 +22,7 @@ from kafka_rollout.domain.planning.findings.configuration import (
 from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
 from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.planning.findings.rollback_blockers import rollback_end_findings
+from kafka_rollout.domain.planning.findings.zookeeper import zookeeper_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
 
 
@@ -33,6 +35,7 @@ def make_plan(
     configs: Mapping[int, Mapping[str, str]],
     config_problems: Mapping[int, tuple[str, ...]],
     java: Mapping[int, int],
+    registrations: MetadataRegistrations | None = None,
     finalize: bool,
     snapshot_interval_ms: int | None = None,
     accept_unavailable: Sequence[str] = (),
@@ -40,8 +43,9 @@ def make_plan(
     """Return the plan with all findings. Blockers are part of the plan and do not raise.
 
     `configs`: the current configuration by node. `config_problems`: values that the target's own classes reject
-    (release_overrides applied). `java`: the feature version by host. `finalize`: add the feature changes.
-    `snapshot_interval_ms`: the lower snapshot interval for the last release step; None keeps the interval.
+    (release_overrides applied). `java`: the feature version by host. `registrations`: in the metadata log; None if it
+    was not read. `finalize`: add the feature changes. `snapshot_interval_ms`: the lower snapshot interval for the last
+    release step; None keeps the interval.
     `accept_unavailable`: as in Plan, already checked. Raises UserError for a target that cannot be planned (unknown, or
     older than the source) and RefusedError if no node reports its release.
     """
@@ -57,6 +61,7 @@ def make_plan(
         *cluster_findings(cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable).findings
     ]
     findings += right_findings(cluster, state)
+    findings += zookeeper_findings(cluster, state, configs, registrations)
     if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
         findings.append(ahead)
     for release in path[1:]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.request_log import find_logged_requests
 from kafka_rollout.domain.model.cluster.rights import READING
 from kafka_rollout.domain.model.cluster.state import (
@@ -16,13 +17,15 @@ from kafka_rollout.domain.model.cluster.state import (
     PartitionState,
     ProcessState,
     RegisteredNodes,
+    find_unlisted_controllers,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.reported_releases import identify_by_levels
 from kafka_rollout.domain.planning.findings.clients import has_old_requests
 from kafka_rollout.domain.planning.findings.rights import refuse_without_reading
+from kafka_rollout.domain.planning.findings.zookeeper import refuse_zookeeper_mode
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.rehearsal import Rehearsals
@@ -67,12 +70,13 @@ def observe(ports: ClusterPorts) -> ClusterState:
     missing = ports.admin.missing_rights()
     if ports.cluster.manages_nodes:
         refuse_without_reading(ports.cluster, missing)
+    if not ports.cluster.controllers:
+        _refuse_zookeeper_mode(ports)
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     unanswered: list[str] = []
     refused = [one.sentence for one in missing if one.right in READING]
     return replace(
-        state,
-        cluster_id=ports.admin.cluster_id(),
+        with_registered_levels(ports, state),
         groups=_ask(_unless_refused(ports, ports.admin.groups, (), refused), (), unanswered),
         transactions=_ask(_unless_refused(ports, ports.admin.transactions, (), refused), (), unanswered),
         unanswered=(*state.unanswered, *unanswered),
@@ -80,6 +84,37 @@ def observe(ports: ClusterPorts) -> ClusterState:
         logged_requests=find_logged_requests(_logs_with_old_requests(ports, state)),
         missing_rights=tuple(one for one in missing if one.right not in READING),
     )
+
+
+def _refuse_zookeeper_mode(ports: ClusterPorts) -> None:
+    """Raise RefusedError if all brokers that respond run in ZooKeeper mode."""
+    modes: dict[int, bool] = {}
+    for node in ports.cluster.brokers:
+        with suppress(TransientError):
+            modes[node.node_id] = ports.admin.features(node).in_zookeeper_mode
+    refuse_zookeeper_mode(ports.cluster, modes)
+
+
+def with_registered_levels(ports: ClusterPorts, state: ClusterState) -> ClusterState:
+    """Add the cluster's id, and the registered levels of controllers if the inventory lacks a registered one."""
+    state = replace(state, cluster_id=ports.admin.cluster_id())
+    if not ports.cluster.manages_nodes or not find_unlisted_controllers(ports.cluster, state):
+        return state
+    found = read_registrations(ports, state)
+    return state if found is None else replace(state, registered_levels=found.controllers)
+
+
+def read_registrations(ports: ClusterPorts, state: ClusterState) -> MetadataRegistrations | None:
+    """Read the log of the active controller, which is the longest; another one if it cannot be read.
+
+    None if no controller's log can be read.
+    """
+    leader = state.quorum.leader_id if state.quorum else None
+    for node in sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader):
+        with suppress(RefusedError, TransientError, UserError):  # unknown, which a finding reports
+            if ports.runtime.metadata_log_dir(node) is not None:
+                return ports.metadata_logs.registrations(node, cluster_id=state.cluster_id)
+    return None
 
 
 def _logs_with_old_requests(ports: ClusterPorts, state: ClusterState) -> Iterator[str]:

@@ -15,7 +15,7 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.findings import Finding, Verdict, blocker
 from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.domain.run.step_events import FeatureRace
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some, with_registered_levels
 from kafka_rollout.steps.common.node_steps import read_last_error
 
 # A node that exits or re-registers has done so by then.
@@ -38,7 +38,7 @@ def check_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
 
 
 def _check(ports: ClusterPorts) -> Verdict:
-    state = observe_some(ports, ports.cluster.nodes, metrics=True)
+    state = with_registered_levels(ports, observe_some(ports, ports.cluster.nodes, metrics=True))
     findings: list[Finding] = []
     levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
     for feature, level in levels.items():
@@ -49,7 +49,7 @@ def _check(ports: ClusterPorts) -> Verdict:
         seen = state.nodes[node.node_id]
         if seen.features is None:
             findings.append(_unresponsive(ports, node, seen, levels))
-    findings += unlisted_node_findings(ports.cluster, state)
+    findings += unlisted_node_findings(ports.cluster, state, levels)
     return Verdict(question="Does every node support the finalized levels?", findings=tuple(findings))
 
 

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_rollout.domain.features.requests import FeatureRequest
+from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.unavailability import accepted_topics
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.findings.configuration import effective_config
+from kafka_rollout.domain.planning.findings.zookeeper import can_migrate
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.planning.check import planned_overrides
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll
 from kafka_rollout.steps.planning.dynamic_configs import plan_dynamic_configs
@@ -60,6 +62,7 @@ def plan_upgrade(
         configs=configs,
         config_problems=config_problems(ports, releases_ahead(ports, state, target), configs),
         java=java_versions(ports),
+        registrations=_registrations(ports, state),
         finalize=finalize,
         snapshot_interval_ms=snapshot_interval_ms,
         accept_unavailable=accepted,
@@ -80,6 +83,11 @@ def plan_upgrade(
         plan = replace(plan, findings=(*plan.findings, *logs_findings(ports, scan_before_roll(ports), plan)))
     freeze(ports, plan, RunOf.UPGRADE)
     return plan
+
+
+def _registrations(ports: ClusterPorts, state: ClusterState) -> MetadataRegistrations | None:
+    """Read what only the metadata log contains, if the running releases can have a migration from ZooKeeper."""
+    return read_registrations(ports, state) if can_migrate(state) else None
 
 
 def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence[FeatureRequest] = ()) -> None:
@@ -143,6 +151,7 @@ def plan_downgrade(
         configs=configs,
         config_problems=config_problems(ports, releases_ahead(ports, state, target, down=True), configs, down=True),
         java=java_versions(ports),
+        registrations=_registrations(ports, state),
         accept_unavailable=accepted,
     )
     ahead = [release_step.to_release for release_step in plan.release_steps]

@@ -207,3 +207,9 @@ def test_a_node_s_answer_may_lack_the_epoch_and_may_name_a_minimum() -> None:
     answer = ApiVersionsResponse(error_code=0, api_keys=[], finalized_features=[level])
     seen = node_features(answer)
     assert (dict(seen.finalized), dict(seen.finalized_min), seen.epoch) == ({"x.version": 4}, {"x.version": 2}, None)
+
+
+@pytest.mark.parametrize(("keys", "mode"), [((0, 1, 18), False), ((0, 1, 4, 18), True)])
+def test_a_node_that_serves_leader_and_isr_runs_in_zookeeper_mode(keys: tuple[int, ...], mode: bool) -> None:
+    served = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=1) for key in keys]
+    assert node_features(ApiVersionsResponse(error_code=0, api_keys=served)).in_zookeeper_mode is mode

@@ -17,12 +17,14 @@ class NodeFeatures:
     """The ApiVersions response of one node. `epoch`: None if the node does not report it (KIP-584).
 
     `finalized`: the maximum level of each feature; `finalized_min`: the minimum (deprecation in KIP-584).
+    `in_zookeeper_mode`: whether the node serves requests that only brokers in ZooKeeper mode serve.
     """
 
     supported: Mapping[str, VersionRange]
     finalized: Mapping[str, int]
     epoch: int | None
     finalized_min: Mapping[str, int] = field(default_factory=dict)
+    in_zookeeper_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +232,8 @@ class ClusterState:
 
     `not_observable`: the queries that a cluster without a runtime refused. `missing_rights`: rights to change that
     the users of this tool do not have. `logged_requests`: those in the logs of brokers that counted old request
-    versions.
+    versions. `registered_levels`: controller id → range by feature, as registered in the metadata log; only if the
+    inventory lacks a registered controller, empty if unknown.
     """
 
     cluster_id: str
@@ -245,6 +248,7 @@ class ClusterState:
     not_observable: tuple[str, ...] = ()
     logged_requests: tuple[LoggedRequest, ...] = ()
     missing_rights: tuple[MissingRight, ...] = ()
+    registered_levels: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
 
     @property
     def finalized(self) -> Mapping[str, int]:

@@ -18,8 +18,6 @@ from kafka_rollout.domain.model.cluster.state import (
     NodeState,
     PartitionState,
     check_caught_up,
-    find_unlisted_brokers,
-    find_unlisted_controllers,
     majority,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
@@ -30,6 +28,7 @@ from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.findings.clients import client_findings
 from kafka_rollout.domain.planning.findings.not_observable import not_observable_findings
 from kafka_rollout.domain.planning.findings.reported_releases import reported_release_findings
+from kafka_rollout.domain.planning.findings.unlisted_nodes import unlisted_node_findings
 
 # Controllers of 3.4.0 still count partitions that were deleted while they were not active (GlobalPartitionCount),
 # even after a restart or an election. Controllers of 3.4.1 do not. Measured on brokers of both releases.
@@ -51,7 +50,7 @@ def cluster_findings(
     findings = [
         *_unanswered(state),
         *_hidden(state),
-        *_unlisted_nodes(cluster, state),
+        *unlisted_node_findings(cluster, catalogue, state, target),
         *not_observable_findings(cluster, catalogue, state),
         *(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
         *_without_metrics(cluster, state),
@@ -95,24 +94,6 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
             sentence=f"The controllers report {counted} partitions, but the brokers list only {shown} to the user "
             f"of this tool. The gates do not check the other {counted - shown}{doubt}.",
             remedy="Grant this user DESCRIBE on all topics. If a topic was deleted a moment ago, plan again.",
-        )
-
-
-def _unlisted_nodes(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    for node_id in sorted(find_unlisted_controllers(cluster, state)) if cluster.manages_nodes else ():
-        yield blocker(
-            "GHOST-CONTROLLER",
-            f"controller {node_id}",
-            f"Controller {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
-            "If it runs, add it to the inventory. If not, remove it (kafka-metadata-quorum.sh "
-            f"remove-controller --controller-id {node_id}, kafka-cluster.sh unregister --id {node_id}).",
-        )
-    for node_id in sorted(find_unlisted_brokers(cluster, state)):
-        yield blocker(
-            "GHOST-BROKER",
-            f"broker {node_id}",
-            f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
-            f"If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister --id {node_id}).",
         )
 
 

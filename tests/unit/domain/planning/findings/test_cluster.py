@@ -16,7 +16,7 @@ from kafka_rollout.domain.model.cluster.state import (
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from tests.unit.domain.builders import (
     COMBINED,
@@ -254,3 +254,52 @@ def test_clients_groups_and_transactions_are_shown() -> None:
     assert {code for code, _ in findings} == {"CLIENTS", "GROUP-TYPES", "TRANSACTIONS"}
     assert "librdkafka 2.16 (12 connections)" in findings["CLIENTS", "cluster orders"].sentence
     assert "1 classic, 1 share" in findings["GROUP-TYPES", "cluster orders"].sentence
+
+
+GHOST = frozenset({1, 2, 3, 9})
+
+
+def ghost(levels: dict[str, VersionRange] | None, finalized: int = 21, target: Release = R431) -> Finding:
+    """The finding about controller 9, which registered with these levels (None: unknown)."""
+    registered = {} if levels is None else {9: levels}
+    nodes = {i: node_state(i, R391, finalized={"metadata.version": finalized}) for i in range(1, 7)}
+    seen = replace(state(nodes=nodes), registered_levels=registered)
+    seen = replace(seen, registered=replace(seen.registered, controllers=GHOST))
+    (found,) = [f for f in _findings(seen, target=target).values() if f.code == "GHOST-CONTROLLER"]
+    return found
+
+
+def test_a_controller_that_registered_on_an_old_release_blocks_finalizing() -> None:
+    found = ghost({"metadata.version": VersionRange(1, 21)})
+    assert found.severity is Severity.BLOCKER
+    assert "It does not support group.version 1, metadata.version 30, " in found.sentence
+    assert "start a controller with node.id 9 on Kafka 4.3.1, so that it registers again" in found.remedy
+    assert "remove-controller" not in found.remedy, "removes voters"
+    assert "kafka-cluster.sh unregister " not in found.remedy, "removes brokers"
+    assert ghost(None).severity is Severity.BLOCKER
+    assert "Its supported levels are unknown." in ghost(None).sentence
+
+
+def test_a_controller_that_registered_again_on_the_target_blocks_nothing() -> None:
+    levels = {feature: known.supported for feature, known in catalogue().get(R431).features.items()}
+    found = ghost(levels)
+    assert found.severity is Severity.WARNING
+    assert "supports the levels of Kafka 4.3.1" in found.sentence
+    assert "no action is needed" in found.remedy
+
+
+def test_from_level_33_on_a_command_removes_the_registration() -> None:
+    for levels in (None, {"metadata.version": VersionRange(1, 21)}):
+        found = ghost(levels, finalized=33)
+        assert found.severity is Severity.BLOCKER
+        assert "kafka-cluster.sh unregister-controller --bootstrap-server" in found.remedy
+        assert found.remedy.endswith("--id 9).")
+
+
+@pytest.mark.parametrize(("kraft", "remedy"), [(0, "controller.quorum.voters"), (1, "remove-controller")])
+def test_a_voter_that_is_not_in_the_inventory_is_removed_as_a_voter_first(kraft: int, remedy: str) -> None:
+    nodes = {i: node_state(i, R391, finalized={"metadata.version": 21, "kraft.version": kraft}) for i in range(1, 7)}
+    seen = replace(state(nodes=nodes), quorum=quorum((1, 2, 3, 9), leader=1))
+    found = _findings(seen)["GHOST-CONTROLLER", "controller 9"]
+    assert "It is a voter of the quorum" in found.sentence
+    assert remedy in found.remedy
