@@ -119,12 +119,10 @@ class SshHost(paramiko.ServerInterface):
 
 
 @contextmanager
-def ssh_shell(host: SshHost) -> Iterator[SshShell]:
-    """Yield connections to `host`, whatever the name of the host in a command."""
-    key = paramiko.ECDSAKey.generate()
+def listening(key: paramiko.PKey, host: SshHost) -> Iterator[int]:
+    """Yield the port on loopback of an SSH server with this host key."""
     transports: list[paramiko.Transport] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = server.getsockname()
 
         def accept() -> None:
             with suppress(OSError):
@@ -135,19 +133,30 @@ def ssh_shell(host: SshHost) -> Iterator[SshShell]:
                     transport.start_server(server=host)
                     transports.append(transport)
 
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            for transport in transports:
+                transport.close()
+
+
+@contextmanager
+def ssh_shell(host: SshHost) -> Iterator[SshShell]:
+    """Yield connections to `host`, whatever the name of the host in a command."""
+    key = paramiko.ECDSAKey.generate()
+    with listening(key, host) as port:
+
         def connect(name: str) -> paramiko.SSHClient:
             host.connections += 1
             client = paramiko.SSHClient()
-            client.get_host_keys().add(f"[{address[0]}]:{address[1]}", key.get_name(), key)
-            client.connect(*address, username="rollout", password="x", look_for_keys=False, allow_agent=False)
+            client.get_host_keys().add(f"[127.0.0.1]:{port}", key.get_name(), key)
+            client.connect("127.0.0.1", port, username="rollout", password="x", look_for_keys=False, allow_agent=False)
             return client
 
-        threading.Thread(target=accept, daemon=True).start()
         shell = SshShell(connect)
         try:
             yield shell
         finally:
             shell.close()
-            server.shutdown(socket.SHUT_RDWR)
-            for transport in transports:
-                transport.close()

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import paramiko
 
+from kafka_rollout.adapters.runtimes.hosts.connecting import RevokedKeyError
 from kafka_rollout.adapters.runtimes.hosts.marked import MarkedLine
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.wording import size
@@ -201,6 +202,11 @@ def _connected(connect: Connect, host: str) -> paramiko.SSHClient:
         raise RefusedError(
             f"Host {host} refused the login: {error}.",
             remedy="Check the user and the key of the SSH configuration or of the Airflow Connection.",
+        ) from error
+    except RevokedKeyError as error:
+        raise RefusedError(
+            f"The key of host {host} is revoked in known_hosts: {error}.",
+            remedy="Give the host a new key, and replace its line in known_hosts.",
         ) from error
     except paramiko.SSHException as error:
         if "not found in known_hosts" in str(error):
