@@ -139,6 +139,14 @@ def test_a_running_node_is_not_changed(host: LocalHost, snapshot: Path) -> None:
     assert whole(host.data) == before
 
 
+@pytest.mark.parametrize("state", ["activating", "deactivating", "active", "unknown"])
+def test_a_node_that_systemd_starts_again_is_not_changed(host: LocalHost, snapshot: Path, state: str) -> None:
+    host.state, before = state, whole(host.data)
+    with pytest.raises(UserError, match=r"kafka\.service runs"):
+        in_place(places_on(host), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+    assert whole(host.data) == before
+
+
 def test_a_log_that_changed_after_it_was_read_is_read_again(host: LocalHost) -> None:
     def write(place: Place) -> None:
         (host.data / "__cluster_metadata-0" / "quorum-state").write_text("{}")

@@ -38,6 +38,7 @@ def permitted(sudoers: str, words: Sequence[str]) -> bool:
 @dataclass
 class LocalHost:
     """The host of a node with its metadata log in `home`/data. `pid`: of the unit's process, 0 if it is stopped.
+    `state`: ActiveState of the unit; default: by `pid`.
 
     `free`: bytes of its disk. `left`: changes until the caller is killed. `cut`: changes until the connection breaks
     after one.
@@ -45,6 +46,7 @@ class LocalHost:
 
     home: Path
     pid: int = 0
+    state: str = ""
     left: int | None = None
     cut: int | None = None
     free: int = 1 << 30
@@ -55,7 +57,9 @@ class LocalHost:
         (self.home / "server.properties").write_text(f"log.dirs={self.data}\n")
         cases = f'*/sync) ;; */df) cat {self.home}/free;; *) exec "$@";;'
         self._program("sudo", f"printf '%s\\n' \"$*\" >> {self.home}/commands; shift 3; case $1 in {cases} esac")
-        self._program("systemctl", f"cat {self.home}/pid")
+        self._program(
+            "systemctl", f"case $* in *MainPID*) cat {self.home}/pid;; *) echo $(cat {self.home}/state);; esac"
+        )
 
     @property
     def data(self) -> Path:
@@ -86,6 +90,7 @@ class LocalHost:
     ) -> Done:
         line = command if isinstance(command, str) else shlex.join(command)
         (self.home / "pid").write_text(f"{self.pid}\n")
+        (self.home / "state").write_text(f"{self.state or ('active' if self.pid else 'inactive')}\n")
         (self.home / "free").write_text(f"Avail\n{self.free}\n")
         is_change = _CHANGE in line and "sudo" in line
         if is_change:

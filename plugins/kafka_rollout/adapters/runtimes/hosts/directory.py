@@ -114,9 +114,12 @@ class HostDirectory:
 
 
 def _is_stopped(node: NodeSpec) -> str:
-    """A command of the login shell that ends the line with an exit code of its own if systemd has a process."""
+    """A command of the login shell that ends the line with an exit code of its own if systemd has a process, or is
+    about to start one again."""
     unit = shlex.quote(service_of(node).unit)
-    return f'{{ test "$(systemctl show --property=MainPID --value {unit})" = 0 || exit {_RUNS}; }}'
+    pid, state = (f"$(systemctl show --property={name} --value {unit})" for name in ("MainPID", "ActiveState"))
+    down = f'case "{state}" in inactive|failed) ;; *) false;; esac'
+    return f'{{ {{ test "{pid}" = 0 && {down}; }} || exit {_RUNS}; }}'
 
 
 def transfer_s(size: int) -> float:
