@@ -7,11 +7,14 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import PurePosixPath
 
 from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.domain.model.errors import TransientError
 
 CONFIGURATION = "/etc/kafka/server.properties"
+JAVA = "/usr/lib/jvm/java-11"
+_JAVA_FILES = {f"{JAVA}/release": 'IMPLEMENTOR="Debian"\nJAVA_VERSION="11.0.2"\nJAVA_VERSION_DATE="2019-01-15"\n'}
 _REFUSED = Done(1, b"", "sudo: a password is required")
 
 
@@ -23,12 +26,13 @@ def done_with(code: int, out: str, err: str) -> Done:
 class FakeHost:
     """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once.
     `files` have one character for each byte. `journal`: exit code and both outputs of journalctl. `disk`: free bytes
-    for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones."""
+    for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones.
+    `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
     link_is_folder: bool = False
     releases: set[str] = field(default_factory=lambda: {"4.2.1", "4.3.1"})
-    files: dict[str, str] = field(default_factory=lambda: {CONFIGURATION: "node.id=1\nlog.dirs=/data\n"})
+    files: dict[str, str] = field(default_factory=lambda: {CONFIGURATION: "node.id=1\nlog.dirs=/data\n", **_JAVA_FILES})
     active: str = "active"
     sub: str = "running"
     pid: int = 50
@@ -43,7 +47,12 @@ class FakeHost:
     disk: int = 1 << 30
     unreadable: dict[str, str] = field(default_factory=dict)
     sudo_answers: str | None = None
-    java: str = "/usr/lib/jvm/java-11/bin/java"
+    listed: tuple[int, str, str] = (0, "", "")
+    owners: dict[str, tuple[int, str]] = field(default_factory=dict)
+    can_unpack: bool = True
+    free: str = "900000"
+    stop: str = "5min"
+    java: str = f"{JAVA}/bin/java"
     clock: float = 1_700_000_000.5
 
     def run(
@@ -58,7 +67,7 @@ class FakeHost:
         text = text.decode("latin-1") if isinstance(text, bytes) else text
         words = command.split() if isinstance(command, str) else list(command)
         if words[:3] == ["sudo", "-n", "-l"]:
-            return self._list_rights(" ".join(words))
+            return self._list_rights(" ".join(words)) if len(words) > 3 else done_with(*self.listed)
         if words[0] == "sudo":
             program = words[4].rsplit("/", 1)[-1]
             name = f"{program} {words[5]}" if program == "systemctl" else program
@@ -94,6 +103,8 @@ class FakeHost:
                 return done_with(0, self.files[path], "") if path in self.files else missing
             case "sha256sum", [path]:
                 return done_with(0, f"{sha256(self.files[path].encode('latin-1')).hexdigest()}  {path}\n", "")
+            case "stat", [_, *paths]:
+                return done_with(0, "".join(self._stat(path) for path in paths), "")
             case "readlink", [_]:
                 return done_with(0, f"{self.java}\n", "")
             case "ls", ["-l", _]:
@@ -106,14 +117,14 @@ class FakeHost:
                 self.started += 1
                 self.active, self.sub, self.pid, self.restarts = "active", "running", 50 + self.started, 0
                 self.loaded = self.link.rsplit("-", 1)[-1]
-            case "ln", ["-sfn", target, link]:
+            case "ln", ["-sfnT", target, link]:
                 self.files[link] = target
             case "mv", ["-T", source, target]:
                 if target == "/opt/kafka":
                     self.link = self.files.pop(source)
                 else:
                     self.files[target] = self.files.pop(source)
-            case "cp", ["-a", source, target]:
+            case "cp", ["-aT", "--remove-destination", source, target]:
                 self.files[target] = self.files[source]
             case "tee", [path]:
                 self.files[path] = (text or "")[: self.disk]
@@ -125,9 +136,19 @@ class FakeHost:
         if line.startswith("test -d "):
             folders = re.findall(r"echo libs (/opt/kafka_2\.13-([\d.]+))", line)
             found = [f"libs {folder}" for folder, release in folders if release in self.releases]
-            return done_with(0, "\n".join([*found, *([] if self.link_is_folder else ["link"]), "free 900000"]), "")
+            login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
+            free = [f"free {self.free}"]
+            return done_with(0, "\n".join([*found, *([] if self.link_is_folder else ["link"]), *login, *free]), "")
+        if match := re.match(r"path=\$\(readlink -e (\S+)\) && test -f", line):
+            path = match[1]
+            chain = [path, *(str(folder) for folder in PurePosixPath(path).parents)]
+            return done_with(0, "".join(map(self._stat, chain)), "") if path in self.files else done_with(1, "", "")
         if line.endswith("/bin/java -version"):
             return done_with(0, "", 'openjdk version "11.0.2" 2019-01-15')
+        if line.startswith("readlink -f"):
+            return done_with(0, self.java, "")
+        if line.startswith("cat /"):
+            return done_with(0, self.files[line.split()[1]], "")
         if line.startswith("date "):
             return done_with(0, f"{self.clock}\n", "")
         if line.startswith("echo free "):
@@ -143,10 +164,14 @@ class FakeHost:
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
 
+    def _stat(self, path: str) -> str:
+        mode, owner = self.owners.get(path, (0o100640 if path in self.files else 0o40755, "root"))
+        return f"{mode:x}/{0 if owner == 'root' else 997}/{owner}/{path}\n"
+
     def _show(self) -> str:
         second = 10 + self.started
         return (
             f"LoadState=loaded\nActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
             f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"
-            f"NRestarts={self.restarts}\nTimeoutStopUSec=5min\n"
+            f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\n"
         )

@@ -12,7 +12,7 @@ from kafka_rollout.domain.model.cluster.topology import HostCommand, NodeSpec, R
 
 _SUFFIX = ".service"
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$")]
-Unit = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_.@-]+$")]
+Unit = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]*$")]
 User = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]*$")]
 # No character that a shell, sudoers or a pattern of either treats specially.
 HostPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._@+/-]*[A-Za-z0-9._@+-]$")]
@@ -44,6 +44,10 @@ class ServiceEntry(_Strict):
     configuration_file: Annotated[HostPath | None, Field(description="/etc/kafka/server.properties")] = None
     configuration: Annotated[
         Literal["changed_by_run", "managed_elsewhere"] | None, Field(description="who writes the configuration file")
+    ] = None
+    configuration_writer: Annotated[
+        Literal["root", "user"] | None,
+        Field(description="root, or user: the user of the process owns the folder of the configuration and writes it"),
     ] = None
     log_file: Annotated[HostPath | None, Field(description="server.log; without it, the journal is read")] = None
     archive: Annotated[

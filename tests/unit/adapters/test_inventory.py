@@ -240,9 +240,10 @@ nodes:
 
 
 def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(tmp_path: Path) -> None:
-    (tmp_path / "far.yaml").write_text(HOSTS)
+    (tmp_path / "far.yaml").write_text(HOSTS.replace("service:\n", "service:\n  configuration_writer: user\n", 1))
     spec = load_cluster(tmp_path / "far.yaml")
     broker, controller = (node.service for node in spec.nodes)
+    assert broker.configuration_writer == "user"
     assert (broker.host, broker.unit, broker.symlink) == ("kafka-1", "kafka-broker.service", "/srv/kafka")
     assert (controller.unit, controller.symlink) == ("kafka-controller.service", "/opt/kafka")
     assert (broker.managed_elsewhere, controller.managed_elsewhere) == (False, True)
@@ -259,6 +260,7 @@ def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(
         ("{broker: kafka-broker, ", "{", "unit has no entry for the role broker"),
         ("symlink: /srv/kafka", "installation: /opt/kafka", "does not contain {release} exactly once"),
         ("symlink: /srv/kafka", "symlink: /srv/$(reboot)", "symlink"),
+        ("broker: kafka-broker", "broker: -Hx.service", "unit"),
         ("unit: {", "units: {", "service.units is not a key of an inventory"),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, sudoers_file
+import pytest
+
+from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, excess_rights, sudoers_file
 from kafka_rollout.domain.model.cluster.topology import ServiceSpec
 from tests.fakes.local_host import permitted
 from tests.paths import ROOT
@@ -29,9 +31,45 @@ def test_other_files_units_and_processes_are_not_permitted() -> None:
         assert not permitted(file, logs.remove.command(to=name)), name
     assert not permitted(file, logs.remove.command(to="meta.properties"))
     assert not permitted(file, logs.remove_folder.command(backup="kafka-rollout-trim-1/.."))
-    assert not permitted(file, logs.sync.command(place=" /etc"))
+    for place in (" /etc", "/../../../../etc/hostname", "/__cluster_metadata-0/../x", "/orders-0"):
+        assert not permitted(file, logs.sync.command(place=place)), place
+    for place in ("", "/__cluster_metadata-0", "/__cluster_metadata-0/kafka-rollout-trim-1", "/bootstrap.checkpoint"):
+        assert permitted(file, logs.sync.command(place=place)), place
     assert not permitted(file, rights.back_up.command(release="4.3.1 /etc/sudoers"))
     assert not permitted(file, Rights(ServiceSpec(host="kafka-1", unit="other.service")).stop.command())
+
+
+def test_root_neither_unpacks_nor_copies_through_links() -> None:
+    for writer, users in (("root", {"root"}), ("user", {"kafka"})):
+        service = ServiceSpec(host="kafka-1", archive="/a/{release}.tgz", configuration_writer=writer)  # type: ignore[arg-type]
+        rights = Rights(service).all(DATA)
+        assert not {right.program for right in rights if right.as_user == "root"} & {"tar", "mkdir", "rm"}
+        copies = [right for right in rights if right.arguments[-1].startswith(service.configuration_file + ".")]
+        written = [right for right in copies if right.program in ("cp", "tee")]
+        assert {right.as_user for right in written} == users
+        assert all(right.arguments[:2] == ("-aT", "--remove-destination") for right in written if right.program == "cp")
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ("(root) NOPASSWD: /usr/bin/tar ^\\-\\-extract \\-\\-gzip$", True),
+        (
+            "(root) NOPASSWD: /usr/bin/cp -a /etc/kafka/server.properties /etc/kafka/server.properties.kafka-rollout",
+            True,
+        ),
+        ("(ALL : ALL) NOPASSWD: ALL", True),
+        ("(ALL) ALL", False),
+        ("(kafka) NOPASSWD: /usr/bin/mkdir ^\\-m 700 /data/__cluster_metadata\\-0/kafka-rollout-[a-z0-9-]+$", False),
+    ],
+)
+def test_rights_that_make_the_ssh_user_root_are_found(listed: str, found: bool) -> None:
+    service = ServiceSpec(host="kafka-1")
+    own = "\n".join(f"    ({right.as_user}) NOPASSWD: {right.sudoers()}" for right in Rights(service).all(DATA))
+    text = f"User rollout may run the following commands on kafka-1:\n{own}\n    {listed}\n"
+    assert excess_rights(text, service) == ((listed,) if found else ())
+    root_writes = excess_rights(text, ServiceSpec(host="kafka-1", configuration_writer="user"))
+    assert {line.split()[2] for line in root_writes} >= {"/usr/bin/tee", "/usr/bin/mv"}
 
 
 def test_without_a_log_file_the_journal_is_read_without_sudo() -> None:

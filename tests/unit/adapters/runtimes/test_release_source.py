@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kafka_rollout.adapters.runtimes.hosts.commands import service_of
 from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided, provide
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
-from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.fakes.local_host import LocalHost
 
@@ -77,6 +79,26 @@ def test_a_wrong_or_missing_checksum_is_one_sentence_and_changes_nothing(
     with pytest.raises(UserError, match=says):
         provide(runtime_on(host, node), node, RELEASE)
     assert not list(host.home.glob("kafka_2.13-*"))
+
+
+def test_a_release_is_unpacked_without_sudo_and_readable_for_everybody(
+    host: LocalHost, archive: Path, tmp_path: Path
+) -> None:
+    node = node_of(host, archive=f"{tmp_path}/kafka_2.13-{{release}}.tgz")
+    runtime_on(host, node).bring(node, RELEASE)
+    assert not (host.home / "commands").exists()
+    folder = host.home / "kafka_2.13-4.3.1"
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder / "libs")] == [0o755, 0o755]
+
+
+def test_a_folder_in_which_the_ssh_user_cannot_unpack_is_refused(
+    host: LocalHost, archive: Path, tmp_path: Path
+) -> None:
+    node = node_of(host, archive=f"{tmp_path}/kafka_2.13-{{release}}.tgz")
+    away = replace(service_of(node), installation="/proc/kafka_2.13-{release}")
+    node = replace(node, service=away)
+    with pytest.raises(RefusedError, match=r"The SSH user cannot create /proc/kafka_2\.13-4\.3\.1"):
+        provide(runtime_on(host, node), node, RELEASE)
 
 
 def test_the_operators_command_installs_the_release(host: LocalHost) -> None:

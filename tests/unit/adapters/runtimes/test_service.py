@@ -187,6 +187,24 @@ def test_a_java_that_was_replaced_on_the_host_is_the_one_of_the_next_start() -> 
     assert runtime_on(host).java_version(NODE) == 11
 
 
+def test_what_a_host_does_not_report_is_unknown() -> None:
+    assert runtime_on(FakeHost()).host(NODE, [R431]).unknown == ()
+    host = FakeHost(free="", stop="", listed=(1, "", "sudo: a password is required"), journal=(1, "", "no"), loaded="x")
+    assert runtime_on(host).host(NODE, [R431]).unknown == (
+        "the free space of /etc/kafka",
+        "TimeoutStopSec of the unit",
+        "the rights of the SSH user (`sudo -n -l`)",
+        "the journal of kafka.service",
+    )
+
+
+def test_owners_of_the_files_that_a_run_changes_are_read() -> None:
+    host = FakeHost(owners={"/etc/kafka": (0o40750, "kafka")})
+    paths = {path.path: (path.owner, path.mode) for path in runtime_on(host).host(NODE, [R431]).paths}
+    assert paths.keys() == {"/", "/etc", "/etc/kafka", CONFIGURATION, "/opt"}
+    assert (paths["/etc/kafka"], paths["/opt"]) == (("kafka", 0o40750), ("root", 0o40755))
+
+
 def test_the_host_of_a_node_is_described_before_anything_is_stopped() -> None:
     host = FakeHost(releases={"4.2.1"}, refused={"ln", "tee"})
     files = dict(host.files)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from kafka_rollout.adapters.runtimes.hosts.systemd import parse_unit
@@ -41,7 +43,8 @@ def test_a_stopped_unit_is_down_but_one_that_is_being_stopped_is_not(state: str)
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("1min 30s", 90.0), ("infinity", None), ("500ms", 0.5), ("2h", 7200.0), ("5s", 5.0)]
+    ("text", "seconds"),
+    [("1min 30s", 90.0), ("infinity", math.inf), ("soon", None), ("500ms", 0.5), ("2h", 7200.0), ("5s", 5.0)],
 )
 def test_the_stop_timeout_is_read_in_seconds(text: str, seconds: float | None) -> None:
     assert parse_unit(RUNNING.replace("5min", text)).stop_s == seconds

@@ -1,22 +1,30 @@
 """Releases that are not on a host yet: from an archive on this machine, or by a command of the operator.
 
 The SHA-512 of an archive is in a file next to it, as Apache publishes both.
+
+The SSH user unpacks an archive without sudo: what root unpacks can have setuid bits, links and devices.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from functools import lru_cache
 from pathlib import Path
 
-from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import transfer_s
+from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT
 from kafka_rollout.adapters.system.files import open_regular, reading
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
-from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 
+UNPACK_REMEDY = (
+    "Create a folder for releases that belongs to the SSH user, link the installed releases into it, and set "
+    "`installation` to a path in this folder (docs/hosts.md)."
+)
 _SHA512 = re.compile(r"[0-9a-f]{128}")
 
 
@@ -33,7 +41,7 @@ def is_provided(service: ServiceSpec, release: Release) -> bool:
 
 def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
     """Unpack the archive in a draft folder, then rename it; or run the operator's command."""
-    service, rights = service_of(node), rights_of(node)
+    service = service_of(node)
     if service.install is not None:
         line, within_s = service.install.command.replace("{release}", str(release)), service.install.timeout_s
         done = commands.run(node, line, within_s=within_s)
@@ -43,13 +51,26 @@ def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
                 remedy="Fix the command or the host, then repeat the step.",
             )
     elif service.archive is not None:
-        content = _read_archive(_archive(service.archive, release))
-        commands.act(node, rights.remove_draft_release, release=release)
-        commands.act(node, rights.make_draft_release, release=release)
-        within_s = transfer_s(len(content))
-        done = commands.sudo(node, rights.unpack, text=content, values={"release": release}, within_s=within_s)
-        commands.expect(node, rights.unpack, done)
-        commands.act(node, rights.name_release, release=release)
+        _unpack(commands, node, release, _read_archive(_archive(service.archive, release)))
+
+
+def _unpack(commands: HostCommands, node: NodeSpec, release: Release, content: bytes) -> None:
+    service, folder = service_of(node), service_of(node).folder(release)
+    draft, target = shlex.quote(folder + DRAFT), shlex.quote(folder)
+    made = commands.run(node, f"rm -rf {draft} && umask 022 && mkdir {draft}")
+    if made.code != 0:
+        raise RefusedError(
+            f"The SSH user cannot create {folder}{DRAFT} on host {service.host}: {made.problem}.",
+            remedy=UNPACK_REMEDY,
+        )
+    options = "--extract --gzip --no-same-owner --no-same-permissions --strip-components=1"
+    line = f"umask 022 && tar {options} --directory={draft} && mv -T {draft} {target}"
+    done = commands.run(node, line, text=content, within_s=transfer_s(len(content)))
+    if done.code != 0:
+        raise FatalError(
+            f"Kafka {release} cannot be unpacked to {folder} on host {service.host}: {done.problem}.",
+            remedy="Free space on this file system, or fix the archive, then repeat the step.",
+        )
 
 
 def _archive(pattern: str, release: Release) -> Path:

@@ -3,6 +3,9 @@
 A command is run as the node's user if it reads, or if it changes the metadata log, which belongs to this user. It is
 run as root if it changes the node. Paths come from the inventory and from the node's configuration. The text of a
 sudoers file follows sudoers(5): arguments with a placeholder are one regular expression (sudo 1.9.10 or later).
+
+No right makes the SSH user root: root gets no content that it executes, and writes only into folders that nobody else
+can change, which a plan checks (domain/planning/findings/host_paths.py). An archive is unpacked by the SSH user.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ _PLACEHOLDERS = {
     "{file}": rf"(meta\.properties|{_CHANGED})",
     "{to}": f"({_CHANGED})",
     "{backup}": _BACKUP,
-    "{place}": "(/[A-Za-z0-9_./-]+)?",
+    "{place}": rf"(/(bootstrap\.checkpoint|{METADATA_LOG}(/{_NAME}){{0,2}})(\.kafka-rollout)?)?",
 }
 # Values of the placeholders, to ask sudo about a right.
 EXAMPLE = {
@@ -39,6 +42,9 @@ EXAMPLE = {
     "place": f"/{METADATA_LOG}/quorum-state",
 }
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
+_COPY = ("-aT", "--remove-destination")  # follows no link in the place of the copy
+# Commands as root of earlier versions, without backslashes.
+_FORMER = re.compile(rf"{_BIN}/(tar( |$)|rm \^?-rf |mkdir \^?-m 755 |cp \^?-a |mv \^?-T \S*\[0-9\]\S*{DRAFT} )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ class Rights:
 
     @property
     def draft_link(self) -> Right:
-        words = ("-sfn", self.service.installation, self.service.symlink + DRAFT)
+        words = ("-sfnT", self.service.installation, self.service.symlink + DRAFT)
         return Right(_ROOT, "ln", words, "switch its release")
 
     @property
@@ -128,21 +134,10 @@ class Rights:
         return Right(_ROOT, "mv", words, "switch its release")
 
     @property
-    def remove_draft_release(self) -> Right:
-        return self._bring("rm", "-rf", self.service.installation + DRAFT)
-
-    @property
-    def make_draft_release(self) -> Right:
-        return self._bring("mkdir", "-m", "755", self.service.installation + DRAFT)
-
-    @property
-    def unpack(self) -> Right:
-        folder = f"--directory={self.service.installation}{DRAFT}"
-        return self._bring("tar", "--extract", "--gzip", "--no-same-owner", "--strip-components=1", folder)
-
-    @property
-    def name_release(self) -> Right:
-        return self._bring("mv", "-T", self.service.installation + DRAFT, self.service.installation)
+    def see_paths(self) -> Right:
+        """Who can change the files that root writes, and the folders above them."""
+        words = ("--format=%f/%u/%U/%n", *changed_paths(self.service))
+        return self._read("stat", words, "see who can change the files that a run changes")
 
     @property
     def read_copy(self) -> Right:
@@ -159,21 +154,22 @@ class Rights:
     @property
     def back_up(self) -> Right:
         file = self.service.configuration_file
-        return Right(_ROOT, "cp", ("-a", file, f"{file}.{{release}}"), "back up its configuration")
+        return self._write("cp", *_COPY, file, f"{file}.{{release}}", purpose="back up its configuration")
 
     @property
     def draft_configuration(self) -> Right:
+        """An empty file would be readable for everybody: the draft has the owner and the mode of the file."""
         file = self.service.configuration_file
-        return Right(_ROOT, "cp", ("-a", file, file + DRAFT), "change its configuration")
+        return self._write("cp", *_COPY, file, file + DRAFT)
 
     @property
     def write_configuration(self) -> Right:
-        return Right(_ROOT, "tee", (self.service.configuration_file + DRAFT,), "change its configuration")
+        return self._write("tee", self.service.configuration_file + DRAFT)
 
     @property
     def switch_configuration(self) -> Right:
         file = self.service.configuration_file
-        return Right(_ROOT, "mv", ("-T", file + DRAFT, file), "change its configuration")
+        return self._write("mv", "-T", file + DRAFT, file)
 
     def all(self, metadata: str, directories: Iterable[str] = ()) -> tuple[Right, ...]:
         """Return every command of the node. `metadata`: its metadata.log.dir. `directories`: its log.dirs."""
@@ -182,6 +178,7 @@ class Rights:
             self.read_configuration,
             self.list_open_files,
             self.find_java,
+            self.see_paths,
             *(self.read_directory_id(directory) for directory in directories if directory != metadata),
             *([self.read_log] if self.read_log is not None else []),
         )
@@ -199,15 +196,15 @@ class Rights:
             )
         )
         acts = (self.stop, self.start, self.forget_failures, self.kill, self.draft_link, self.switch_link)
-        draft = (self.remove_draft_release, self.make_draft_release, self.unpack, self.name_release)
-        bring = draft if service.archive is not None else ()
-        return (*reads, *acts, *bring, *writes, *MetadataRights(service.user, metadata).all())
+        return (*reads, *acts, *writes, *MetadataRights(service.user, metadata).all())
 
     def _read(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
         return Right(self.service.user, program, arguments, purpose)
 
-    def _bring(self, program: str, *arguments: str) -> Right:
-        return Right(_ROOT, program, arguments, "unpack a release")
+    def _write(self, program: str, *arguments: str, purpose: str = "change its configuration") -> Right:
+        """As root, or as the user of the node if the folder of the configuration belongs to this user."""
+        service = self.service
+        return Right(_ROOT if service.configuration_writer == _ROOT else service.user, program, arguments, purpose)
 
     def _systemctl(self, *words: str, purpose: str) -> Right:
         return Right(_ROOT, "systemctl", (*words, self.service.unit), purpose)
@@ -285,6 +282,43 @@ class MetadataRights:
 
     def _change(self, program: str, *arguments: str) -> Right:
         return self._right(program, arguments, "change its metadata log")
+
+
+def changed_paths(service: ServiceSpec) -> tuple[str, ...]:
+    """Return the configuration file, the symlink's folder and, with an archive, that of the releases, each with every
+    folder above."""
+    files = [] if service.managed_elsewhere else [service.configuration_file]
+    folders = [service.symlink.rpartition("/")[0] or "/"]
+    if service.archive is not None:
+        folders.append(service.installation.rpartition("/")[0] or "/")
+    return tuple(dict.fromkeys(path for file in (*files, *folders) for path in _with_parents(file)))
+
+
+def _with_parents(path: str) -> Iterable[str]:
+    yield "/"
+    parts = path.strip("/").split("/")
+    yield from ("/" + "/".join(parts[: number + 1]) for number in range(len(parts)) if parts[0])
+
+
+def excess_rights(listed: str, service: ServiceSpec) -> tuple[str, ...]:
+    """Return the entries of `sudo --list` with which the SSH user can become root: all commands, the commands of
+    earlier versions of this tool, and those that write the configuration as root where the node's user does it."""
+    entries = re.findall(r"\(([^)]*)\) (?:[A-Z_]+: )*NOPASSWD: (.*?)(?=\s\([^)]*\) |$)", " ".join(listed.split()))
+    return tuple(
+        f"({user}) NOPASSWD: {command}"
+        for user, commands in entries
+        for command in re.split(r", (?=/|ALL$)", commands)
+        if user.split(" : ")[0] in (_ROOT, "ALL") and _is_excess(command.replace("\\", ""), service)
+    )
+
+
+def _is_excess(command: str, service: ServiceSpec) -> bool:
+    writes = re.match(rf"{_BIN}/(cp|tee|mv) ", command) and f"{service.configuration_file}{DRAFT}" in command
+    return bool(
+        command == "ALL"
+        or _FORMER.match(command)
+        or (writes and (service.configuration_writer != _ROOT or service.managed_elsewhere))
+    )
 
 
 def sudoers_file(login: str, rights: Iterable[Right]) -> str:

@@ -14,20 +14,18 @@ Invariants:
 from __future__ import annotations
 
 import re
-import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.hosts.commands import rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import MISSING, HostDirectory
-from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
 from kafka_rollout.adapters.runtimes.hosts.records import HostRecords
-from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided, provide
-from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, Rights
+from kafka_rollout.adapters.runtimes.hosts.release_source import provide
 from kafka_rollout.adapters.runtimes.hosts.shells import Shell, refused_by_sudo
+from kafka_rollout.adapters.runtimes.hosts.state import look, read_host, read_journal
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
 from kafka_rollout.adapters.runtimes.properties import (
     changed_lines,
@@ -46,11 +44,8 @@ from kafka_rollout.domain.model.releases import Release
 _POLL_S = 0.3
 _KILL_S = 20.0
 _START_S = 10.0
-_ASKED = "asked"
-_NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions")
-_UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
-_JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)\.jar(?:\s|$)")  # the jar of kafka.Kafka
 _JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)\.jar(?:\s|$)")  # the jar of kafka.Kafka
 
 
 @dataclass(slots=True)
@@ -82,27 +77,7 @@ class SshServiceRuntime(HostRecords):
 
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState:
         """Changes nothing. Commands that sudo refuses are listed as `sudo --list` reports them."""
-        service, rights = service_of(node), rights_of(node)
-        unit = self.unit(node)
-        folders = {release: service.folder(release) for release in releases}
-        found = self.run(node, _look_line(service, folders.values())).out.splitlines()
-        free = next((line.removeprefix("free ") for line in found if line.startswith("free ")), "")
-        return HostState(
-            name=service.host,
-            unit=service.unit,
-            symlink=service.symlink,
-            folders=folders,
-            releases=frozenset(
-                release
-                for release, folder in folders.items()
-                if f"libs {folder}" in found or is_provided(service, release)
-            ),
-            symlink_can_switch="link" in found,
-            stop_timeout_s=unit.stop_s,
-            denied=self._denied(node, rights, releases),
-            free_bytes=int(free) if free.isdigit() else None,
-            facts=read_facts(self, node, folders, unit.pid, self.now),
-        )
+        return read_host(self, node, self.unit(node), releases, now=self.now, read_config=lambda: self.config(node))
 
     def bring(self, node: NodeSpec, release: Release) -> None:
         folder = service_of(node).folder(release)
@@ -191,26 +166,9 @@ class SshServiceRuntime(HostRecords):
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
         """The last lines of the log file; without one, those of the unit in the journal."""
         right = rights_of(node).read_log
-        if right is not None:
-            done = self.act(node, right, lines=lines)
-        else:
-            journal = [
-                "journalctl",
-                "--unit",
-                service_of(node).unit,
-                "--lines",
-                str(lines),
-                "--output=cat",
-                "--no-pager",
-            ]
-            done = self.run(node, journal)
-            if done.code != 0 or any(text in done.err for text in _NO_JOURNAL):
-                raise TransientError(
-                    f"The journal of unit {service_of(node).unit} on host {service_of(node).host} cannot be read: "
-                    f"{done.problem}.",
-                    remedy="Add the SSH user to the group systemd-journal, or set log_file in the inventory.",
-                )
-        return tuple(done.out.splitlines()[-lines:])
+        if right is None:
+            return read_journal(self, node, lines)
+        return tuple(self.act(node, right, lines=lines).out.splitlines()[-lines:])
 
     def java_version(self, node: NodeSpec) -> int:
         """Of the running process; of `java` in the unit's environment if there is none."""
@@ -284,34 +242,6 @@ class SshServiceRuntime(HostRecords):
         directory = metadata_directory(self.config(node))
         return None if directory is None else Path(directory)
 
-    def _denied(self, node: NodeSpec, rights: Rights, releases: Sequence[Release]) -> tuple[str, ...]:
-        """The lines of sudoers that are missing."""
-        reading = rights.read_configuration
-        probe = self.shell.run(service_of(node).host, reading.allowed_command())
-        if probe.code != 0:  # without it, the folder of the snapshots is unknown
-            return (f"({reading.as_user}) NOPASSWD: {reading.sudoers()}",)
-        values = {**EXAMPLE, "release": [*releases, "0.0.0"][0]}
-        config = self.config(node)
-        metadata = metadata_directory(config) or _UNKNOWN_DIRECTORY
-        wanted = [
-            right
-            for right in rights.all(metadata, server_properties.log_directories(config))
-            if not any(_UNKNOWN_DIRECTORY in word for word in right.arguments)
-        ]
-        line = "; ".join(
-            f"{shlex.join(right.allowed_command(**values))} >/dev/null 2>&1 || echo {number}"
-            for number, right in enumerate(wanted)
-        )
-        answers = self.run(node, f"{line}; echo {_ASKED} {len(wanted)}").out.splitlines()
-        if answers[-1:] != [f"{_ASKED} {len(wanted)}"] or not all(number.isdigit() for number in answers[:-1]):
-            raise TransientError(
-                f"Host {service_of(node).host} does not report which commands sudo permits: "
-                f"{(answers or ['no output'])[-1]}.",
-                remedy="Run `sudo -n -l` there as the SSH user.",
-            )
-        refused = [wanted[int(number)] for number in answers[:-1]]
-        return tuple(f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in refused)
-
     def unit(self, node: NodeSpec) -> UnitState:
         """Raises UserError if the host has no such unit."""
         return self._read_unit(node)[0]
@@ -344,7 +274,7 @@ class SshServiceRuntime(HostRecords):
         return self._loaded[key]
 
     def _found(self, node: NodeSpec, folder: str) -> Sequence[str]:
-        return self.run(node, _look_line(service_of(node), [folder])).out.splitlines()
+        return look(self, node, [folder])
 
     def _refuse_missing(self, node: NodeSpec, release: Release) -> None:
         """Raise before any change if the release is not on the host, or if the symlink is not a link."""
@@ -378,14 +308,6 @@ class SshServiceRuntime(HostRecords):
                 return False
             self.sleep(_POLL_S)
         return True
-
-
-def _look_line(service: ServiceSpec, folders: Iterable[str]) -> str:
-    """A line of a shell that lists folders with a release, whether the symlink can be switched, and free bytes."""
-    releases = "; ".join(f"test -d {folder}/libs && echo libs {folder}" for folder in folders) or "true"
-    link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
-    configurations = service.configuration_file.rsplit("/", 1)[0]
-    return f"{releases}; {link}; echo free $(df --output=avail --block-size=1 {configurations} | tail -1)"
 
 
 def _release_in(service: ServiceSpec, folder: str) -> Release | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 864
 class UnitState:
     """A unit. `pid`: its main process, None without one. `last_pid`, `started_at` (epoch seconds): its newest main
     process, which can have exited. `restarts`: by systemd itself, since the last start that a run or an operator
-    requested. `stop_s`: TimeoutStopSec, after which systemd kills the process; None: never."""
+    requested. `stop_s`: TimeoutStopSec, after which systemd kills the process; infinity: never; None: not reported."""
 
     exists: bool
     active: str
@@ -60,7 +61,7 @@ def parse_unit(text: str) -> UnitState:
         last_pid=int(values.get("ExecMainPID") or 0) or None,
         started_at=_time(values.get("ExecMainStartTimestamp", "")),
         restarts=int(values.get("NRestarts") or 0),
-        stop_s=_seconds(values.get("TimeoutStopUSec", "infinity")),
+        stop_s=_seconds(values.get("TimeoutStopUSec", "")),
     )
 
 
@@ -71,7 +72,9 @@ def _time(text: str) -> float | None:
 
 
 def _seconds(text: str) -> float | None:
-    """`5min`, `1min 30s`; None for `infinity`."""
+    """`5min`, `1min 30s`, `infinity`; None for another text."""
     if text == "infinity":
+        return math.inf
+    if not re.fullmatch(r"([\d.]+(us|ms|min|s|h|d|w) ?)+", text):
         return None
     return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(us|ms|min|s|h|d|w)", text))

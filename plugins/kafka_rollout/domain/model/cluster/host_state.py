@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,13 +26,36 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostPath:
+    """A file or folder on a host. `mode`: with its kind, as stat reports it, without following a link."""
+
+    path: str
+    mode: int
+    user_id: int
+    owner: str
+
+
+def can_change(path: HostPath, user: str) -> bool:
+    """Return whether `user`, or a user whose name is not known, can change a file or the entries of a folder.
+
+    The write right of the group counts for every group: with an access control list it is the mask of all its entries.
+    """
+    is_owner = path.owner == user and path.user_id != 0
+    shared = path.mode & (stat.S_IWGRP | stat.S_IWOTH) != 0
+    return not stat.S_ISLNK(path.mode) and (is_owner or shared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
     """The host of a node, as a plan must know it. `name`: as in the inventory. `unit`: the node's service.
 
     `releases`: installed on the host, or available to a run, of those in `folders` (release → folder).
-    `symlink_can_switch`: False if a file or a folder has its name. `stop_timeout_s`: then the service manager kills a
-    process that shuts down; None: never. `denied`: commands that sudo refuses. `free_bytes`: of the configuration's
-    file system, if known.
+    `symlink_can_switch`: False if a file or a folder has its name. `brought`: those of `releases` that
+    the run puts there. `can_unpack`: whether the
+    SSH user `login` can write into the folder of the releases. `stop_timeout_s`: then the service manager kills a
+    process that shuts down; infinity: never; None: unknown. `denied`: commands that sudo refuses. `excess`: rights with
+    which the SSH user can become root. `paths`: of the files and folders that a run changes, with every folder above.
+    `free_bytes`: of the configuration's file system, if known. `unknown`: what the host did not report.
     """
 
     name: str
@@ -41,9 +65,15 @@ class HostState:
     releases: frozenset[Release]
     symlink_can_switch: bool
     stop_timeout_s: float | None
+    brought: frozenset[Release] = frozenset()
+    can_unpack: bool = True
+    login: str = ""
     denied: tuple[str, ...] = ()
+    excess: tuple[str, ...] = ()
+    paths: tuple[HostPath, ...] = ()
     free_bytes: int | None = None
     facts: HostFacts = field(default_factory=HostFacts)
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,9 +37,10 @@ class ServiceSpec:
     `host`: as SSH reaches it. `unit`: the systemd unit, with its suffix. `user`: user of the process, as which files of
     the node are read. `installation`: folder of a release, with `{release}`. `symlink`: points to the folder of the
     installed release. `configuration_file`: server.properties. `managed_elsewhere`: other software writes the
-    configuration, so the tool does not. `log_file`: server.log; None: the journal has the log. `archive`: of a release
-    on this machine, with `{release}`, for hosts without this release. `install`: the operator's command that installs
-    `{release}` on a host. `before_stop` and `after_start`: commands of the operator.
+    configuration, so the tool does not. `configuration_writer`: root, or `user`: `user` owns the folder of the file and
+    writes it. `log_file`: server.log; None: the journal has the log. `archive`: of a release on this machine, with
+    `{release}`, for hosts without this release. `install`: the
+    operator's command that installs `{release}` on a host. `before_stop` and `after_start`: commands of the operator.
     """
 
     host: str
@@ -49,6 +50,7 @@ class ServiceSpec:
     symlink: str = "/opt/kafka"
     configuration_file: str = "/etc/kafka/server.properties"
     managed_elsewhere: bool = False
+    configuration_writer: Literal["root", "user"] = "root"
     log_file: str | None = None
     archive: str | None = None
     install: HostCommand | None = None

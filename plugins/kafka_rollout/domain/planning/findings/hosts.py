@@ -11,6 +11,7 @@ from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.wording import few, size
+from kafka_rollout.domain.planning.findings.host_paths import path_findings
 
 STOP_DEADLINE_S = 180.0  # for a controlled shutdown
 _FREE_BYTES = 1 << 20  # for copies of the configuration
@@ -57,14 +58,18 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
                 f"Kafka {release} is not installed on host {host.name}: there is no {host.folders.get(release)}/libs.",
                 f"Unpack the archive of {release} there, then plan again.",
             )
-            if host.facts.release_bytes is not None and host.facts.release_bytes < _RELEASE_BYTES:
-                yield blocker(
-                    "HOST-DISK-FULL",
-                    f"{subject}, release {release}",
-                    f"The file system of {host.folders.get(release)} on host {host.name} has "
-                    f"{size(host.facts.release_bytes)} left. A release needs {size(_RELEASE_BYTES)}.",
-                    "Free space on this file system.",
-                )
+        if (
+            (release not in host.releases or release in host.brought)
+            and host.facts.release_bytes is not None
+            and host.facts.release_bytes < _RELEASE_BYTES
+        ):
+            yield blocker(
+                "HOST-DISK-FULL",
+                f"{subject}, release {release}",
+                f"The file system of {host.folders.get(release)} on host {host.name} has "
+                f"{size(host.facts.release_bytes)} left. A release needs {size(_RELEASE_BYTES)}.",
+                "Free space on this file system.",
+            )
     if not host.symlink_can_switch:
         yield blocker(
             "SYMLINK-IS-NO-LINK",
@@ -96,6 +101,14 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             f"sudo on host {host.name} refuses {len(host.denied)} of the commands of a run: {'; '.join(host.denied)}.",
             "Add these lines to the sudoers file of the host (docs/hosts.md).",
         )
+    for what in host.unknown:
+        yield blocker(
+            "HOST-VALUE-UNKNOWN",
+            f"{subject}, {what}",
+            f"Host {host.name} does not report {what}.",
+            "Run `kafka-rollout inventory check`, and read the value on the host as the SSH user.",
+        )
+    yield from path_findings(node, host)
     if host.free_bytes is not None and host.free_bytes < _FREE_BYTES:
         yield blocker(
             "HOST-DISK-FULL",

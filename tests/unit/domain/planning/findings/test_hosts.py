@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,9 @@ HEALTHY = HostState(
 
 
 def test_a_host_that_is_ready_and_a_node_without_a_host_give_no_finding() -> None:
-    assert host_problems(SEPARATE, catalogue(), {4: HEALTHY, 5: replace(HEALTHY, stop_timeout_s=None)}, [R431]) == ()
+    assert (
+        host_problems(SEPARATE, catalogue(), {4: HEALTHY, 5: replace(HEALTHY, stop_timeout_s=math.inf)}, [R431]) == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,7 @@ def test_a_host_that_is_ready_and_a_node_without_a_host_give_no_finding() -> Non
         ({"stop_timeout_s": 5.0}, "STOP-TIMEOUT-SHORT", "5 s after a stop was requested (TimeoutStopSec)"),
         ({"denied": ("(root) NOPASSWD: /usr/bin/x",)}, "HOST-RIGHT-MISSING", "refuses 1 of the commands"),
         ({"free_bytes": 4096}, "HOST-DISK-FULL", "has 4096 bytes left"),
+        ({"unknown": ("TimeoutStopSec of the unit",)}, "HOST-VALUE-UNKNOWN", "does not report TimeoutStopSec of"),
         ({"facts": HostFacts(clock_skew_s=61.0)}, "CLOCK-SKEW", "is 61 s ahead of the clock of this machine"),
         ({"facts": HostFacts(clock_skew_s=-61.0)}, "CLOCK-SKEW", "is 61 s behind the clock of this machine"),
     ],

@@ -1,0 +1,122 @@
+"""Findings about who can change what a run changes on a host.
+
+Root follows a link that it meets in a path. So root writes only below folders that root alone can change; otherwise the
+user who can change one of them could redirect the write and become root.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Sequence
+
+from kafka_rollout.domain.model.cluster.host_state import HostPath, HostState, can_change
+from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
+from kafka_rollout.domain.model.findings import Finding, blocker, warning
+from kafka_rollout.domain.model.wording import few
+
+
+def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
+    """Yield the findings of one host."""
+    service, subject = node.service, f"node {node.node_id}"
+    if service is None:
+        return
+    yield from _of_configuration(service, subject, host)
+    if unsafe := _unsafe(host, _above(service.symlink)):
+        yield blocker(
+            "HOST-PATH-UNSAFE",
+            subject,
+            f"Root switches the link {service.symlink} on host {host.name}, and {_shown(unsafe)}. A user who can "
+            "change a folder above the link could become root.",
+            f"{_give(unsafe)} Or move the link to a folder of root and correct the inventory.",
+        )
+    if service.archive is not None:
+        yield from _of_releases(service, subject, host)
+    if host.excess:
+        yield warning(
+            "HOST-RIGHT-EXCESS",
+            subject,
+            f"sudo on host {host.name} permits commands with which the SSH user {host.login} can become root: "
+            f"{'; '.join(host.excess)}.",
+            "A run does not need them. Remove these lines from the sudoers file of the host (docs/hosts.md).",
+        )
+
+
+def _of_configuration(service: ServiceSpec, subject: str, host: HostState) -> Iterable[Finding]:
+    file, folder = service.configuration_file, service.configuration_file.rpartition("/")[0] or "/"
+    if service.managed_elsewhere:
+        return
+    if service.configuration_writer == "user":
+        foreign = [path for path in host.paths if path.path in (file, folder) and path.owner != service.user]
+        if foreign:
+            yield blocker(
+                "CONFIGURATION-OWNER",
+                subject,
+                f"{service.user} writes {file} on host {host.name}, and {_shown(foreign)}.",
+                f"Give them to {service.user}, or remove configuration_writer from the inventory if root owns them.",
+            )
+        return
+    unsafe = _unsafe(host, _above(file))
+    links = [path for path in host.paths if path.path == file and not stat.S_ISREG(path.mode)]
+    if unsafe or links:
+        yield blocker(
+            "HOST-PATH-UNSAFE",
+            subject,
+            f"Root writes {file} on host {host.name}, and {_shown([*unsafe, *links])}. A user who can change a folder "
+            "above the file could become root.",
+            f"{_give([*unsafe, *links])} If the folder belongs to {service.user}, set "
+            "configuration_writer: user in the inventory and print the sudoers file again.",
+        )
+
+
+def _of_releases(service: ServiceSpec, subject: str, host: HostState) -> Iterable[Finding]:
+    """The SSH user unpacks an archive: the user of the broker must not be able to redirect that."""
+    folder = service.installation.rpartition("/")[0] or "/"
+    if host.brought and not host.can_unpack:
+        yield blocker(
+            "RELEASES-NOT-WRITABLE",
+            subject,
+            f"The SSH user {host.login} cannot write into {folder} on host {host.name}. A run unpacks an archive as "
+            "this user and without sudo: root would unpack setuid bits, links and devices too.",
+            f"Create a folder for releases that belongs to {host.login}, link the installed releases into it, and set "
+            "`installation` to a path in this folder (docs/hosts.md).",
+        )
+    above = (*_above(folder), folder)
+    if unsafe := [path for path in host.paths if path.path in above and can_change(path, service.user)]:
+        yield blocker(
+            "HOST-PATH-UNSAFE",
+            subject,
+            f"The SSH user {host.login} unpacks releases to {folder} on host {host.name}, and {_shown(unsafe)}. "
+            f"{service.user} could redirect the files.",
+            f"Take the write rights of {service.user} and of other users away: {few([path.path for path in unsafe])}.",
+        )
+
+
+def _unsafe(host: HostState, above: Sequence[str]) -> list[HostPath]:
+    return [
+        path
+        for path in host.paths
+        if path.path in above and (path.user_id != 0 or not stat.S_ISDIR(path.mode) or can_change(path, ""))
+    ]
+
+
+def _above(path: str) -> tuple[str, ...]:
+    """Every folder above a path."""
+    parts = path.strip("/").split("/")[:-1]
+    return ("/", *("/" + "/".join(parts[: number + 1]) for number in range(len(parts))))
+
+
+def _shown(paths: Sequence[HostPath]) -> str:
+    return ", ".join(
+        f"{path.path} is a symbolic link"
+        if stat.S_ISLNK(path.mode)
+        else f"{path.path} belongs to {path.owner} with mode {stat.S_IMODE(path.mode):03o}"
+        for path in paths
+    )
+
+
+def _give(paths: Sequence[HostPath]) -> str:
+    links = [path.path for path in paths if stat.S_ISLNK(path.mode)]
+    others = " ".join(path.path for path in paths if not stat.S_ISLNK(path.mode))
+    parts = [f"Run `chown root {others}` and `chmod go-w {others}`."] if others else []
+    parts += [f"Write the path without the link {link} into the inventory." for link in links]
+    return " ".join(parts)

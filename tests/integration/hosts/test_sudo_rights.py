@@ -1,0 +1,293 @@
+"""The printed sudoers file with real sudo: the SSH user and the user of the broker do not become root.
+
+The host is not booted: sudo, the users and the file system are real, and commands run in it by chroot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shlex
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT, Rights, excess_rights, sudoers_file
+from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
+from kafka_rollout.adapters.runtimes.hosts.state import parse_paths
+from kafka_rollout.domain.model.cluster.host_state import HostState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.findings.host_paths import path_findings
+from tools.testbed.bed import DATA, missing
+from tools.testbed.hosts import Host
+from tools.testbed.image import KAFKA, LOGIN, base_image
+from tools.testbed.installation import OWN_FILES
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
+_CHROOT = shutil.which("chroot") or "chroot"
+SUDOERS = "etc/sudoers.d/kafka-rollout"
+# Lines that an earlier version printed for `archive`.
+_DRAFT = r"/opt/kafka_2\.13\-[0-9]+\.[0-9]+\.[0-9]+\.kafka\-rollout"
+_UNPACK = r"\-\-extract \-\-gzip \-\-no\-same\-owner \-\-strip\-components=1 \-\-directory="
+FORMER = "".join(
+    f"{LOGIN} ALL=(root) NOPASSWD: /usr/bin/{command}\n"
+    for command in (
+        rf"mkdir ^\-m 755 {_DRAFT}$",
+        f"tar ^{_UNPACK}{_DRAFT}$",
+        "cp -a /etc/kafka/server.properties /etc/kafka/server.properties.kafka-rollout",
+    )
+)
+
+
+Members = tuple[tuple[tarfile.TarInfo, bytes], ...]
+
+
+@dataclass
+class Machine:
+    """The file system of a host. It is also the shell of the runtime, which runs commands as the SSH user."""
+
+    root: Path
+
+    def run(
+        self,
+        host: str,
+        command: str | Sequence[str],
+        *,
+        text: str | bytes | None = None,
+        within_s: float = COMMAND_S,
+        sink: Callable[[bytes], object] | None = None,
+        user: str = LOGIN,
+    ) -> Done:
+        line = command if isinstance(command, str) else shlex.join(command)
+        home = f"/home/{LOGIN}" if user == LOGIN else "/"
+        done = subprocess.run(
+            [_CHROOT, f"--userspec={user}:{user}", self.root, "bash", "-c", f"cd; {line}"],
+            input=text.encode() if isinstance(text, str) else text or b"",
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": home},
+            capture_output=True,
+            timeout=within_s,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr.decode())
+
+    def as_root(self, script: str) -> None:
+        subprocess.run([_CHROOT, self.root, "/bin/sh", "-ec", script], check=True, timeout=60)
+
+    def permit(self, node: NodeSpec, more: str = "") -> None:
+        """Save the printed file, and let visudo parse it."""
+        file = self.root / SUDOERS
+        file.unlink(missing_ok=True)
+        file.write_text(sudoers_file(LOGIN, Rights(service_of(node)).all(DATA)) + more)
+        file.chmod(0o440)
+        self.as_root(f"visudo -cf /{SUDOERS} >&2")
+
+    def short_timeouts(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def service_of(node: NodeSpec) -> ServiceSpec:
+    assert node.service is not None
+    return node.service
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    if why := missing():
+        pytest.skip(why)
+    host = Host(bed="rights", number=1, folder=tmp_path / "host")
+    host.mount([base_image()])
+    machine = Machine(host.root)
+    etc = host.root / "etc" / "kafka"
+    etc.mkdir()
+    (etc / "server.properties").write_text("node.id=1\nlog.dirs=/var/lib/kafka/data\n")
+    machine.as_root(f"{OWN_FILES}\ninstall -d -o {LOGIN} -g {LOGIN} -m 755 /opt/releases")
+    try:
+        yield machine
+    finally:
+        host.end()
+
+
+def node_with(tmp_path: Path, **service: object) -> NodeSpec:
+    spec = ServiceSpec(
+        host="kafka-1",
+        installation="/opt/releases/kafka_2.13-{release}",
+        archive=f"{tmp_path}/kafka-{{release}}.tgz",
+    )
+    spec = replace(spec, **service)  # type: ignore[arg-type]
+    return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=spec)
+
+
+def runtime_on(machine: Machine, node: NodeSpec) -> SshServiceRuntime:
+    return SshServiceRuntime(ClusterSpec(name="far", runtime="ssh_service", nodes=(node,)), machine, Release.parse)
+
+
+def member(name: str, content: bytes = b"", **more: object) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(f"kafka/{name}")
+    info.size = len(content)
+    for key, value in more.items():
+        setattr(info, key, value)
+    return info, content
+
+
+def write_archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    with tarfile.open(path, "w:gz") as file:
+        for info, content in members:
+            file.addfile(info, io.BytesIO(content))
+    digest = hashlib.sha512(path.read_bytes()).hexdigest()
+    path.with_name(f"{path.name}.sha512").write_text(f"{digest}  {path.name}\n")
+    return path.read_bytes()
+
+
+def setuid_bit(machine: Machine) -> tuple[Members, ...]:
+    return ((member("pwn", (machine.root / "bin" / "bash").read_bytes(), mode=0o4755),),)
+
+
+def file_through_a_link(_: Machine) -> tuple[Members, ...]:
+    rule = f"{LOGIN} ALL=(ALL) NOPASSWD: ALL\n".encode()
+    link = member("e", type=tarfile.SYMTYPE, linkname="/etc/sudoers.d")
+    return (link,), (member("e/zz", rule, mode=0o440),)
+
+
+def others(_: Machine) -> tuple[Members, ...]:
+    return (
+        (member("disk", type=tarfile.BLKTYPE, devmajor=8, devminor=0, mode=0o666),),
+        (member("shadow", type=tarfile.LNKTYPE, linkname="/etc/shadow"),),
+    )
+
+
+def can_be_root(machine: Machine, folder: str) -> bool:
+    """Run what an attack leaves: a shell with the setuid bit of root, and rights for all commands."""
+    found = machine.run("", f"{folder}/pwn -p -c 'id -u'; sudo -n /usr/bin/id -u; sudo -n /usr/bin/cat /etc/shadow")
+    return "0" in found.out.splitlines() or "root:" in found.out
+
+
+@pytest.mark.parametrize("attack", [setuid_bit, file_through_a_link])
+def test_an_archive_makes_the_ssh_user_root_only_with_the_lines_of_an_earlier_version(
+    attack: Callable[[Machine], tuple[Members, ...]], machine: Machine, tmp_path: Path
+) -> None:
+    node = node_with(tmp_path, installation="/opt/kafka_2.13-{release}")
+    archives = [write_archive(tmp_path / "attack.tgz", *members) for members in attack(machine)]
+
+    def become_root(draft: str) -> bool:
+        options = f"--extract --gzip --no-same-owner --strip-components=1 --directory={draft}"
+        machine.run("", f"sudo -n /usr/bin/mkdir -m 755 {draft}")
+        for content in archives:
+            machine.run("", f"sudo -n /usr/bin/tar {options}", text=content)
+        return can_be_root(machine, draft)
+
+    machine.permit(node)
+    assert not become_root(f"/opt/kafka_2.13-9.9.8{DRAFT}")
+    assert not (machine.root / "opt" / f"kafka_2.13-9.9.8{DRAFT}").exists()
+    machine.permit(node, FORMER)
+    assert become_root(f"/opt/kafka_2.13-9.9.9{DRAFT}"), "the test can fail"
+
+
+@pytest.mark.parametrize("attack", [setuid_bit, file_through_a_link, others])
+def test_an_archive_is_unpacked_with_the_rights_of_the_ssh_user(
+    attack: Callable[[Machine], tuple[Members, ...]], machine: Machine, tmp_path: Path
+) -> None:
+    node = node_with(tmp_path)
+    machine.permit(node)
+    runtime = runtime_on(machine, node)
+    folder = machine.root / "opt" / "releases"
+    login = (machine.root / "home" / LOGIN).stat().st_uid
+    for number, members in enumerate(attack(machine)):
+        release = Release(4, 3, number)
+        content = write_archive(tmp_path / f"kafka-{release}.tgz", *members)
+        with suppress(FatalError):  # tar refuses some of them
+            runtime.bring(node, release)
+        # As the SSH user can do by hand: into a folder with the links of earlier archives.
+        machine.run("", "tar -xzpf - --strip-components=1 -C /opt/releases", text=content)
+    for found in folder.rglob("*"):
+        assert (found.lstat().st_uid, found.is_block_device()) == (login, False), found
+    assert not (machine.root / "etc" / "sudoers.d" / "zz").exists()
+    assert not can_be_root(machine, "/opt/releases")
+    write_archive(tmp_path / "kafka-4.2.1.tgz", member("libs/kafka_2.13-4.2.1.jar", b"jar", mode=0o644))
+    runtime.bring(node, R421)
+    jar = "/opt/releases/kafka_2.13-4.2.1/libs/kafka_2.13-4.2.1.jar"
+    assert machine.run("", ["cat", jar], user=KAFKA).content == b"jar"
+
+
+def test_the_lines_of_an_earlier_version_are_found(machine: Machine, tmp_path: Path) -> None:
+    node = node_with(tmp_path)
+
+    def excess() -> list[str]:
+        listed = machine.run("", ["sudo", "-n", "-l"])
+        assert listed.code == 0
+        return [line.split()[2] for line in excess_rights(listed.out, service_of(node))]
+
+    machine.permit(node, FORMER)
+    assert excess() == ["/usr/bin/mkdir", "/usr/bin/tar", "/usr/bin/cp"]
+    machine.permit(node, f"{LOGIN} ALL=(root) NOPASSWD: /usr/bin/id, /usr/bin/tar\n{LOGIN} ALL=NOPASSWD: ALL\n")
+    assert excess() == ["/usr/bin/tar", "ALL"]
+    machine.permit(node)
+    assert excess() == []
+
+
+def test_a_link_in_the_folder_of_the_configuration_is_not_followed_by_root(machine: Machine, tmp_path: Path) -> None:
+    victim = machine.root / "etc" / "victim"
+    victim.write_text("root's\n")
+    node = node_with(tmp_path)
+    machine.permit(node)
+    runtime = runtime_on(machine, node)
+
+    def findings(node: NodeSpec) -> list[str]:
+        paths = parse_paths(runtime.sudo(node, Rights(service_of(node)).see_paths).out)
+        state = HostState(
+            name="kafka-1",
+            unit="kafka.service",
+            symlink="/opt/kafka",
+            folders={},
+            releases=frozenset(),
+            symlink_can_switch=True,
+            stop_timeout_s=300.0,
+            paths=paths,
+        )
+        return [finding.code for finding in path_findings(node, state)]
+
+    assert findings(node) == []
+    runtime.write_configuration(node, R421, R431, b"", b"node.id=1\nx=\xe4\n")
+    config = machine.root / "etc" / "kafka" / "server.properties"
+    assert config.read_bytes() == b"node.id=1\nx=\xe4\n"
+    assert machine.run("", "stat -c '%U:%G %a' /etc/kafka/server.properties", user="root").out == "root:kafka 640\n"
+
+    machine.as_root(f"chown {KAFKA} /etc/kafka && chown {KAFKA}:{KAFKA} /etc/kafka/*")
+    draft = f"/etc/kafka/server.properties{DRAFT}"
+    machine.run("", f"ln -sn /etc/victim {draft}; ln -sn /etc /etc/kafka/server.properties.4.2.1", user=KAFKA)
+    assert findings(node) == ["HOST-PATH-UNSAFE"]
+    node = node_with(tmp_path, configuration_writer="user")
+    machine.permit(node)
+    runtime = runtime_on(machine, node)
+    assert findings(node) == []
+    runtime.write_configuration(node, R421, R431, b"", b"node.id=1\ny=2\n")
+    assert config.read_bytes() == b"node.id=1\ny=2\n"
+    assert (victim.read_text(), victim.stat().st_uid) == ("root's\n", 0)
+    assert not (machine.root / "etc" / "server.properties").exists()
+
+    machine.run("", f"ln -sn /etc/victim {draft}", user=KAFKA)
+    machine.permit(node, FORMER)
+    machine.run("", f"sudo -n /usr/bin/cp -a /etc/kafka/server.properties {draft}")
+    assert victim.read_bytes() == config.read_bytes(), "the test can fail"
+
+
+def test_rights_end_at_the_metadata_directory(machine: Machine, tmp_path: Path) -> None:
+    node = node_with(tmp_path)
+    machine.permit(node)
+    assert machine.run("", f"sudo -n -u {KAFKA} /usr/bin/sync {DATA}").code == 0
+    for path in (f"{DATA}/../../../../etc/hostname", f"{DATA}/__cluster_metadata-0/../../x", "/etc/hostname"):
+        done = machine.run("", f"sudo -n -u {KAFKA} /usr/bin/sync {path}")
+        assert "a password is required" in done.err, path
