@@ -34,9 +34,7 @@ chmod 755 /usr/local/bin/date
 """
 _OLD_JAVA = """set -e
 java=$(readlink -f /usr/bin/java)
-printf '#!/bin/sh\\necho openjdk version \\\\"11.0.2\\\\" >&2\\n' > $java.old
-chmod 755 $java.old
-mv $java.old $java
+sed -i 's/^JAVA_VERSION=.*/JAVA_VERSION="11.0.2"/' "${java%/bin/java}/release"
 """
 
 

@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.reported_releases import identify_release
 from tests.fakes.clock import FakeClock
-from tests.fakes.host import CONFIGURATION, FakeHost
+from tests.fakes.host import CONFIGURATION, JAVA, FakeHost
 from tests.paths import INCLUDE
 
 R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
@@ -182,9 +182,33 @@ def test_clock_space_jars_and_arguments_of_a_host_are_read() -> None:
     assert facts.release_jars == {R431: frozenset({"new.jar"})}
 
 
-def test_a_java_that_was_replaced_on_the_host_is_the_one_of_the_next_start() -> None:
-    host = FakeHost(java="/usr/lib/jvm/java-17/bin/java (deleted)")
+@pytest.mark.parametrize("java", [f"{JAVA}/bin/java", f"{JAVA}/bin/java (deleted)", f"{JAVA}/jre/bin/java"])
+@pytest.mark.parametrize("pid", [50, 0])
+def test_java_is_read_from_its_files_and_never_executed(java: str, pid: int) -> None:
+    host = FakeHost(java=java, pid=pid)
     assert runtime_on(host).java_version(NODE) == 11
+
+
+def test_the_version_of_java_8_is_8() -> None:
+    host = FakeHost()
+    host.files[f"{JAVA}/release"] = 'JAVA_VERSION="1.8.0_392"\n'
+    assert runtime_on(host).java_version(NODE) == 8
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "owner"),
+    [(f"{JAVA}/release", 0o100644, "kafka"), ("/usr/lib/jvm", 0o40777, "root"), (JAVA, 0o40755, "kafka")],
+)
+def test_a_java_that_the_user_of_the_node_can_change_is_unknown(path: str, mode: int, owner: str) -> None:
+    host = FakeHost(owners={path: (mode, owner)})
+    with pytest.raises(UserError, match=f"is unknown: {path} on host kafka-1 can be changed by kafka"):
+        runtime_on(host).java_version(NODE)
+
+
+def test_a_java_without_a_release_file_is_unknown() -> None:
+    host = FakeHost(java="/opt/java/bin/java")
+    with pytest.raises(TransientError, match="there is no /opt/java/release"):
+        runtime_on(host).java_version(NODE)
 
 
 def test_what_a_host_does_not_report_is_unknown() -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.hosts.commands import rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import MISSING, HostDirectory
+from kafka_rollout.adapters.runtimes.hosts.java import read_java_version
 from kafka_rollout.adapters.runtimes.hosts.records import HostRecords
 from kafka_rollout.adapters.runtimes.hosts.release_source import provide
 from kafka_rollout.adapters.runtimes.hosts.shells import Shell, refused_by_sudo
@@ -44,7 +45,6 @@ from kafka_rollout.domain.model.releases import Release
 _POLL_S = 0.3
 _KILL_S = 20.0
 _START_S = 10.0
-_JAVA = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)\.jar(?:\s|$)")  # the jar of kafka.Kafka
 
 
@@ -171,17 +171,7 @@ class SshServiceRuntime(HostRecords):
         return tuple(self.act(node, right, lines=lines).out.splitlines()[-lines:])
 
     def java_version(self, node: NodeSpec) -> int:
-        """Of the running process; of `java` in the unit's environment if there is none."""
-        pid = self.unit(node).pid
-        java = self.act(node, rights_of(node).find_java, pid=pid).out.strip() if pid is not None else "java"
-        java = java.removesuffix(" (deleted)")  # replaced since: the next start runs the new file
-        done = self.run(node, [java, "-version"])
-        match = _JAVA.search(done.err + done.out)
-        if match is None:
-            raise TransientError(
-                f"{java} on host {service_of(node).host} does not report its version.", remedy="Install Java there."
-            )
-        return int(match[2]) if match[1] == "1" else int(match[1])
+        return read_java_version(self, node, self.unit(node).pid)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.parse(self.configuration(node))
