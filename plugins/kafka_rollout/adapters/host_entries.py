@@ -16,6 +16,7 @@ Unit = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]*$
 User = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]*$")]
 # No character that a shell, sudoers or a pattern of either treats specially.
 HostPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._@+/-]*[A-Za-z0-9._@+-]$")]
+Sha512 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{128}$", to_lower=True)]
 ReleasePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._@+/{}-]*[A-Za-z0-9._@+}-]$")]
 
 
@@ -53,6 +54,9 @@ class ServiceEntry(_Strict):
     archive: Annotated[
         ReleasePath | None,
         Field(description="archive on the worker, with {release}; its .sha512 next to it"),
+    ] = None
+    archive_sha512: Annotated[
+        dict[str, Sha512] | None, Field(description="release → SHA-512 of its archive, which you have verified")
     ] = None
     install: Annotated[
         CommandEntry | None, Field(description="command that installs {release} on a host, such as a package manager")

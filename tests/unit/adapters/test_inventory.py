@@ -237,13 +237,15 @@ nodes:
 - {id: 2, name: b, roles: [controller], controller_address: "kafka-1:9093", host: kafka-1,
    service: {configuration: managed_elsewhere, symlink: /opt/kafka}}
 """
+SHA512 = "0B2A" * 32
 
 
 def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(tmp_path: Path) -> None:
-    (tmp_path / "far.yaml").write_text(HOSTS.replace("service:\n", "service:\n  configuration_writer: user\n", 1))
+    pinned = f"service:\n  archive_sha512: {{4.3.1: {SHA512}}}\n  configuration_writer: user\n"
+    (tmp_path / "far.yaml").write_text(HOSTS.replace("service:\n", pinned, 1))
     spec = load_cluster(tmp_path / "far.yaml")
     broker, controller = (node.service for node in spec.nodes)
-    assert broker.configuration_writer == "user"
+    assert (broker.configuration_writer, broker.archive_sha512) == ("user", {"4.3.1": SHA512.lower()})
     assert (broker.host, broker.unit, broker.symlink) == ("kafka-1", "kafka-broker.service", "/srv/kafka")
     assert (controller.unit, controller.symlink) == ("kafka-controller.service", "/opt/kafka")
     assert (broker.managed_elsewhere, controller.managed_elsewhere) == (False, True)
@@ -261,6 +263,7 @@ def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(
         ("symlink: /srv/kafka", "installation: /opt/kafka", "does not contain {release} exactly once"),
         ("symlink: /srv/kafka", "symlink: /srv/$(reboot)", "symlink"),
         ("broker: kafka-broker", "broker: -Hx.service", "unit"),
+        ("symlink: /srv/kafka", "archive_sha512: {4.3.1: 0b2a}", "archive_sha512"),
         ("unit: {", "units: {", "service.units is not a key of an inventory"),
     ],
 )

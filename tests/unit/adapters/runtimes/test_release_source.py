@@ -101,6 +101,23 @@ def test_a_folder_in_which_the_ssh_user_cannot_unpack_is_refused(
         provide(runtime_on(host, node), node, RELEASE)
 
 
+@pytest.mark.parametrize("is_right", [True, False])
+def test_the_checksum_of_the_inventory_counts_and_not_the_file(
+    host: LocalHost, archive: Path, tmp_path: Path, *, is_right: bool
+) -> None:
+    digest = hashlib.sha512(archive.read_bytes()).hexdigest()
+    checksum = archive.with_name(f"{archive.name}.sha512")
+    if is_right:
+        checksum.unlink()
+    pinned = {"4.3.1": digest if is_right else "0" * 128}
+    node = node_of(host, archive=f"{tmp_path}/kafka_2.13-{{release}}.tgz", archive_sha512=pinned)
+    if is_right:
+        assert is_provided(service_of(node), RELEASE)
+        return
+    with pytest.raises(UserError, match="does not have the SHA-512 of the inventory"):
+        is_provided(service_of(node), RELEASE)
+
+
 def test_the_operators_command_installs_the_release(host: LocalHost) -> None:
     line = f"mkdir -p {host.home}/kafka_2.13-{{release}}/libs"
     node = node_of(host, install=HostCommand(command=line, timeout_s=60.0))

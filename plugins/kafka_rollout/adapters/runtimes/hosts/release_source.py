@@ -1,6 +1,7 @@
 """Releases that are not on a host yet: from an archive on this machine, or by a command of the operator.
 
-The SHA-512 of an archive is in a file next to it, as Apache publishes both.
+The SHA-512 of an archive is in the inventory, or in a file next to it, as Apache publishes both. Only the first one
+shows that an archive is the one that the operator has verified.
 
 The SSH user unpacks an archive without sudo: what root unpacks can have setuid bits, links and devices.
 """
@@ -34,9 +35,14 @@ def is_provided(service: ServiceSpec, release: Release) -> bool:
         path = _archive(service.archive, release)
         with reading(path):
             status = path.stat()
-        if _sha512(path, status.st_size, status.st_mtime_ns) != _expected(path):
-            raise _wrong(path)
+        if _sha512(path, status.st_size, status.st_mtime_ns) != _expected(service, path, release):
+            raise _wrong(service, path, release)
     return service.archive is not None or service.install is not None
+
+
+def is_pinned(service: ServiceSpec, release: Release) -> bool:
+    """Return whether the inventory has the SHA-512 of the archive."""
+    return str(release) in service.archive_sha512
 
 
 def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
@@ -51,7 +57,7 @@ def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
                 remedy="Fix the command or the host, then repeat the step.",
             )
     elif service.archive is not None:
-        _unpack(commands, node, release, _read_archive(_archive(service.archive, release)))
+        _unpack(commands, node, release, _read_archive(service, _archive(service.archive, release), release))
 
 
 def _unpack(commands: HostCommands, node: NodeSpec, release: Release, content: bytes) -> None:
@@ -77,12 +83,12 @@ def _archive(pattern: str, release: Release) -> Path:
     return Path(pattern.replace("{release}", str(release)))
 
 
-def _read_archive(path: Path) -> bytes:
-    """Return the content of an archive. Raises UserError unless it has the checksum of `<archive>.sha512`."""
+def _read_archive(service: ServiceSpec, path: Path, release: Release) -> bytes:
+    """Return the content of an archive. Raises UserError unless it has the expected checksum."""
     with reading(path), open(open_regular(path), "rb") as file:
         content = file.read()
-    if hashlib.sha512(content).hexdigest() != _expected(path):
-        raise _wrong(path)
+    if hashlib.sha512(content).hexdigest() != _expected(service, path, release):
+        raise _wrong(service, path, release)
     return content
 
 
@@ -92,8 +98,10 @@ def _sha512(path: Path, size: int, modified_ns: int) -> str:
         return hashlib.file_digest(file, "sha512").hexdigest()
 
 
-def _expected(path: Path) -> str:
-    """`NAME: 0B2A 1234 …` in groups and lines, or `hex  NAME` of sha512sum."""
+def _expected(service: ServiceSpec, path: Path, release: Release) -> str:
+    """Of the inventory; else of the file: `NAME: 0B2A 1234 …` in groups and lines, or `hex  NAME` of sha512sum."""
+    if is_pinned(service, release):
+        return service.archive_sha512[str(release)]
     checksum = path.with_name(path.name + ".sha512")
     with reading(checksum):
         text = checksum.read_text().lower()
@@ -104,7 +112,12 @@ def _expected(path: Path) -> str:
     return found
 
 
-def _wrong(path: Path) -> UserError:
+def _wrong(service: ServiceSpec, path: Path, release: Release) -> UserError:
+    if is_pinned(service, release):
+        return UserError(
+            f"{path} does not have the SHA-512 of the inventory. Nothing was changed.",
+            remedy="Verify the archive, for example by its signature. Then correct the file or archive_sha512.",
+        )
     return UserError(
         f"{path} does not have the SHA-512 of {path.name}.sha512. Nothing was changed.",
         remedy="Download both again, then repeat the step.",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
-from kafka_rollout.adapters.runtimes.hosts.release_source import is_provided
+from kafka_rollout.adapters.runtimes.hosts.release_source import is_pinned, is_provided
 from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState
 from kafka_rollout.adapters.runtimes.properties import metadata_directory
@@ -64,6 +64,7 @@ def read_host(
         folders=folders,
         releases=installed | brought,
         brought=brought,
+        unpinned=frozenset(release for release in brought if service.archive and not is_pinned(service, release)),
         can_unpack=service.archive is None or "writable" in found,
         login=values.get("login", ""),
         symlink_can_switch="link" in found,

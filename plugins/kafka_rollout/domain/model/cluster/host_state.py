@@ -51,7 +51,7 @@ class HostState:
 
     `releases`: installed on the host, or available to a run, of those in `folders` (release → folder).
     `symlink_can_switch`: False if a file or a folder has its name. `brought`: those of `releases` that
-    the run puts there. `can_unpack`: whether the
+    the run puts there; `unpinned`: those whose archive is verified only by a file next to it. `can_unpack`: whether the
     SSH user `login` can write into the folder of the releases. `stop_timeout_s`: then the service manager kills a
     process that shuts down; infinity: never; None: unknown. `denied`: commands that sudo refuses. `excess`: rights with
     which the SSH user can become root. `paths`: of the files and folders that a run changes, with every folder above.
@@ -66,6 +66,7 @@ class HostState:
     symlink_can_switch: bool
     stop_timeout_s: float | None
     brought: frozenset[Release] = frozenset()
+    unpinned: frozenset[Release] = frozenset()
     can_unpack: bool = True
     login: str = ""
     denied: tuple[str, ...] = ()

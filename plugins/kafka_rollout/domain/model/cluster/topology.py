@@ -39,7 +39,7 @@ class ServiceSpec:
     installed release. `configuration_file`: server.properties. `managed_elsewhere`: other software writes the
     configuration, so the tool does not. `configuration_writer`: root, or `user`: `user` owns the folder of the file and
     writes it. `log_file`: server.log; None: the journal has the log. `archive`: of a release on this machine, with
-    `{release}`, for hosts without this release. `install`: the
+    `{release}`, for hosts without this release. `archive_sha512`: release → SHA-512 of its archive. `install`: the
     operator's command that installs `{release}` on a host. `before_stop` and `after_start`: commands of the operator.
     """
 
@@ -53,6 +53,7 @@ class ServiceSpec:
     configuration_writer: Literal["root", "user"] = "root"
     log_file: str | None = None
     archive: str | None = None
+    archive_sha512: Mapping[str, str] = field(default_factory=dict, hash=False)
     install: HostCommand | None = None
     before_stop: tuple[HostCommand, ...] = ()
     after_start: tuple[HostCommand, ...] = ()

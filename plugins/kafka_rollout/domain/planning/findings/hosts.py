@@ -70,6 +70,14 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
                 f"{size(host.facts.release_bytes)} left. A release needs {size(_RELEASE_BYTES)}.",
                 "Free space on this file system.",
             )
+        if release in host.unpinned:
+            yield warning(
+                "ARCHIVE-NOT-PINNED",
+                f"{subject}, release {release}",
+                f"The archive of Kafka {release} is compared only with the SHA-512 in the file next to it. This shows "
+                "that the file is complete, and not where it comes from.",
+                "Verify the signature of the archive, and set archive_sha512 in the inventory.",
+            )
     if not host.symlink_can_switch:
         yield blocker(
             "SYMLINK-IS-NO-LINK",

@@ -31,6 +31,12 @@ def test_a_host_that_is_ready_and_a_node_without_a_host_give_no_finding() -> Non
     )
 
 
+def test_an_archive_without_a_checksum_in_the_inventory_is_a_warning() -> None:
+    brought = frozenset({R431})
+    (finding,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, brought=brought, unpinned=brought)}, [R431])
+    assert (finding.code, finding.severity.value) == ("ARCHIVE-NOT-PINNED", "warning")
+
+
 @pytest.mark.parametrize(
     ("change", "code", "says"),
     [
