@@ -22,6 +22,14 @@ MetricName = Literal[
     "client_connections",
     "requests",
     "deprecated_requests",
+    "metadata_apply_errors",
+    "metadata_load_errors",
+    "metadata_errors",
+    "offline_log_directories",
+    "fenced_brokers",
+    "active_brokers",
+    "offline_partitions",
+    "preferred_replica_imbalance",
 ]
 OwnMetric = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]*(\{[a-z_]+=[A-Za-z_]\w*(, ?[a-z_]+=[A-Za-z_]\w*)*\})?$")
@@ -48,6 +56,16 @@ _COMMON = {
     "kafka_network_requestmetrics_requests_total": "requests",
     "kafka_network_requestmetrics_count_requestspersec": "requests",
     "kafka_network_requestmetrics_count_deprecatedrequestspersec": "deprecated_requests",
+    "kafka_server_brokermetadatametrics_metadata_apply_error_count": "metadata_apply_errors",
+    "kafka_server_brokermetadatametrics_metadata_load_error_count": "metadata_load_errors",
+    "kafka_server_broker_metadata_metrics_metadata_apply_error_count": "metadata_apply_errors",
+    "kafka_server_broker_metadata_metrics_metadata_load_error_count": "metadata_load_errors",
+    "kafka_controller_kafkacontroller_metadataerrorcount": "metadata_errors",
+    "kafka_log_logmanager_offlinelogdirectorycount": "offline_log_directories",
+    "kafka_controller_kafkacontroller_fencedbrokercount": "fenced_brokers",
+    "kafka_controller_kafkacontroller_activebrokercount": "active_brokers",
+    "kafka_controller_kafkacontroller_offlinepartitionscount": "offline_partitions",
+    "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": "preferred_replica_imbalance",
 }
 # Key property of an MBean, in lower case and without underscores → label of the exporter.
 _LABELS = {"featurename": "feature", "clientsoftwarename": "software", "clientsoftwareversion": "software_version"}

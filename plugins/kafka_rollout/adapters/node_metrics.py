@@ -19,6 +19,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_rollout.adapters.metric_names import OwnNames, our_labels, our_metric, own_names
+from kafka_rollout.domain.model.cluster.counters import COUNTERS
 from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
@@ -48,6 +49,7 @@ _READS = {  # the exporter's metric → MBean and attribute
     ),
     "requests": ("kafka.network:type=RequestMetrics,name=RequestsPerSec,*", "Count"),
     "deprecated_requests": ("kafka.network:type=RequestMetrics,name=DeprecatedRequestsPerSec,*", "Count"),
+    **{name: (counter.mbean, counter.attribute) for name, counter in COUNTERS.items()},
 }
 # What a response that is not that of an agent raises; OverflowError, for example, is raised for a level of +Inf.
 _UNUSABLE = (
@@ -85,6 +87,7 @@ class _Seen:
     connections: Counter[tuple[str, str]] = field(default_factory=Counter)
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     deprecated: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
+    counters: dict[str, int] = field(default_factory=dict)
 
     def take(self, name: str, labels: Mapping[str, str], value: Any) -> None:
         """Take over a metric of _READS. Jolokia returns versions as the value, the exporter as a label."""
@@ -110,6 +113,8 @@ class _Seen:
             case "deprecated_requests":
                 client = labels["software"], labels["software_version"]
                 self.deprecated[labels["request"], int(labels["version"]), *client] += int(value)
+            case _ if name in COUNTERS:
+                self.counters[name] = int(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +174,8 @@ class NodeMetricsReader:
             ),
             requests=_counts((*request, UNKNOWN_CLIENT, UNKNOWN_CLIENT, n) for request, n in first.requests.items()),
             deprecated_requests=_counts((*request, n) for request, n in first.deprecated.items()),
+            # An exporter with older rules lacks some that Jolokia has.
+            counters={**(prometheus.counters if prometheus else {}), **first.counters},
             unanswered=tuple(sorted(problems)),
         )
 

@@ -1,0 +1,71 @@
+"""Counters of Kafka itself that a gate compares with what the nodes answer, and how an agent exports them.
+
+A broker that could not apply a part of the metadata (an ACL, a quota, a dynamic setting) logs an error, counts it and
+goes on: it stays registered, in sync and caught up (`SharedServer.metadataPublishingFaultHandler`, KIP-859). All
+releases from 3.3 to 4.4 have these counters. They start at 0 with the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_rollout.domain.model.cluster.topology import Role
+from kafka_rollout.domain.model.releases import Release
+
+METADATA_APPLY_ERRORS = "metadata_apply_errors"
+METADATA_LOAD_ERRORS = "metadata_load_errors"
+METADATA_ERRORS = "metadata_errors"
+OFFLINE_LOG_DIRECTORIES = "offline_log_directories"
+FENCED_BROKERS = "fenced_brokers"
+ACTIVE_BROKERS = "active_brokers"
+OFFLINE_PARTITIONS = "offline_partitions"
+PREFERRED_REPLICA_IMBALANCE = "preferred_replica_imbalance"
+
+METADATA_ERROR_COUNTERS = (METADATA_APPLY_ERRORS, METADATA_LOAD_ERRORS, METADATA_ERRORS)
+
+# Controllers of 3.3 and 3.4.0 still count partitions that were deleted while they were not active, even after a restart
+# or an election (KAFKA-14963). Controllers of 3.4.1 do not. Measured on brokers of both releases.
+COUNTS_PARTITIONS_SINCE = Release(3, 4, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """`mbean` and `attribute` in JMX. `role`: the nodes that have it."""
+
+    mbean: str
+    attribute: str
+    role: Role
+
+    @property
+    def kafka_name(self) -> str:
+        """The name by which Kafka's documentation lists it."""
+        return self.mbean.rpartition("name=")[2] if "name=" in self.mbean else self.attribute
+
+    def exporter_rule(self, name: str) -> str:
+        """Return the rule of a Prometheus JMX exporter that exports this counter as `name` in include/metrics."""
+        domain, _, properties = self.mbean.partition(":")
+        pattern = f"{domain}<{properties.replace(',', ', ')}><>{self.attribute}: (.+)"
+        return f"{{pattern: '{pattern}', name: kafka_rollout_{name}, value: $1}}"
+
+
+def _of_broker(attribute: str) -> Counter:
+    return Counter(mbean="kafka.server:type=broker-metadata-metrics", attribute=attribute, role=Role.BROKER)
+
+
+def _of_controller(name: str) -> Counter:
+    return Counter(mbean=f"kafka.controller:type=KafkaController,name={name}", attribute="Value", role=Role.CONTROLLER)
+
+
+COUNTERS: Mapping[str, Counter] = {
+    METADATA_APPLY_ERRORS: _of_broker("metadata-apply-error-count"),
+    METADATA_LOAD_ERRORS: _of_broker("metadata-load-error-count"),
+    METADATA_ERRORS: _of_controller("MetadataErrorCount"),
+    OFFLINE_LOG_DIRECTORIES: Counter(
+        mbean="kafka.log:type=LogManager,name=OfflineLogDirectoryCount", attribute="Value", role=Role.BROKER
+    ),
+    FENCED_BROKERS: _of_controller("FencedBrokerCount"),
+    ACTIVE_BROKERS: _of_controller("ActiveBrokerCount"),
+    OFFLINE_PARTITIONS: _of_controller("OfflinePartitionsCount"),
+    PREFERRED_REPLICA_IMBALANCE: _of_controller("PreferredReplicaImbalanceCount"),
+}
