@@ -19,6 +19,7 @@ from itertools import count as count_up
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
 from kafka_rollout.domain.model.cluster.state import PartitionState
 from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.domain.model.log_lines import LogEvent, is_throwable, parse_events
 from kafka_rollout.domain.model.wording import count, few
 
 CONDITION = "coordinators loaded"
@@ -26,15 +27,21 @@ CONDITION = "coordinators loaded"
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 # Responses for an id that does not exist, from a coordinator that has loaded the partition of the id.
 _LOADED = frozenset({"NONE", "GROUP_ID_NOT_FOUND", "TRANSACTIONAL_ID_NOT_FOUND"})
-_START = "Registered signal handlers for"  # LoggingSignalHandler, early in each start of all releases
-_PARTITION = rf"(?P<partition>(?:{GROUPS_TOPIC}|{TRANSACTIONS_TOPIC}|{SHARE_TOPIC})-\d+)\b"
-_FAILED = re.compile(
-    rf"(?:Error loading offsets from|Error loading transactions from transaction log|Failed to load metadata from) "
-    rf"{_PARTITION}"
-)
-_FINISHED = re.compile(
-    rf"Finished load\w+ (?:offsets and group metadata|\d+ transaction metadata|of metadata) from {_PARTITION}"
-)
+_PARTITION = rf"(?P<partition>(?:{GROUPS_TOPIC}|{TRANSACTIONS_TOPIC}|{SHARE_TOPIC})-\d+)"
+# Messages and the classes that log them, in all releases from 3.3 to 4.4. Both coordinators of 3.x end the message of a
+# failed load with the partition; the cause is an exception.
+_GROUPS_3, _TRANSACTIONS, _RUNTIME = "GroupMetadataManager", "TransactionStateManager", "CoordinatorRuntime"
+_FAILED = {
+    _GROUPS_3: re.compile(rf"Error loading offsets from {_PARTITION}"),
+    _TRANSACTIONS: re.compile(rf"Error loading transactions from transaction log {_PARTITION}"),
+    _RUNTIME: re.compile(rf"Failed to load metadata from {_PARTITION} with epoch \d+ due to .*"),
+}
+_FINISHED = {
+    _GROUPS_3: re.compile(rf"Finished loading offsets and group metadata from {_PARTITION} in \d+ milliseconds.*"),
+    _TRANSACTIONS: re.compile(rf"Finished loading \d+ transaction metadata from {_PARTITION} in \d+ milliseconds.*"),
+    _RUNTIME: re.compile(rf"Finished loading of metadata from {_PARTITION} with epoch \d+ in \d+ms.*"),
+}
+_START = re.compile(r"Registered signal handlers for [A-Z, ]+")  # LoggingSignalHandler, early in each start
 _MOST_OF_A_LINE = 300
 
 
@@ -87,25 +94,41 @@ def find_load_errors(log: Sequence[str]) -> dict[str, str]:
     """Return partition → the broker's own error with its cause, from the lines since its last start.
 
     A later load that succeeds removes the error. TransactionStateManager finishes a failed load with the same line as a
-    successful one, so only the second such line removes it.
+    successful one, so only the second such line removes it. A line that a client's text can have written does not
+    remove an error and is no start; as an error it counts, because nobody else can tell.
     """
-    begin = max((number for number, line in enumerate(log) if _START in line), default=0)
+    events = [event for event in parse_events(log) if event.is_of_kafka]
+    begin = max((event.number for event in events if _is_start(event)), default=0)
     errors: dict[str, str] = {}
     pending: set[str] = set()  # failed loads of transactions that have not finished
-    for number, line in enumerate(log[begin:], begin):
-        if failed := _FAILED.search(line):
+    for event in events:
+        if event.number < begin:
+            continue
+        if failed := _matches(_FAILED, event, "ERROR"):
             # A stack trace can follow; its first line is the cause.
-            following = log[number + 1].strip() if number + 1 < len(log) else ""
-            cause = following if re.match(r"[\w.$]+(?:Exception|Error)\b", following) else ""
-            errors[failed["partition"]] = " ".join((line[failed.start() :].strip(), cause)).strip()[:_MOST_OF_A_LINE]
-            if failed["partition"].startswith(TRANSACTIONS_TOPIC):
-                pending.add(failed["partition"])
-        elif finished := _FINISHED.search(line):
-            if finished["partition"] in pending:
-                pending.discard(finished["partition"])
+            following = log[event.number + 1].strip() if event.number + 1 < len(log) else ""
+            cause = following if is_throwable(following) else ""
+            doubt = "" if event.is_certain else "(a text of a client with a line break can have written this line)"
+            errors[failed] = " ".join(filter(None, (event.message.strip(), cause, doubt)))[:_MOST_OF_A_LINE]
+            if failed.startswith(TRANSACTIONS_TOPIC):
+                pending.add(failed)
+        elif event.is_certain and (finished := _matches(_FINISHED, event, "INFO")):
+            if finished in pending:
+                pending.discard(finished)
             else:
-                errors.pop(finished["partition"], None)
+                errors.pop(finished, None)
     return errors
+
+
+def _is_start(event: LogEvent) -> bool:
+    return event.is_certain and event.class_name == "LoggingSignalHandler" and bool(_START.fullmatch(event.message))
+
+
+def _matches(expressions: Mapping[str, re.Pattern[str]], event: LogEvent, level: str) -> str:
+    """Return the partition of a message that its own class logged; empty for another message."""
+    expression = expressions.get(event.class_name)
+    found = expression.fullmatch(event.message) if expression is not None and event.level == level else None
+    return found["partition"] if found else ""
 
 
 def coordinators_condition(
@@ -136,8 +159,9 @@ def coordinators_condition(
     gone = f"; {_gone(missing)}" if missing else ""
     if errors:
         return _unmet(f"the broker could not load {count(len(errors), 'partition')}: {_one_per_topic(errors)}{gone}")
-    if (missing or len(answers_of) < len(led)) and not log:
-        return _unmet(f"the node's log, which shows failed loads, cannot be read{gone}")
+    if (missing or len(answers_of) < len(led)) and not parse_events(log):
+        why = "is in a layout that is not known" if log else "cannot be read"
+        return _unmet(f"the node's log, which shows failed loads, {why}{gone}")
     loaded = Counter(p.topic for p in led)
     evidence = (
         f"{count(loaded[GROUPS_TOPIC], 'partition')} of groups with {count(len(answers.groups), 'group')}, "

@@ -7,6 +7,7 @@ from enum import StrEnum
 from kafka_rollout.domain.model.cluster.state import ProcessState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.log_lines import LogEvent, is_throwable, parse_events
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.step_events import Started, Stopped, Stopping
@@ -161,18 +162,28 @@ def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseS
     return way[keys.index(release_step.key) :]
 
 
-# The last text is how a broker logs, at INFO level, that the controller refused its registration.
-_ERROR_WORDS = ("ERROR", "FATAL", "Exception", "Unable to register")
+_ERROR_WORDS = ("ERROR", "FATAL", "Exception")  # of a log in an unknown layout, or of the output of the JVM
 
 
 def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
     """Return the last line of the node's log with an error (no line of a stack trace), else the last line."""
     try:
-        lines = [line.strip() for line in ports.runtime.log_tail(node, lines=80) if line.strip()]
+        lines = [line.rstrip() for line in ports.runtime.log_tail(node, lines=80) if line.strip()]
     except TransientError as error:
         return f"its log cannot be read: {error.sentence}"
     if not lines:
         return "its log is empty"
-    messages = [line for line in lines if not line.startswith("at ")]
-    errors = [line for line in messages if any(word in line for word in _ERROR_WORDS)]
-    return f"its log shows: {(errors or messages or lines)[-1][:300]}"
+    messages = [line.strip() for line in lines if not line.lstrip().startswith("at ")]
+    events = parse_events(lines)
+    if events:
+        errors = [lines[event.number] for event in events if event.level in {"ERROR", "FATAL"} or _is_refusal(event)]
+        # An exception that ends a process is the last line of its own.
+        errors += [line for line in lines[events[-1].number + 1 :] if is_throwable(line) and not line[0].isspace()]
+    else:
+        errors = [line for line in messages if any(word in line for word in _ERROR_WORDS)]
+    return f"its log shows: {(errors or messages or lines)[-1].strip()[:300]}"
+
+
+def _is_refusal(event: LogEvent) -> bool:
+    """A broker logs at INFO level that the controller refused its registration."""
+    return event.class_name == "BrokerLifecycleManager" and event.message.startswith("Unable to register")

@@ -23,6 +23,10 @@ RELEASE_STEP = "3.9.1-to-4.3.1"
 AFTER = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=12)
 
 
+def log_line(level: str, message: str) -> str:
+    return f"[2026-11-24 02:14:07,123] {level} {message} (kafka.coordinator.group.GroupMetadataManager)"
+
+
 def test_every_kind_of_gate_has_a_check() -> None:
     assert CHECKS.keys() == set(GateKind)
 
@@ -76,12 +80,14 @@ def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_th
         wait_for_gate(ports, plan, AFTER, GatePolicy(checks=1, interval_s=1, timeout_s=30))
     cluster.coordinator_answers.clear()
     cluster.groups.clear()
-    cluster.nodes[12].log += [f"ERROR Error loading offsets from {own}", "java.lang.IllegalStateException: version 3"]
+    failed_load = f"[GroupMetadataManager brokerId=12] Error loading offsets from {own}"
+    cluster.nodes[12].log += [log_line("ERROR", failed_load), "java.lang.IllegalStateException: version 3"]
     failed = check_gate(ports, plan, AFTER)
     assert not failed.passes
     assert f"Error loading offsets from {own} java.lang.IllegalStateException: version 3" in failed.waits_for
     assert "1 id of groups or transactions from before the stop is gone" in failed.waits_for
-    cluster.nodes[12].log.append(f"Finished loading offsets and group metadata from {own}")
+    finished = f"Finished loading offsets and group metadata from {own} in 5 milliseconds for epoch 3"
+    cluster.nodes[12].log.append(log_line("INFO", finished))
     assert check_gate(ports, plan, AFTER).passes
 
 

@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, LoggedRequest
+from kafka_rollout.domain.model.log_lines import parse_events
 
 _START = "Completed request:"
+_LOGGER = "kafka.request.logger"
 # Local and remote address with port, then one or more numbers.
 _CONNECTION = re.compile(r"[^-]+-(?P<address>.+):\d+(?:-\d+)+")
 
@@ -23,12 +25,11 @@ def find_logged_requests(lines: Iterable[str]) -> tuple[LoggedRequest, ...]:
 
 
 def _requests(lines: Iterable[str]) -> Iterator[LoggedRequest]:
-    for line in lines:
-        _, found, text = line.partition(_START)
-        if not found:
+    for event in parse_events(tuple(lines)):
+        if event.logger != _LOGGER or not event.message.startswith(_START):
             continue
         try:
-            logged, _ = json.JSONDecoder().raw_decode(text.lstrip())
+            logged = json.loads(event.message.removeprefix(_START))
             header, client = logged["requestHeader"], logged.get("clientInformation", {})
             connection = _CONNECTION.fullmatch(logged["connection"])
             yield LoggedRequest(

@@ -39,3 +39,14 @@ def test_a_logged_request_names_client_id_and_address(connection: str, address: 
 @pytest.mark.parametrize("line", [LINE[:150], "Completed request:", "Completed request:[]", "Completed request:{}"])
 def test_a_line_that_was_cut_off_is_left_out(line: str) -> None:
     assert find_logged_requests([line]) == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        LINE.replace("Completed request:", "Group Completed request:"),
+        LINE.replace("kafka.request.logger", "kafka.coordinator.group.GroupCoordinator"),
+    ],
+)
+def test_the_text_of_a_client_is_no_logged_request(line: str) -> None:
+    assert find_logged_requests([line.replace("CONNECTION", "127.0.0.1:9092-10.0.0.7:51234-0")]) == ()
