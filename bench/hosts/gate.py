@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kafka_rollout.adapters.inventory import load_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.domain.model.cluster.state import check_caught_up, check_spare_voters
+from kafka_rollout.domain.model.cluster.caught_up import check_caught_up, check_spare_voters
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.errors import TransientError
 
@@ -61,7 +61,7 @@ class Gates:
         kept = [(len(set(p.isr) - {node_id}), p.min_isr) for p in partitions if node_id in p.isr]
         if any(others < max(1, min_isr) for others, min_isr in kept):
             return False
-        return not self.node.is_controller or check_spare_voters(quorum, node_id, time.time())[0]
+        return not self.node.is_controller or check_spare_voters(quorum, node_id)[0]
 
     def after(self, ssh: Sequence[str], target: str, before: dict[str, list[str]]) -> bool:
         """The node runs the jars of the release, responds, follows the quorum, and has its ISRs and leaderships."""
@@ -70,7 +70,7 @@ class Gates:
             return False
         self.admin.features(self.node)
         node_id = self.node.node_id
-        if not check_caught_up(self.admin.quorum(), node_id, time.time())[0]:
+        if not check_caught_up(self.admin.quorum(), node_id)[0]:
             return False
         if not self.node.is_broker:
             return True

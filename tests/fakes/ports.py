@@ -103,7 +103,7 @@ class FakeAdmin:
         return QuorumState(
             leader_id=world.leader,
             leader_epoch=world.leader_epoch,
-            high_watermark=end,
+            high_watermark=world.epoch,  # what its nodes report as applied
             voters=tuple(replica(node.node_id) for node in world.spec.controllers),
             observers=tuple(
                 replica(node.node_id)
@@ -112,7 +112,7 @@ class FakeAdmin:
             ),
         )
 
-    def registered(self) -> RegisteredNodes:
+    def registered(self, *, through: Collection[int] = ()) -> RegisteredNodes:
         self._any_broker()
         world = self._cluster
         brokers = {node.node_id for node in world.spec.brokers}
@@ -153,7 +153,7 @@ class FakeAdmin:
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)
 
-    def partitions(self) -> tuple[PartitionState, ...]:
+    def partitions(self, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
         self._any_broker()
         self._cluster.look()
         return tuple(sorted(self._cluster.partition_states(), key=lambda p: (p.topic, p.partition)))

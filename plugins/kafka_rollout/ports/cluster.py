@@ -55,9 +55,13 @@ class ClusterAdmin(Protocol):
         because they wait for one; without it only a cluster whose controllers have no address queries brokers."""
         ...
 
-    def registered(self) -> RegisteredNodes: ...
-    def partitions(self) -> tuple[PartitionState, ...]:
-        """All partitions, internal topics included."""
+    def registered(self, *, through: Collection[int] = ()) -> RegisteredNodes:
+        """The registered nodes, from one of the brokers `through`; empty: from any broker. A broker that is cut off
+        from the controllers answers with its last metadata."""
+        ...
+
+    def partitions(self, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
+        """All partitions, internal topics included. `through`: as for `registered`."""
         ...
 
     def movements(self) -> Movements:

@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.gates.counters import expected_counters
+from kafka_rollout.domain.model.cluster.counters import ACTIVE_BROKERS
 from kafka_rollout.domain.model.cluster.state import NodeMetrics
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import TransientError
@@ -55,6 +57,32 @@ def test_both_agents_report_the_metadata_version_of_broker_and_controller(newest
         assert metrics.java_version is not None, node.name
         assert metrics.java_version >= 17, node.name
         assert metrics.unanswered == ()
+
+
+@pytest.mark.parametrize("agent", ["prometheus", "jolokia"])
+def test_each_agent_reports_every_counter_that_the_gates_check(
+    newest: LocalCluster, older: LocalCluster, agent: str
+) -> None:
+    for cluster in (newest, older):
+        assert_counters(cluster, agent)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("release", ["3.3.0", "4.4.0"])
+def test_the_oldest_and_the_newest_release_have_these_counters_too(make_cluster: MakeCluster, release: str) -> None:
+    cluster = make_cluster(release, size=1)
+    for agent in ("prometheus", "jolokia"):
+        assert_counters(cluster, agent)
+
+
+def assert_counters(cluster: LocalCluster, agent: str) -> None:
+    for node in cluster.spec.nodes:
+        alone = replace(node, **{f"{agent}_url": None})
+        counters = READER.read(alone).counters
+        assert counters.keys() == set(expected_counters(node)), node.name
+        assert {name: value for name, value in counters.items() if value} == (
+            {ACTIVE_BROKERS: 1} if node.is_controller else {}
+        ), node.name
 
 
 @pytest.mark.parametrize("agent", ["prometheus", "jolokia"])
@@ -114,6 +142,7 @@ def test_an_old_release_reports_release_and_old_requests_but_no_metadata_version
     assert metrics.current_metadata_version_jolokia is None
     assert metrics.partition_count == 0
     assert metrics.unanswered == ()
+    assert_counters(cluster, "jolokia")
     assert old_clients(cluster, command) == []
     send_fetch_0(cluster.spec.node(1))
     for url in ("prometheus_url", "jolokia_url"):

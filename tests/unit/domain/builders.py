@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kafka_rollout.domain.model.cluster.counters import COUNTERS
 from kafka_rollout.domain.model.cluster.state import (
     ClusterState,
     NodeFeatures,
@@ -31,6 +32,8 @@ from kafka_rollout.domain.model.releases import (
 R340, R341, R391, R421, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.2.1", "4.3.1"))
 CHANGED = {8, 11, 13, 14, 15, 17, 23, 30}
 NOW = 1_700_000_000.0
+APPLIED = 100  # offset of the metadata that the nodes have applied
+WELL_COUNTERS = {**dict.fromkeys(COUNTERS, 0), "active_brokers": 3}
 REQUESTS = (RequestCount(api="Fetch", version=12, count=100),)
 
 
@@ -142,7 +145,7 @@ def node_state(
     *,
     supported: Mapping[str, tuple[int, int]] | None = None,
     finalized: Mapping[str, int] | None = None,
-    epoch: int | None = 100,
+    epoch: int | None = APPLIED,
     **metrics: Any,
 ) -> NodeState:
     ranges = {"metadata.version": (1, 21), "kraft.version": (0, 1)} if supported is None else supported
@@ -154,7 +157,9 @@ def node_state(
             finalized={"metadata.version": 21} if finalized is None else finalized,
             epoch=epoch,
         ),
-        metrics=NodeMetrics(**{"release": release, "requests": REQUESTS, **metrics}),
+        metrics=NodeMetrics(
+            **{"release": release, "requests": REQUESTS, "counters": WELL_COUNTERS, "partition_count": 0, **metrics}
+        ),
     )
 
 
@@ -171,12 +176,15 @@ def quorum(voters: Iterable[int], leader: int, observers: Iterable[int] = (), **
     def replica(node_id: int) -> ReplicaState:
         lag = lags.get(f"n{node_id}", 0)
         caught_up = int(NOW * 1000) if node_id == leader else (behind_since if lag else int(NOW * 1000) - 100)
-        return ReplicaState(replica_id=node_id, log_end_offset=end - lag, last_caught_up_ms=caught_up)
+        fetched = caught_up if node_id == leader else int(NOW * 1000) - 100
+        return ReplicaState(
+            replica_id=node_id, log_end_offset=end - lag, last_fetch_ms=fetched, last_caught_up_ms=caught_up
+        )
 
     return QuorumState(
         leader_id=leader,
         leader_epoch=5,
-        high_watermark=end,
+        high_watermark=APPLIED + 1,
         voters=tuple(replica(i) for i in voters),
         observers=tuple(replica(i) for i in observers),
     )

@@ -134,9 +134,9 @@ class KafkaAdmin:
         self._last_leader = quorum.leader_id
         return quorum
 
-    def registered(self) -> RegisteredNodes:
+    def registered(self, *, through: Collection[int] = ()) -> RegisteredNodes:
         """Brokers and controllers in the cluster's metadata, including unlisted ones that no longer run."""
-        answer = self._describe_cluster(self._nodes.brokers, include_fenced_brokers=True)
+        answer = self._describe_cluster(self._nodes.brokers_of(through), include_fenced_brokers=True)
         return RegisteredNodes(
             brokers=frozenset(broker.broker_id for broker in answer.brokers),
             fenced=frozenset(broker.broker_id for broker in answer.brokers if broker.is_fenced)
@@ -173,10 +173,9 @@ class KafkaAdmin:
 
         return self._nodes.first_answer(targets, lambda: DescribeClusterRequest(**fields), accept)
 
-    def partitions(self) -> tuple[PartitionState, ...]:
+    def partitions(self, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
         """All partitions that the user can describe, internal topics included, by name."""
-
-        topics, target = self._nodes.topics()
+        topics, target = self._nodes.topics(through=through)
         min_isr = self._min_insync_replicas(sorted(topics), target)
         return tuple(
             PartitionState(

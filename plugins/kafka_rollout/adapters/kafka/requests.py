@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -248,14 +248,22 @@ class ClusterConnections:
             "Connection's security settings (for controllers: controller_connection_id in the inventory).",
         )
 
-    def any_broker(self, request: Callable[[], Any]) -> tuple[Any, Target]:
-        """Return the response of the first broker that answers, and the broker."""
-        response: tuple[Any, Target] = self.first_answer(self.brokers, request, lambda *response: response)
+    def brokers_of(self, through: Collection[int]) -> tuple[Target, ...]:
+        """Return the brokers with these ids; all for none."""
+        return tuple(target for target in self.brokers if not through or target.node_id in through)
+
+    def any_broker(self, request: Callable[[], Any], *, through: Collection[int] = ()) -> tuple[Any, Target]:
+        """Return the response of the first broker (of `through`, if it has ids) that answers, and the broker."""
+        targets = self.brokers_of(through)
+        response: tuple[Any, Target] = self.first_answer(targets, request, lambda *response: response)
         return response
 
-    def topics(self) -> tuple[dict[str, Any], Target]:
-        """Return topic name → metadata of all topics that the user can describe, and the broker that reported them."""
-        response, target = self.any_broker(all_topics)
+    def topics(self, *, through: Collection[int] = ()) -> tuple[dict[str, Any], Target]:
+        """Return topic name → metadata of all topics that the user can describe, and the broker that reported them.
+
+        `through`: as for any_broker.
+        """
+        response, target = self.any_broker(all_topics, through=through)
         found = {}
         for topic in response.topics:
             if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.gates.node import answered
-from kafka_rollout.domain.model.cluster.state import ClusterState, Movements, check_caught_up
+from kafka_rollout.domain.model.cluster.caught_up import check_current
+from kafka_rollout.domain.model.cluster.state import ClusterState, Movements
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import count, few
 
@@ -80,7 +81,8 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Condition:
         return Condition(name="every node is caught up", is_met=False, evidence="the quorum did not respond")
     behind = []
     for node in cluster.nodes:
-        caught_up, evidence = check_caught_up(state.quorum, node.node_id, state.observed_at)
+        seen = state.nodes.get(node.node_id) if node.is_broker else None
+        caught_up, evidence = check_current(state.quorum, node.node_id, seen)
         if not caught_up:
             behind.append(f"node {node.node_id}: {evidence}")
     return Condition(

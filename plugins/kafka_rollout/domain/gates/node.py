@@ -5,9 +5,11 @@ The invariants:
   except in topics whose unavailability the approved plan accepts.
 - A stop never removes the majority of caught-up voters of the metadata quorum.
 - No node stops while another node is down.
+- No answer of a broker counts whose metadata is old: every broker has fetched and applied the newest metadata, and the
+  active controller counts nothing worse (`counters`).
 - A node is back when it runs the release, is registered and unfenced, and is in every ISR of before its stop. It must
-  also be caught up with the quorum, lead its previous preferred partitions, and have loaded the coordinator partitions
-  that it leads (`coordinators`). An unknown value never meets a condition.
+  also be caught up with the quorum, lead its previous preferred partitions, have applied all metadata, and have loaded
+  the coordinator partitions that it leads (`coordinators`). An unknown value never meets a condition.
 """
 
 from __future__ import annotations
@@ -16,14 +18,9 @@ from collections.abc import Iterable, Sequence
 
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.domain.model.cluster.state import (
-    ClusterState,
-    NodeState,
-    PartitionState,
-    ProcessState,
-    check_caught_up,
-    check_spare_voters,
-)
+from kafka_rollout.domain.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
+from kafka_rollout.domain.model.cluster.caught_up import check_current, check_spare_voters
+from kafka_rollout.domain.model.cluster.state import ClusterState, NodeState, PartitionState, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.cluster.unavailability import find_acceptance
 from kafka_rollout.domain.model.releases import Release
@@ -52,10 +49,21 @@ def state_before_stop(
 
 
 def check_before_stop(
-    cluster: ClusterSpec, state: ClusterState, node: NodeSpec, *, accept_unavailable: Sequence[str] = ()
+    cluster: ClusterSpec,
+    state: ClusterState,
+    node: NodeSpec,
+    *,
+    accept_unavailable: Sequence[str] = (),
+    unchecked: Unchecked = None,
 ) -> GateCheck:
-    """Check whether `node` can be stopped now. `accept_unavailable`: as in Plan."""
-    conditions = [_answered_but(state, node), *_others_up(cluster, state, node), _quorum_without(state, node)]
+    """Check whether `node` can be stopped now. `accept_unavailable`, `unchecked`: as in Plan."""
+    conditions = [
+        _answered_but(state, node),
+        *_others_up(cluster, state, node),
+        _quorum_without(state, node),
+        _brokers_caught_up(state, [other for other in cluster.brokers if other.node_id != node.node_id]),
+        controller_agrees(cluster, state, unchecked),
+    ]
     kept = [p for p in state.partitions if not find_acceptance(accept_unavailable, p.topic)]
     conditions.append(_all_served(kept, node.node_id))
     if node.is_broker:
@@ -68,12 +76,19 @@ def check_before_stop(
 
 
 def check_after_start(
-    cluster: ClusterSpec, state: ClusterState, node: NodeSpec, *, before: BeforeStop | None, expected: Release
+    cluster: ClusterSpec,
+    state: ClusterState,
+    node: NodeSpec,
+    *,
+    before: BeforeStop | None,
+    expected: Release,
+    unchecked: Unchecked = None,
+    expected_errors: Sequence[str] = (),
 ) -> GateCheck:
     """Check whether `node` is back on release `expected`.
 
     `before`: its state before the stop; without it, every replica of the node must be in sync. `cluster`: the inventory
-    of the node.
+    of the node. `unchecked`: as in Plan. `expected_errors`: settings that the release ignores, as the plan says.
     """
     seen = state.nodes.get(node.node_id)
     conditions = [
@@ -87,9 +102,13 @@ def check_after_start(
             else (seen.problem if seen else "") or "no response",
         ),
         _quorum_of(state, cluster.node(node.node_id)),
+        _brokers_caught_up(state, _serving(cluster, state, node)),
+        controller_agrees(cluster, state, unchecked),
+        no_metadata_errors([node], state, unchecked, expected=expected_errors),
     ]
     if node.is_broker:
         conditions += [_registered(state, node), _in_isrs(state, node, before), _leads(state, node, before)]
+        conditions.append(directories_online(node, state, unchecked))
     return GateCheck(gate=f"after node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 
@@ -217,7 +236,7 @@ def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
         )
     if not node.is_controller:
         return Condition(name="quorum without it", is_met=True, evidence=f"node {node.node_id} is not a voter")
-    is_met, evidence = check_spare_voters(state.quorum, node.node_id, state.observed_at)
+    is_met, evidence = check_spare_voters(state.quorum, node.node_id)
     return Condition(name="quorum without it", is_met=is_met, evidence=evidence)
 
 
@@ -227,8 +246,38 @@ def _quorum_of(state: ClusterState, node: NodeSpec) -> Condition:
         return Condition(name="quorum", is_met=False, evidence="the quorum is unknown")
     if node.is_controller and node.node_id not in {v.replica_id for v in quorum.voters}:
         return Condition(name="quorum", is_met=False, evidence=f"node {node.node_id} is not a voter of the quorum")
-    is_met, evidence = check_caught_up(quorum, node.node_id, state.observed_at)
+    seen = state.nodes.get(node.node_id) if node.is_broker else None
+    is_met, evidence = check_current(quorum, node.node_id, seen)
     return Condition(name="quorum", is_met=is_met, evidence=evidence)
+
+
+def _serving(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> list[NodeSpec]:
+    """Return the brokers without `node` that serve, or that fetched metadata in the last minutes.
+
+    After a start, a broker that is down blocks nothing yet: the gate before the next stop requires it.
+    """
+    unfenced = state.registered.brokers - (state.registered.fenced or frozenset())
+    fetching = {replica.replica_id for replica in state.quorum.observers} if state.quorum else set()
+    return [b for b in cluster.brokers if b.node_id != node.node_id and b.node_id in unfenced | fetching]
+
+
+def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> Condition:
+    """A broker that is cut off from the controllers still answers, with old registrations, leaders and ISRs."""
+    name = "every broker is caught up"
+    if state.quorum is None:
+        return Condition(name=name, is_met=False, evidence="the quorum is unknown")
+    behind = []
+    for broker in brokers:
+        is_met, evidence = check_current(state.quorum, broker.node_id, state.nodes.get(broker.node_id))
+        if not is_met:
+            behind.append(f"broker {broker.node_id}: {evidence}")
+    return Condition(
+        name=name,
+        is_met=not behind,
+        evidence=few(behind)
+        if behind
+        else f"{count(len(brokers), 'broker')} fetched and applied the metadata of controller {state.quorum.leader_id}",
+    )
 
 
 def _registered(state: ClusterState, node: NodeSpec) -> Condition:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -123,7 +124,9 @@ class Plan:
     Kafka release lowers the level online. The run lowers it while all nodes are stopped, with the binary. `live`: the
     run lowers it while only the controllers are stopped, then rolls the nodes.
     `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
-    `default_changes`: dynamic configuration that changes with the feature levels.
+    `default_changes`: dynamic configuration that changes with the feature levels. `unchecked`: counter of Kafka →
+    nodes whose agents did not export it, so that the gates do not wait for it; None for a plan of an earlier version,
+    which did not look.
     """
 
     cluster: str
@@ -140,14 +143,15 @@ class Plan:
     accept_unavailable: tuple[str, ...] = ()
     live: bool = False
     default_changes: tuple[DefaultChange, ...] = ()
+    unchecked: Mapping[str, tuple[int, ...]] | None = None
 
     @property
     def hash(self) -> str:
-        """SHA-256 (hex) of the planned changes. Findings are not part of it, because each check renews them.
+        """SHA-256 (hex) of the planned changes. Findings and `unchecked` are not part of it: they are observations.
 
         A field that earlier versions did not have counts only if it is set, so that the hash of their plans stays.
         """
-        what = {key: value for key, value in asdict(self).items() if key != "findings"}
+        what = {key: value for key, value in asdict(self).items() if key not in {"findings", "unchecked"}}
         if not self.accept_unavailable:
             del what["accept_unavailable"]
         if not self.live:

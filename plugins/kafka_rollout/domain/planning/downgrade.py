@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.domain.features.rules import check_feature_support
+from kafka_rollout.domain.gates.findings import find_unchecked_counters
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
@@ -180,6 +181,7 @@ def make_downgrade_plan(
         unsafe=unsafe,
         offline=offline,
         accept_unavailable=tuple(accept_unavailable),
+        unchecked=find_unchecked_counters(cluster, state),
         live=choice.method is LoweringMethod.LIVE,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.features.checks import feature_changes, range_findings, rollback_level_findings
+from kafka_rollout.domain.gates.findings import find_unchecked_counters
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
@@ -88,4 +89,5 @@ def make_plan(
         config_changes=changes,
         findings=tuple(findings),
         accept_unavailable=tuple(accept_unavailable),
+        unchecked=find_unchecked_counters(cluster, state),
     )

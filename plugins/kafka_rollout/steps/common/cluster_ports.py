@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.domain.model.cluster.caught_up import find_current_brokers
 from kafka_rollout.domain.model.cluster.request_log import find_logged_requests
 from kafka_rollout.domain.model.cluster.rights import READING
 from kafka_rollout.domain.model.cluster.state import (
+    FETCH_TIMEOUT_MS,
     ClusterState,
+    NodeMetrics,
     NodeState,
     PartitionState,
     ProcessState,
+    QuorumState,
     RegisteredNodes,
     find_unlisted_controllers,
 )
@@ -57,6 +61,7 @@ _T = TypeVar("_T")
 _ASKED_AT_ONCE = 8
 _NO_PARTITIONS: tuple[PartitionState, ...] = ()
 _LOG_LINES = 2_000
+FETCH_TIMEOUT = "controller.quorum.fetch.timeout.ms"
 _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
 
 
@@ -134,21 +139,64 @@ def observe_some(
 
     `cluster_id`, groups and transactions stay empty; a node that was not queried is not in `nodes`.
     """
+    unanswered: list[str] = []
+    refused: list[str] = []
+    # The quorum first: what was committed then must have been applied by the nodes, and the brokers that are current
+    # report the rest.
+    quorum = _ask(_unless_refused(ports, ports.admin.quorum, None, refused), None, unanswered) if brokers else None
+    quorum = _with_fetch_timeout(ports, quorum)
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
         seen = tuple(pool.map(lambda node: observe_node(ports, node, metrics=metrics), nodes))
-    unanswered = [node.problem for node in seen if node.problem]
-    refused: list[str] = []
+    unanswered += [node.problem for node in seen if node.problem]
+    observed = {node.node_id: node for node in seen}
+    current = find_current_brokers(ports.cluster, quorum, observed)
+    # Before the partitions: a topic that is created in between does not count as hidden.
+    active = _active_controller(ports, quorum, observed)
     return ClusterState(
         cluster_id="",
-        nodes={node.node_id: node for node in seen},
-        quorum=_ask(_unless_refused(ports, ports.admin.quorum, None, refused), None, unanswered) if brokers else None,
-        registered=ports.admin.registered() if brokers else _NOT_ASKED,
-        partitions=_unless_refused(ports, ports.admin.partitions, _NO_PARTITIONS, refused)() if brokers else (),
+        nodes=observed,
+        quorum=quorum,
+        registered=ports.admin.registered(through=current) if brokers else _NOT_ASKED,
+        partitions=_unless_refused(ports, lambda: ports.admin.partitions(through=current), _NO_PARTITIONS, refused)()
+        if brokers
+        else (),
         unanswered=tuple(unanswered),
         not_observable=tuple(refused),
+        active_controller=active,
+        read_from=current,
         # The time of the responses, not of the queries: lags and ages are computed from it.
         observed_at=ports.clock.now(),
     )
+
+
+def _with_fetch_timeout(ports: ClusterPorts, quorum: QuorumState | None) -> QuorumState | None:
+    """Add the controllers' own fetch timeout, if a replica is silent for longer than the default allows.
+
+    So a check of a cluster in which every replica fetches reads no configuration.
+    """
+    if quorum is None or not quorum.is_a_replica_silent or not ports.cluster.manages_nodes:
+        return quorum
+    timeouts = [FETCH_TIMEOUT_MS]
+    for node in ports.cluster.controllers:
+        with suppress(TransientError, RefusedError, ValueError):
+            timeouts.append(int(ports.runtime.config(node).get(FETCH_TIMEOUT, FETCH_TIMEOUT_MS)))
+    return replace(quorum, fetch_timeout_ms=max(timeouts))
+
+
+def _active_controller(
+    ports: ClusterPorts, quorum: QuorumState | None, seen: Mapping[int, NodeState]
+) -> NodeMetrics | None:
+    """Return the metrics of the quorum's leader; None if it has no agent or its agents do not respond."""
+    leader = next((node for node in ports.cluster.nodes if quorum and node.node_id == quorum.leader_id), None)
+    if leader is None:
+        return None
+    observed = seen.get(leader.node_id)
+    if observed is not None and observed.metrics is not None:
+        return observed.metrics
+    try:
+        return ports.metrics.read(leader)
+    except TransientError:
+        return None  # the gate's own condition reports it
 
 
 def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -> NodeState:

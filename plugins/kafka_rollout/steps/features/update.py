@@ -15,10 +15,11 @@ from kafka_rollout.domain.features.checks import feature_change, feature_request
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support, check_requests
 from kafka_rollout.domain.features.support import held_back_feature_findings
+from kafka_rollout.domain.gates.findings import counter_findings, find_unchecked_counters
 from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.findings import Finding, Verdict, info
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, info
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.findings.catalogue_gaps import feature_gap_findings
@@ -87,6 +88,8 @@ def plan_features(
         *verdict.findings,
         *right_findings(ports.cluster, state),
         *(() if order.named else feature_gap_findings(ports.catalogue, _releases_of(ports, state, order))),
+        # No node restarts, so metadata that a node could not apply stays missing.
+        *counter_findings(ports.cluster, state, errors=Severity.BLOCKER),
         *(held_back_feature_findings(ports.cluster, ports.catalogue, state) if held_back else ()),
         *_second_opinion(ports, state, verdict, changes, unsafe=unsafe),
         *effects.findings,
@@ -104,6 +107,7 @@ def plan_features(
         findings=findings,
         unsafe=unsafe,
         default_changes=effects.changes,
+        unchecked=find_unchecked_counters(ports.cluster, state),
     )
     freeze(ports, plan, RunOf.FEATURES, requests=requests)
     return plan

@@ -10,6 +10,7 @@ from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
+from kafka_rollout.domain.gates.counters import expected_errors, no_metadata_errors
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
@@ -116,7 +117,9 @@ def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> GateC
     # A node that is down or hangs can be stopped, even if it does not respond.
     own = state.nodes[node.node_id].problem
     state = replace(state, unanswered=tuple(problem for problem in state.unanswered if problem != own))
-    return node_gates.check_before_stop(ports.cluster, state, node, accept_unavailable=plan.accept_unavailable)
+    return node_gates.check_before_stop(
+        ports.cluster, state, node, accept_unavailable=plan.accept_unavailable, unchecked=plan.unchecked
+    )
 
 
 def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
@@ -125,7 +128,15 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         return _nothing_to_wait_for(ports, ref, f"node {node.node_id} runs the release of a later release step")
     before = load_before_stop(ports, plan, release_step, node.node_id)
     state = observe_some(ports, (node,), metrics=True)
-    seen = node_gates.check_after_start(ports.cluster, state, node, before=before, expected=release_step.to_release)
+    seen = node_gates.check_after_start(
+        ports.cluster,
+        state,
+        node,
+        before=before,
+        expected=release_step.to_release,
+        unchecked=plan.unchecked,
+        expected_errors=expected_errors(plan, release_step.to_release),
+    )
     if plan.offline:
         check_service(ports)
     process = state.nodes[node.node_id].process
@@ -217,9 +228,10 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateChec
     # The quorum too: controllers that report no levels are checked by their logs.
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
-    return replace(
-        cluster_gates.check_metadata_version(ports.cluster, ports.catalogue, state, level), gate=_gate_name(ref)
-    )
+    seen = cluster_gates.check_metadata_version(ports.cluster, ports.catalogue, state, level)
+    ignored = expected_errors(plan, plan.target)
+    errors = no_metadata_errors(ports.cluster.nodes, state, plan.unchecked, expected=ignored)
+    return replace(seen, gate=_gate_name(ref), conditions=(*seen.conditions, errors))
 
 
 def _controllers_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:

@@ -13,7 +13,13 @@ from kafka_rollout.domain.gates.node import (
     find_lost_leaderships,
     state_before_stop,
 )
-from kafka_rollout.domain.model.cluster.state import ClusterState, NodeMetrics, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.model.cluster.state import (
+    ClusterState,
+    NodeMetrics,
+    NodeState,
+    ProcessState,
+    RegisteredNodes,
+)
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.releases import Release
 from tests.unit.domain.builders import (
@@ -292,15 +298,15 @@ def test_leadership_that_it_had_as_preferred_leader_must_come_back() -> None:
 
 
 def test_a_controller_must_be_a_voter_that_is_caught_up() -> None:
-    lagging = _rolled(1, quorum=quorum([1, 2, 3], 3, n1=400))
+    lagging = _rolled(1, quorum=quorum([1, 2, 3], 3, [4, 5, 6], n1=400))
     assert _failing(_after(lagging, 1)) == {"quorum"}
-    lost = _rolled(1, quorum=quorum([2, 3], 3))
+    lost = _rolled(1, quorum=quorum([2, 3], 3, [4, 5, 6]))
     assert "not a voter" in _after(lost, 1).waits_for
 
 
 def test_a_voter_whose_directory_is_gone_is_not_caught_up_because_another_of_the_node_observes() -> None:
     """KIP-853: a directory that was formatted again has no vote; the gate of the next node cannot count on it."""
-    lost = quorum([1, 2, 3], 3, n1=400)
+    lost = quorum([1, 2, 3], 3, [4, 5, 6], n1=400)
     (voter,) = [v for v in lost.voters if v.replica_id == 1]
     anew = replace(voter, log_end_offset=max(v.log_end_offset for v in lost.voters), last_caught_up_ms=int(NOW * 1000))
     lost = replace(lost, observers=(*lost.observers, anew))
@@ -311,6 +317,6 @@ def test_a_voter_whose_directory_is_gone_is_not_caught_up_because_another_of_the
 
 
 def test_a_lag_that_was_caught_up_seconds_ago_is_no_lag() -> None:
-    busy = quorum([1, 2, 3], 3, n1=400)
+    busy = quorum([1, 2, 3], 3, [4, 5, 6], n1=400)
     voters = tuple(replace(v, last_caught_up_ms=int(NOW * 1000) - 900) if v.replica_id == 1 else v for v in busy.voters)
     assert _after(_rolled(1, quorum=replace(busy, voters=voters)), 1).passes

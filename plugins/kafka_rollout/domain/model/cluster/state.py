@@ -88,8 +88,9 @@ class NodeMetrics:
     `snapshot_age_ms` and `snapshot_bytes`: LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release
     has no such metrics; 0 bytes until the process has written a snapshot. `partition_count`: GlobalPartitionCount, all
     partitions of the cluster; None for a node that is not a controller. `requests`: RequestsPerSec; empty if the agents
-    do not report it, because a running broker has requests of other nodes. `unanswered`: agents that did not respond
-    (`prometheus`, `jolokia`); it separates a missing response from a metric that the release does not have.
+    do not report it, because a running broker has requests of other nodes. `counters`: name (model/cluster/counters.py)
+    → value; a counter that no agent exports is missing. `unanswered`: agents that did not respond (`prometheus`,
+    `jolokia`); it separates a missing response from a metric that the release does not have.
     """
 
     release: Release | None = None
@@ -104,6 +105,7 @@ class NodeMetrics:
     clients: tuple[ClientSoftware, ...] = ()
     requests: tuple[RequestCount, ...] = ()
     deprecated_requests: tuple[RequestCount, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
     unanswered: tuple[str, ...] = ()
 
 
@@ -143,7 +145,10 @@ class Movements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
-    """A voter or observer of the metadata quorum. `log_end_offset`: −1 if unknown. Times: epoch ms, or None."""
+    """A voter or observer of the metadata quorum. `log_end_offset`: −1 if unknown.
+
+    Times: epoch ms by the leader's clock, or None. The leader's own times are the time of its response (RaftUtil).
+    """
 
     replica_id: int
     log_end_offset: int
@@ -151,13 +156,23 @@ class ReplicaState:
     last_caught_up_ms: int | None = None
 
 
+FETCH_TIMEOUT_MS = 2_000  # default of controller.quorum.fetch.timeout.ms
+# A follower fetches at least every 500 ms (KafkaRaftClient.MAX_FETCH_WAIT_MS). After the fetch timeout it stops to
+# follow the leader. The margin is for pauses of a busy node.
+FETCH_MARGIN_MS = 3_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumState:
+    """The response to DescribeQuorum. `fetch_timeout_ms`: the longest controller.quorum.fetch.timeout.ms of the
+    controllers, or its default."""
+
     leader_id: int
     leader_epoch: int
     high_watermark: int
     voters: tuple[ReplicaState, ...]
     observers: tuple[ReplicaState, ...]
+    fetch_timeout_ms: int = FETCH_TIMEOUT_MS
 
     def lag(self, replica_id: int) -> int | None:
         """Return the number of records between the leader's log end and the replica; None if the quorum does not list
@@ -166,11 +181,31 @@ class QuorumState:
         For a node that is both voter and observer, the voter counts: its directory is gone, and the directory that
         observes has no vote (KIP-853).
         """
-        replicas = {r.replica_id: r for r in (*self.observers, *self.voters)}
-        leader, replica = replicas.get(self.leader_id), replicas.get(replica_id)
+        leader, replica = self.replica(self.leader_id), self.replica(replica_id)
         if leader is None or replica is None or replica.log_end_offset < 0:
             return None
         return max(0, leader.log_end_offset - replica.log_end_offset)
+
+    def replica(self, replica_id: int) -> ReplicaState | None:
+        replicas = {r.replica_id: r for r in (*self.observers, *self.voters)}
+        return replicas.get(replica_id)
+
+    def since_ms(self, time_ms: int | None) -> int | None:
+        """Return the time between `time_ms` and the response, both by the leader's clock; None if one is unknown."""
+        leader = self.replica(self.leader_id)
+        if time_ms is None or leader is None or leader.last_caught_up_ms is None:
+            return None
+        return max(0, leader.last_caught_up_ms - time_ms)
+
+    @property
+    def fetch_limit_ms(self) -> int:
+        return self.fetch_timeout_ms + FETCH_MARGIN_MS
+
+    @property
+    def is_a_replica_silent(self) -> bool:
+        """Whether a replica other than the leader has not fetched within the limit."""
+        fetched = [self.since_ms(r.last_fetch_ms) for r in (*self.voters, *self.observers)]
+        return any(ms is not None and ms > self.fetch_limit_ms for ms in fetched)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +269,9 @@ class ClusterState:
     the users of this tool do not have. `logged_requests`: those in the logs of brokers that counted old request
     versions. `registered_levels`: controller id → range by feature, as registered in the metadata log; only if the
     inventory lacks a registered controller, empty if unknown.
+    `active_controller`: the metrics of the leader of the quorum, read before `partitions`; None: not read.
+    `read_from`: the broker that reported `registered` and `partitions` was one of these, whose metadata is current;
+    empty: the quorum shows none.
     """
 
     cluster_id: str
@@ -249,6 +287,8 @@ class ClusterState:
     logged_requests: tuple[LoggedRequest, ...] = ()
     missing_rights: tuple[MissingRight, ...] = ()
     registered_levels: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
+    active_controller: NodeMetrics | None = None
+    read_from: tuple[int, ...] = ()
 
     @property
     def finalized(self) -> Mapping[str, int]:
@@ -288,60 +328,8 @@ class CheckpointSummary:
     sha256: str
 
 
-# A running quorum always shows some lag. The active controller appends at least one no-op record every 500 ms
-# (metadata.max.idle.interval.ms), and followers fetch it a moment later.
-LAG_RECORDS = 20
-CAUGHT_UP_MS = 5_000
-
-
-def check_caught_up(quorum: QuorumState, replica_id: int, observed_at: float) -> tuple[bool, str]:
-    """Return whether a voter or observer is caught up with the leader, and the evidence.
-
-    `observed_at`: epoch seconds.
-    """
-    if quorum.leader_id < 0:
-        return False, "the quorum has no leader"
-    if replica_id == quorum.leader_id:
-        return True, f"node {replica_id} leads the quorum"
-    lag = quorum.lag(replica_id)
-    if lag is None:
-        return False, f"quorum leader {quorum.leader_id} does not report the log end offset of node {replica_id}"
-    if lag <= LAG_RECORDS:
-        return True, f"{lag} records behind the leader"
-    behind_ms = _behind_ms(quorum, replica_id, observed_at)
-    if behind_ms is not None and behind_ms <= CAUGHT_UP_MS:
-        return True, f"{lag} records behind the leader, caught up {behind_ms} ms ago"
-    if replica_id in {r.replica_id for r in quorum.voters} & {r.replica_id for r in quorum.observers}:
-        return False, (
-            f"voter {replica_id} is {lag} records behind the leader, and another directory of node "
-            f"{replica_id} is an observer: remove the old voter and add the new one (kafka-metadata-quorum.sh "
-            "remove-controller, add-controller)"
-        )
-    return False, f"{lag} records behind the leader"
-
-
-def _behind_ms(quorum: QuorumState, replica_id: int, observed_at: float) -> int | None:
-    replicas = {r.replica_id: r for r in (*quorum.observers, *quorum.voters)}
-    replica: ReplicaState | None = replicas.get(replica_id)
-    if replica is None or replica.last_caught_up_ms is None or replica.last_caught_up_ms < 0:
-        return None
-    # The leader's own timestamp is the current time of the clock that wrote the followers' timestamps.
-    leader = replicas.get(quorum.leader_id)
-    now_ms = leader.last_caught_up_ms if leader and leader.last_caught_up_ms else int(observed_at * 1000)
-    return max(0, now_ms - replica.last_caught_up_ms)
-
-
 def majority(voters: int) -> int:
     return voters // 2 + 1
-
-
-def check_spare_voters(quorum: QuorumState, without: int, observed_at: float) -> tuple[bool, str]:
-    """Return whether the caught-up voters without node `without` are a majority of all voters, and the evidence."""
-    others = [v.replica_id for v in quorum.voters if v.replica_id != without]
-    well = sorted(i for i in others if check_caught_up(quorum, i, observed_at)[0])
-    needed = majority(len(quorum.voters))
-    told = f"voters {', '.join(map(str, well)) or 'none'} are caught up, {needed} of {len(quorum.voters)} are needed"
-    return len(well) >= needed, told
 
 
 def find_unlisted_brokers(cluster: ClusterSpec, state: ClusterState) -> frozenset[int]:

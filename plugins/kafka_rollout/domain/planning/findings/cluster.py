@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
+from kafka_rollout.domain.gates.findings import counter_findings
+from kafka_rollout.domain.model.cluster.caught_up import check_caught_up
+from kafka_rollout.domain.model.cluster.counters import COUNTS_PARTITIONS_SINCE
 from kafka_rollout.domain.model.cluster.state import (
     ClusterState,
     NodeState,
     PartitionState,
-    check_caught_up,
     majority,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
@@ -29,10 +31,6 @@ from kafka_rollout.domain.planning.findings.clients import client_findings
 from kafka_rollout.domain.planning.findings.not_observable import not_observable_findings
 from kafka_rollout.domain.planning.findings.reported_releases import reported_release_findings
 from kafka_rollout.domain.planning.findings.unlisted_nodes import unlisted_node_findings
-
-# Controllers of 3.4.0 still count partitions that were deleted while they were not active (GlobalPartitionCount),
-# even after a restart or an election. Controllers of 3.4.1 do not. Measured on brokers of both releases.
-_COUNTS_RIGHT_SINCE = Release(3, 4, 1)
 
 
 def cluster_findings(
@@ -54,6 +52,7 @@ def cluster_findings(
         *not_observable_findings(cluster, catalogue, state),
         *(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
         *_without_metrics(cluster, state),
+        *counter_findings(cluster, state),
         *reported_release_findings(cluster, catalogue, state),
         *_releases(state),
         *_quorum(cluster, state),
@@ -82,7 +81,7 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
     The controllers' count is read before the partitions, so a topic created in between does not count as hidden.
     """
     reporting = [n for n in state.nodes.values() if n.metrics and n.metrics.partition_count]
-    trusted = [n for n in reporting if n.release is not None and n.release >= _COUNTS_RIGHT_SINCE]
+    trusted = [n for n in reporting if n.release is not None and n.release >= COUNTS_PARTITIONS_SINCE]
     counted = max((n.metrics.partition_count or 0 for n in trusted or reporting if n.metrics), default=0)
     shown = len(state.partitions)
     if counted > shown:
@@ -178,7 +177,7 @@ def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Find
             "metrics agents",
             f"No metrics agent reports the release and the clients of {nodes(without)}. The release is that of the "
             f"{'jars of the process' if cluster.manages_nodes else 'supported levels'}. Connected client software and "
-            "old clients (KIP-896) are not observable.",
+            "old clients (KIP-896) are not observable, and the gates do not check Kafka's error counters there.",
             "Continue if the versions of the clients are known. Otherwise configure an agent with the rules of "
             "include/metrics/jmx_exporter.yaml, then plan again.",
         )
@@ -231,7 +230,7 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
             "Run at least three controllers.",
         )
     for voter in quorum.voters:
-        caught_up, evidence = check_caught_up(quorum, voter.replica_id, state.observed_at)
+        caught_up, evidence = check_caught_up(quorum, voter.replica_id)
         if not caught_up:
             unknown = quorum.lag(voter.replica_id) is None
             yield Finding(

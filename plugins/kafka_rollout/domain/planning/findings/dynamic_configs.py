@@ -11,6 +11,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from kafka_rollout.domain.gates.counters import IGNORED_CONFIG
 from kafka_rollout.domain.model.cluster.dynamic_configs import (
     ConfigCheck,
     ConfigKind,
@@ -137,7 +138,7 @@ def _findings(
         )
         return
     severity, effect = OBSERVED.get((first.kind, first.check), _UNKNOWN)
-    code = "DYNAMIC-CONFIG-REJECTED" if severity is Severity.BLOCKER else "DYNAMIC-CONFIG-IGNORED"
+    code = "DYNAMIC-CONFIG-REJECTED" if severity is Severity.BLOCKER else IGNORED_CONFIG
     for problem in problems[:NAMED]:
         subject = _subject(problem)
         yield Finding(

@@ -1,0 +1,88 @@
+"""Findings about Kafka's own counters: errors that a node counts, and counters that no agent exports."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from kafka_rollout.domain.gates.counters import PARTITION_COUNT, expected_counters, has_agent
+from kafka_rollout.domain.model.cluster.counters import COUNTERS, METADATA_ERROR_COUNTERS, OFFLINE_LOG_DIRECTORIES
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker, warning
+from kafka_rollout.domain.model.wording import few
+
+_NAMED = 12
+
+
+def find_unchecked_counters(cluster: ClusterSpec, state: ClusterState) -> dict[str, tuple[int, ...]]:
+    """Return counter → nodes with an agent that does not export it now. The gates do not wait for these."""
+    missing: defaultdict[str, list[int]] = defaultdict(list)
+    for node in cluster.nodes:
+        if not has_agent(node):
+            continue
+        seen = state.nodes.get(node.node_id)
+        metrics = seen.metrics if seen else None
+        for name in expected_counters(node):
+            if metrics is None or name not in metrics.counters:
+                missing[name].append(node.node_id)
+        if node.is_controller and (metrics is None or metrics.partition_count is None):
+            missing[PARTITION_COUNT].append(node.node_id)
+    return {name: tuple(ids) for name, ids in missing.items()}
+
+
+def counter_findings(
+    cluster: ClusterSpec, state: ClusterState, *, errors: Severity = Severity.WARNING
+) -> Iterator[Finding]:
+    """Yield the findings of one observation. `errors`: severity of metadata errors; a restart of the node ends them."""
+    yield from _not_exported(cluster, state)
+    for node in cluster.nodes:
+        seen = state.nodes.get(node.node_id)
+        counters = seen.metrics.counters if seen and seen.metrics else {}
+        counted = [f"{COUNTERS[n].kafka_name} {counters[n]}" for n in METADATA_ERROR_COUNTERS if counters.get(n)]
+        if counted:
+            yield Finding(
+                code="METADATA-ERRORS",
+                severity=errors,
+                subject=f"node {node.node_id}",
+                sentence=f"{node.name} reports {', '.join(counted)}: since its start it could not apply a part of the "
+                "cluster's metadata, and serves clients without it (ACLs, quotas or dynamic settings, for example).",
+                remedy=f"Read the errors in the log of {node.name} and remove their cause. A restart applies all "
+                "metadata again.",
+            )
+        if lost := counters.get(OFFLINE_LOG_DIRECTORIES):
+            yield blocker(
+                "LOG-DIRECTORY-OFFLINE",
+                f"node {node.node_id}",
+                f"{node.name} reports OfflineLogDirectoryCount {lost}: the replicas there are not in sync.",
+                f"Replace the disk, or remove the directory from log.dirs, and restart {node.name}. Then plan again.",
+            )
+
+
+def _not_exported(cluster: ClusterSpec, state: ClusterState) -> Iterator[Finding]:
+    """Report nodes whose agents respond without some counters; a node without metrics has METRICS-MISSING."""
+    of_node: defaultdict[int, list[str]] = defaultdict(list)
+    for name, ids in find_unchecked_counters(cluster, state).items():
+        for node_id in ids:
+            if (seen := state.nodes.get(node_id)) and seen.metrics is not None:
+                of_node[node_id].append(name)
+    alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for node_id, names in of_node.items():
+        alike[tuple(names)].append(node_id)
+    for lacking, nodes_ in alike.items():
+        listed = few(sorted(nodes_), limit=_NAMED)
+        rules = ", ".join(COUNTERS[name].exporter_rule(name) for name in lacking if name in COUNTERS)
+        objects = ", ".join(dict.fromkeys(COUNTERS[name].mbean for name in lacking if name in COUNTERS))
+        yield warning(
+            "COUNTERS-NOT-EXPORTED",
+            f"metrics agents of nodes {listed}",
+            f"The metrics agents of nodes {listed} do not export {', '.join(_shown(lacking))}. The gates do not check "
+            "these counters: a node that could not apply a part of its metadata passes them.",
+            f"Add the rules of include/metrics/jmx_exporter.yaml to the exporter: objects {objects}; rules {rules}. "
+            "Or approve the plan, and read the nodes' logs for errors after each start.",
+        )
+
+
+def _shown(names: tuple[str, ...]) -> Iterator[str]:
+    shown: Mapping[str, str] = {PARTITION_COUNT: "GlobalPartitionCount"}
+    yield from (shown[name] if name in shown else COUNTERS[name].kafka_name for name in names)

@@ -1,0 +1,184 @@
+"""Kafka's own counters as conditions: metadata errors, log directories, and what the active controller counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from kafka_rollout.demo.folder import PROJECT_ROOT
+from kafka_rollout.domain.gates.check import Condition, GateCheck
+from kafka_rollout.domain.gates.counters import (
+    AGREES,
+    DIRECTORIES,
+    NO_ERRORS,
+    controller_agrees,
+    expected_counters,
+    no_metadata_errors,
+)
+from kafka_rollout.domain.gates.node import check_after_start, check_before_stop
+from kafka_rollout.domain.model.cluster.counters import COUNTERS
+from kafka_rollout.domain.model.cluster.state import ClusterState, NodeMetrics, RegisteredNodes
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.domain.model.releases import Release
+from tests.unit.domain.builders import R391, R431, SEPARATE, node_state, partition, replace_node, state
+
+R340 = Release.parse("3.4.0")
+NO_AGENTS = replace(
+    SEPARATE, nodes=tuple(replace(node, jolokia_url=None, prometheus_url=None) for node in SEPARATE.nodes)
+)
+WELL = {"fenced_brokers": 0, "active_brokers": 3, "offline_partitions": 0, "preferred_replica_imbalance": 0}
+
+
+def _controller(counts: Mapping[str, int | None], *, partitions: int = 3, release: Release = R391) -> NodeMetrics:
+    counters = {name: value for name, value in {**WELL, **counts}.items() if value is not None}
+    return NodeMetrics(release=release, partition_count=partitions, counters=counters)
+
+
+def _seen(metrics: NodeMetrics | None, spec: ClusterSpec = SEPARATE, **other: object) -> ClusterState:
+    return replace(state(spec), active_controller=metrics, **other)  # type: ignore[arg-type]
+
+
+def _condition(checked: GateCheck, name: str) -> Condition:
+    (found,) = [condition for condition in checked.conditions if condition.name == name]
+    return found
+
+
+def test_a_controller_that_counts_what_the_brokers_show_agrees() -> None:
+    checked = check_before_stop(SEPARATE, _seen(_controller({})), SEPARATE.node(4), unchecked={})
+    assert checked.passes, checked.waits_for
+    assert "ActiveBrokerCount 3" in _condition(checked, AGREES).evidence
+
+
+@pytest.mark.parametrize(
+    ("metrics", "evidence"),
+    [
+        (_controller({"fenced_brokers": 1}), "FencedBrokerCount 1 (the brokers show 0)"),
+        (_controller({"active_brokers": 2}), "ActiveBrokerCount 2 (the brokers show 3)"),
+        (_controller({"offline_partitions": 4}), "OfflinePartitionsCount 4 (the brokers show 0)"),
+        (_controller({"preferred_replica_imbalance": 1}), "PreferredReplicaImbalanceCount 1 (the brokers show 0)"),
+        (_controller({}, partitions=5), "GlobalPartitionCount 5 (the brokers show 3)"),
+        (_controller({"fenced_brokers": None}), "does not report FencedBrokerCount"),
+        (None, "does not report ActiveBrokerCount"),
+    ],
+)
+def test_what_the_active_controller_counts_and_no_broker_shows_holds_both_gates(
+    metrics: NodeMetrics | None, evidence: str
+) -> None:
+    """An old answer of a broker, or a topic that an ACL hides from the user of this tool."""
+    seen = _seen(metrics)
+    before = check_before_stop(SEPARATE, seen, SEPARATE.node(4), unchecked={})
+    assert not _condition(before, AGREES).is_met
+    assert evidence in _condition(before, AGREES).evidence
+    after = check_after_start(SEPARATE, seen, SEPARATE.node(4), before=None, expected=R391, unchecked={})
+    assert not _condition(after, AGREES).is_met
+
+
+def test_what_the_brokers_show_worse_is_left_to_the_other_conditions() -> None:
+    fenced = RegisteredNodes(brokers=frozenset({4, 5, 6}), fenced=frozenset({6}), controllers=None)
+    leaderless = (partition("t", 0, [4, 5, 6], isr=[4], leader=-1), *state().partitions)
+    seen = _seen(_controller({}), registered=fenced, partitions=leaderless)
+    assert controller_agrees(SEPARATE, seen, {}).is_met
+
+
+def test_what_is_not_compared_is_named() -> None:
+    no_agent = controller_agrees(NO_AGENTS, state(), {})
+    assert (no_agent.is_met, no_agent.evidence) == (True, "not compared: controller 3 has no metrics agent")
+    planned = controller_agrees(SEPARATE, _seen(_controller({"fenced_brokers": None})), {"fenced_brokers": (3,)})
+    assert planned.is_met
+    assert "not compared: FencedBrokerCount (no agent exports it, as the plan says)" in planned.evidence
+    other_node = controller_agrees(SEPARATE, _seen(_controller({"fenced_brokers": None})), {"fenced_brokers": (2,)})
+    assert not other_node.is_met
+    earlier = controller_agrees(SEPARATE, _seen(None), None)
+    assert earlier.is_met
+    assert "the plan is of a version that did not look" in earlier.evidence
+
+
+def test_controllers_that_count_deleted_partitions_are_compared_by_their_brokers_alone() -> None:
+    """KAFKA-14963: until 3.4.0 a set of deleted topics is never emptied."""
+    seen = _seen(_controller({"offline_partitions": 9}, partitions=12, release=R340))
+    condition = controller_agrees(SEPARATE, seen, {})
+    assert condition.is_met
+    assert "OfflinePartitionsCount (controllers of 3.4.0 also count deleted partitions)" in condition.evidence
+    assert not controller_agrees(SEPARATE, _seen(_controller({"fenced_brokers": 1}, release=R340)), {}).is_met, (
+        "brokers are counted right"
+    )
+
+
+def _started(**counters: int) -> ClusterState:
+    well = {"metadata_apply_errors": 0, "metadata_load_errors": 0, "offline_log_directories": 0}
+    seen = _seen(_controller({}))
+    return replace(seen, nodes=replace_node(seen, node_state(4, R431, counters={**well, **counters})))
+
+
+def _after(seen: ClusterState, **options: object) -> GateCheck:
+    options = {"unchecked": {}, **options}
+    return check_after_start(
+        SEPARATE,
+        seen,
+        SEPARATE.node(4),
+        before=None,
+        expected=R431,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_a_started_broker_without_errors_passes() -> None:
+    checked = _after(_started())
+    assert checked.passes, checked.waits_for
+    assert _condition(checked, NO_ERRORS).evidence == "0 metadata errors since the start of node 4"
+
+
+@pytest.mark.parametrize(
+    ("counters", "name", "evidence"),
+    [
+        ({"metadata_apply_errors": 1}, NO_ERRORS, "node 4 reports metadata-apply-error-count 1"),
+        ({"metadata_load_errors": 2}, NO_ERRORS, "node 4 reports metadata-load-error-count 2"),
+        ({"offline_log_directories": 1}, DIRECTORIES, "node 4 reports OfflineLogDirectoryCount 1"),
+    ],
+)
+def test_an_error_that_kafka_counts_holds_the_gate_after_the_start(
+    counters: dict[str, int], name: str, evidence: str
+) -> None:
+    """The broker is registered, in sync and caught up, and serves without a part of the metadata."""
+    checked = _after(_started(**counters))
+    assert [c.name for c in checked.conditions if not c.is_met] == [name]
+    assert evidence in checked.waits_for
+
+
+def test_errors_that_the_plan_expects_are_named_and_hold_nothing() -> None:
+    checked = _after(_started(metadata_apply_errors=1), expected_errors=("4.3.1, topic orders, remote.storage.enable",))
+    assert checked.passes
+    assert "the approved plan expects errors of 4.3.1, topic orders" in _condition(checked, NO_ERRORS).evidence
+
+
+def test_a_counter_that_is_missing_is_unknown_unless_the_plan_named_it() -> None:
+    seen = _started()
+    blind = replace(seen, nodes=replace_node(seen, node_state(4, R431, counters={})))
+    assert {c.name for c in _after(blind).conditions if not c.is_met} == {NO_ERRORS, DIRECTORIES}
+    named = dict.fromkeys(expected_counters(SEPARATE.node(4)), (4,))
+    passed = _after(blind, unchecked=named)
+    assert passed.passes
+    assert "not checked: metadata-apply-error-count of node 4" in _condition(passed, NO_ERRORS).evidence
+
+
+def test_the_controllers_count_errors_of_their_own() -> None:
+    seen = _seen(_controller({}))
+    counted = {1: 0, 2: 1, 3: 0}
+    nodes = {
+        **seen.nodes,
+        **{i: node_state(i, R431, counters={"metadata_errors": value}) for i, value in counted.items()},
+    }
+    condition = no_metadata_errors(SEPARATE.controllers, replace(seen, nodes=nodes), {})
+    assert not condition.is_met
+    assert "node 2 reports MetadataErrorCount 1" in condition.evidence
+
+
+def test_the_exporter_s_rules_in_the_project_are_those_that_a_finding_recommends() -> None:
+    configured = yaml.safe_load((PROJECT_ROOT / "include" / "metrics" / "jmx_exporter.yaml").read_text())
+    for name, counter in COUNTERS.items():
+        rule = yaml.safe_load(counter.exporter_rule(name))
+        assert rule in configured["rules"]
+        assert counter.mbean in configured["includeObjectNames"]
