@@ -89,7 +89,8 @@ def _check_without_absent(cluster: ClusterSpec, state: ClusterState, movements: 
 
 def _add_partitions(cluster: LocalCluster, cache: ReleaseCache, release: Release, count: int) -> int:
     """Replace the metadata logs of the stopped nodes by a snapshot with more partitions; return its size in bytes."""
-    folders = {node.node_id: open_folder(cluster.runtime.metadata_log_dir(node)) for node in cluster.spec.nodes}
+    places = {node.node_id: cluster.runtime.metadata_log_dir(node) for node in cluster.spec.nodes}
+    folders = {node_id: open_folder(place) for node_id, place in places.items() if place is not None}
     logs = [node_log(folders[node.node_id], node.node_id) for node in cluster.spec.controllers]
     longest = max(logs, key=lambda log: (log.epoch, log.end_offset))
     epoch = EPOCHS_ABOVE + max(log.known_epoch for log in logs)
