@@ -37,17 +37,20 @@ _LEADER_AND_ISR = 4  # only brokers in ZooKeeper mode serve it (listeners of Lea
 
 
 def node_features(response: Any) -> NodeFeatures:
-    """Read an ApiVersions response. Epoch −1 or none: the node does not know it.
+    """Read an ApiVersions response. Epoch −1 or none: the node does not know it, and its levels are not finalized ones.
 
     Before ApiVersions v4 a node leaves out ranges that begin at 0 (KAFKA-17011), so a missing feature proves nothing.
     """
     epoch = response.finalized_features_epoch
-    finalized = response.finalized_features or ()
+    is_known = epoch is not None and epoch >= 0
+    reported = response.finalized_features or ()
+    finalized = reported if is_known else ()
     return NodeFeatures(
         supported={f.name: VersionRange(f.min_version, f.max_version) for f in response.supported_features or ()},
         finalized={f.name: f.max_version_level for f in finalized},
         finalized_min={f.name: f.min_version_level for f in finalized},
-        epoch=None if epoch is None or epoch < 0 else epoch,
+        epoch=epoch if is_known else None,
+        without_quorum=bool(reported) and not is_known,
         in_zookeeper_mode=any(one.api_key == _LEADER_AND_ISR for one in response.api_keys or ()),
     )
 

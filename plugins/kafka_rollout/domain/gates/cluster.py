@@ -9,6 +9,8 @@ from kafka_rollout.domain.model.cluster.state import CheckpointFile, ClusterStat
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
 
+_WITHOUT_QUORUM = "ApiVersions reports levels without an epoch: the node has not read the quorum's metadata yet"
+
 
 def check_finalized(
     cluster: ClusterSpec, state: ClusterState, targets: Mapping[str, int], *, after_epoch: int | None = None
@@ -37,6 +39,8 @@ def _levels(
     features = seen.features
     if not targets:
         return Condition(name=name, is_met=True, evidence="no level was planned to change")
+    if features.without_quorum:
+        return Condition(name=name, is_met=False, evidence=_WITHOUT_QUORUM)
     if _names_no_levels(node, features):
         return _by_log(name, cluster, state, node, targets)
     wrong = [
@@ -170,6 +174,8 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
 
 def _by_api_versions(name: str, seen: NodeState, level: int, why: str) -> Condition:
     reported = None if seen.features is None else seen.features.finalized.get(METADATA_VERSION)
+    if seen.features is not None and seen.features.without_quorum:
+        return Condition(name=name, is_met=False, evidence=f"{why}; {_WITHOUT_QUORUM}")
     return Condition(
         name=name,
         is_met=reported == level,
@@ -178,7 +184,7 @@ def _by_api_versions(name: str, seen: NodeState, level: int, why: str) -> Condit
 
 
 def _names_no_levels(node: NodeSpec, features: NodeFeatures) -> bool:
-    return not node.is_broker and not features.finalized and features.epoch is None
+    return not node.is_broker and not features.finalized and features.epoch is None and not features.without_quorum
 
 
 def _by_log(

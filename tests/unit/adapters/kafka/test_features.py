@@ -202,11 +202,23 @@ def test_a_level_below_one_is_sent_as_zero() -> None:
     assert b"\x00\x00\x02\x00\x00\x00" in controller.asked[0][1]
 
 
-def test_a_node_s_answer_may_lack_the_epoch_and_may_name_a_minimum() -> None:
+def test_a_level_can_have_a_minimum() -> None:
     level = ApiVersionsResponse.FinalizedFeatureKey(name="x.version", max_version_level=4, min_version_level=2)
-    answer = ApiVersionsResponse(error_code=0, api_keys=[], finalized_features=[level])
+    answer = ApiVersionsResponse(error_code=0, api_keys=[], finalized_features=[level], finalized_features_epoch=7)
     seen = node_features(answer)
-    assert (dict(seen.finalized), dict(seen.finalized_min), seen.epoch) == ({"x.version": 4}, {"x.version": 2}, None)
+    assert (dict(seen.finalized), dict(seen.finalized_min), seen.epoch) == ({"x.version": 4}, {"x.version": 2}, 7)
+    assert not seen.without_quorum
+
+
+@pytest.mark.parametrize("epoch", [-1, None])
+def test_levels_without_an_epoch_are_not_finalized_ones(epoch: int | None) -> None:
+    """KAFKA-19964: a controller that has read no metadata reports its minimum metadata.version as finalized."""
+    level = ApiVersionsResponse.FinalizedFeatureKey(name="metadata.version", max_version_level=7, min_version_level=7)
+    seen = node_features(
+        ApiVersionsResponse(error_code=0, api_keys=[], finalized_features=[level], finalized_features_epoch=epoch)
+    )
+    assert (dict(seen.finalized), dict(seen.finalized_min), seen.epoch) == ({}, {}, None)
+    assert seen.without_quorum
 
 
 @pytest.mark.parametrize(("keys", "mode"), [((0, 1, 18), False), ((0, 1, 4, 18), True)])

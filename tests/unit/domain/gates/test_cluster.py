@@ -161,3 +161,20 @@ def test_a_silent_node_holds_the_gate() -> None:
     seen = _at(30)
     silent_one = replace(seen, nodes=replace_node(seen, silent(6)))
     assert _failing(check_metadata_version(SEPARATE, catalogue(), silent_one, 30)) == [6]
+
+
+def test_levels_of_a_node_without_a_quorum_are_not_believed() -> None:
+    """KAFKA-19964: it is no older controller either, which reports no levels and is evaluated by its log."""
+    seen = _at(30)
+    answered = seen.nodes[2].features
+    assert answered is not None
+    lost = replace(answered, finalized={}, epoch=None, without_quorum=True)
+    apart = replace(seen, nodes={**seen.nodes, 2: replace(seen.nodes[2], features=lost)})
+    checked = check_finalized(SEPARATE, apart, {"metadata.version": 30})
+    assert _failing(checked) == [2]
+    assert "levels without an epoch" in checked.waits_for
+    node = node_state(2, R340, finalized={}, epoch=None)
+    assert node.features is not None
+    without_metric = replace(node, features=replace(node.features, without_quorum=True))
+    old = replace(seen, nodes={**seen.nodes, 2: without_metric})
+    assert _failing(check_metadata_version(SEPARATE, catalogue(), old, 30)) == [2]

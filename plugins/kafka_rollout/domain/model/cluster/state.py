@@ -16,7 +16,9 @@ UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report 
 class NodeFeatures:
     """The ApiVersions response of one node. `epoch`: None if the node does not report it (KIP-584).
 
-    `finalized`: the maximum level of each feature; `finalized_min`: the minimum (deprecation in KIP-584).
+    `finalized`: the maximum level of each feature; `finalized_min`: the minimum (deprecation in KIP-584). Both are
+    empty if the node reports levels without an epoch (`without_quorum`): before it knows any metadata, it reports its
+    minimum metadata.version as finalized (KAFKA-19964, FeaturesPublisher).
     `in_zookeeper_mode`: whether the node serves requests that only brokers in ZooKeeper mode serve.
     """
 
@@ -25,6 +27,7 @@ class NodeFeatures:
     epoch: int | None
     finalized_min: Mapping[str, int] = field(default_factory=dict)
     in_zookeeper_mode: bool = False
+    without_quorum: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
