@@ -59,6 +59,22 @@ _ORDERS: Mapping[str, Sequence[str]] = {
     "an assignment that goes before its targets": ("its member", "its target", "no its assignment epoch"),
     "a group that goes before its member": ("its member", "no its assignment epoch", "no consumer group"),
     "an assignment before its member": ("consumer group", "its assignment", "its member"),
+    # KAFKA-21117 and apache/kafka 23220: an upgrade to the consumer protocol and back, while the cleaner runs. It has
+    # removed the classic group's tombstone, or the consumer group's records before their tombstones.
+    "a consumer group that became classic again, without the tombstone of its upgrade": (
+        *("classic group", "its member", "consumer group", "its assignment epoch", "its target", "its assignment"),
+        *("no its assignment", "no its target", "no its member", "no its assignment epoch", "no consumer group"),
+        "classic group",
+    ),
+    "tombstones of a consumer group behind the classic group that it became": (
+        *("classic group", "no its assignment", "no its target", "no its member"),
+        *("no its assignment epoch", "no consumer group"),
+    ),
+    "a member that goes without its assignment's tombstone": (
+        "its member",
+        "no its target",
+        "no its member",
+    ),
 }
 
 
