@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
-import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +18,7 @@ from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.steps.gates.checks import check_gate
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.faults.proxy import Proxy
+from tests.integration.harness.faults.cable import Cable
 from tests.integration.harness.feature_harness import Command, codes, opened, planned
 from tests.integration.harness.shell import APPROVED
 from tests.waiting import wait_until
@@ -29,38 +26,6 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 YES = " ".join(word.replace(" ", "-") for word in APPROVED)
-
-
-class Cable(Proxy):
-    """Passes everything on to `upstream`, both ways, until it is cut; repaired, it accepts new connections."""
-
-    def __init__(self, upstream: str) -> None:
-        self._whole = threading.Event()
-        self._whole.set()
-        super().__init__(upstream)
-
-    def cut(self) -> None:
-        self._whole.clear()
-
-    def mend(self) -> None:
-        self._whole.set()
-
-    def close(self) -> None:
-        self.cut()
-        super().close()
-
-    def serve(self, client: socket.socket) -> None:
-        with client:
-            if not self._whole.is_set():
-                return
-            with socket.create_connection(self.upstream) as server:
-                other = {client: server, server: client}
-                while self._whole.is_set():
-                    for end in select.select(list(other), [], [], 0.1)[0]:
-                        data = end.recv(1 << 16)
-                        if not data or not self._whole.is_set():
-                            return
-                        other[end].sendall(data)
 
 
 @pytest.fixture
