@@ -19,7 +19,7 @@ from itertools import count as count_up
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
 from kafka_rollout.domain.model.cluster.state import PartitionState
 from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.model.log_lines import LogEvent, is_throwable, parse_events
+from kafka_rollout.domain.model.log_lines import LogEvent, find_start, is_throwable, parse_events
 from kafka_rollout.domain.model.wording import count, few
 
 CONDITION = "coordinators loaded"
@@ -41,7 +41,6 @@ _FINISHED = {
     _TRANSACTIONS: re.compile(rf"Finished loading \d+ transaction metadata from {_PARTITION} in \d+ milliseconds.*"),
     _RUNTIME: re.compile(rf"Finished loading of metadata from {_PARTITION} with epoch \d+ in \d+ms.*"),
 }
-_START = re.compile(r"Registered signal handlers for [A-Z, ]+")  # LoggingSignalHandler, early in each start
 _MOST_OF_A_LINE = 300
 
 
@@ -98,7 +97,7 @@ def find_load_errors(log: Sequence[str]) -> dict[str, str]:
     remove an error and is no start; as an error it counts, because nobody else can tell.
     """
     events = [event for event in parse_events(log) if event.is_of_kafka]
-    begin = max((event.number for event in events if _is_start(event)), default=0)
+    begin = find_start(events) or 0
     errors: dict[str, str] = {}
     pending: set[str] = set()  # failed loads of transactions that have not finished
     for event in events:
@@ -118,10 +117,6 @@ def find_load_errors(log: Sequence[str]) -> dict[str, str]:
             else:
                 errors.pop(finished, None)
     return errors
-
-
-def _is_start(event: LogEvent) -> bool:
-    return event.is_certain and event.class_name == "LoggingSignalHandler" and bool(_START.fullmatch(event.message))
 
 
 def _matches(expressions: Mapping[str, re.Pattern[str]], event: LogEvent, level: str) -> str:

@@ -1,4 +1,4 @@
-"""Findings about Kafka's own counters: errors that a node counts, and counters that no agent exports."""
+"""Findings about what the gates check: counters of errors, counters that no agent exports, and tiered storage."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from kafka_rollout.domain.gates.counters import PARTITION_COUNT, expected_counters, has_agent
+from kafka_rollout.domain.gates.remote_storage import KAFKA_MANAGER, metadata_manager, uses_tiered_storage
 from kafka_rollout.domain.model.cluster.counters import COUNTERS, METADATA_ERROR_COUNTERS, OFFLINE_LOG_DIRECTORIES
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, warning
-from kafka_rollout.domain.model.wording import few
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.wording import few, nodes
 
 _NAMED = 12
 
@@ -86,3 +88,28 @@ def _not_exported(cluster: ClusterSpec, state: ClusterState) -> Iterator[Finding
 def _shown(names: tuple[str, ...]) -> Iterator[str]:
     shown: Mapping[str, str] = {PARTITION_COUNT: "GlobalPartitionCount"}
     yield from (shown[name] if name in shown else COUNTERS[name].kafka_name for name in names)
+
+
+def remote_storage_findings(
+    cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]], target: Release
+) -> Iterator[Finding]:
+    """Yield what no check of the run covers on brokers with tiered storage. `configs`: by node id."""
+    by_manager: defaultdict[str, list[int]] = defaultdict(list)
+    for broker in cluster.brokers:
+        config = configs.get(broker.node_id, {})
+        if uses_tiered_storage(config):
+            by_manager[metadata_manager(config)].append(broker.node_id)
+    for manager, ids in sorted(by_manager.items()):
+        gates = (
+            "The gates check only that each broker has initialised its metadata manager."
+            if manager == KAFKA_MANAGER
+            else f"The gates do not check {manager}."
+        )
+        yield warning(
+            "REMOTE-LOG-NOT-CHECKED",
+            f"tiered storage of {nodes(ids)}",
+            f"Tiered storage is enabled on {nodes(ids)}. The scan does not read the metadata of remote segments "
+            f"(__remote_log_metadata), so it is unknown whether Kafka {target} can load it. {gates}",
+            "Let the run pause after the first broker. Consume a topic from an offset that is only in remote storage, "
+            "then continue.",
+        )

@@ -20,6 +20,7 @@ _LOGGER = re.compile(r" ?\((?P<logger>[A-Za-z_$][\w$]*(?:\.[\w$]+)+)\)(?: \[[^\]
 _PREFIX = re.compile(r"(?:\[[^\[\]]{1,100}\]:? )?")
 # Lines of a throwable, which follow its event.
 _THROWABLE = re.compile(r"\s+at |\s*\.{3} \d+ more|(?:Caused by: |\s+Suppressed: )?[a-z][\w$]*(?:\.[\w$]+)+(?:: |$)")
+_STARTED = re.compile(r"Registered signal handlers for [A-Z, ]+")  # LoggingSignalHandler, early in each start
 _VALUES = re.compile(r"\w+ values: ?$")  # AbstractConfig.logAll
 # Kafka's strings have at most 32,767 bytes (Type.STRING), so a text cannot have written a line farther away.
 _LONGEST_TEXT = 32_767
@@ -61,6 +62,23 @@ def parse_events(lines: Sequence[str]) -> list[LogEvent]:
         for number, line in enumerate(lines)
         if (start := _START.fullmatch(line)) and (logger := _LOGGER.search(start["text"]))
     ]
+
+
+def find_start(events: Sequence[LogEvent]) -> int | None:
+    """Return the number of the line in which the node's last start begins; None if the log does not show it."""
+    return max((event.number for event in events if _is_start(event)), default=None)
+
+
+def events_since_start(lines: Sequence[str]) -> list[LogEvent] | None:
+    """Return Kafka's own events since the node's last start; None if the log does not show the start."""
+    events = [event for event in parse_events(lines) if event.is_of_kafka]
+    begin = find_start(events)
+    return None if begin is None else [event for event in events if event.number >= begin]
+
+
+def _is_start(event: LogEvent) -> bool:
+    is_logged_there = event.is_certain and event.is_of_kafka and event.class_name == "LoggingSignalHandler"
+    return is_logged_there and _STARTED.fullmatch(event.message) is not None
 
 
 def is_throwable(line: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.domain.features.rules import check_feature_support
-from kafka_rollout.domain.gates.findings import find_unchecked_counters
+from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
@@ -162,6 +162,7 @@ def make_downgrade_plan(
         *gap_findings(catalogue, path, down=True),
         *config_findings(catalogue, source, target, configs, config_problems),
         *quorum_config_findings(state, path[1:], configs, of_nodes),
+        *(remote_storage_findings(cluster, configs, target) if release_steps else ()),
         *java_findings(cluster, catalogue, path[1:], java),
         *unobserved_nodes(cluster, configs, "configurations"),
         *unresolved_config_findings(configs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.features.checks import feature_changes, range_findings, rollback_level_findings
-from kafka_rollout.domain.gates.findings import find_unchecked_counters
+from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
@@ -74,6 +74,7 @@ def make_plan(
     findings += config_findings(catalogue, source, target, configs, config_problems)
     changes = config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms)
     findings += quorum_config_findings(state, path[1:], configs, changes)
+    findings += remote_storage_findings(cluster, configs, target) if release_steps else ()
     findings += java_findings(cluster, catalogue, path[1:], java)
     findings += unobserved_nodes(cluster, configs, "configurations")
     findings += unresolved_config_findings(configs)

@@ -1,4 +1,4 @@
-"""Whether a started broker has loaded its coordinator partitions."""
+"""Whether a started broker has loaded its coordinator partitions, and has initialised its tiered storage."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from kafka_rollout.domain.gates.coordinators import (
     coordinators_condition,
     led_partitions,
 )
+from kafka_rollout.domain.gates.remote_storage import check_tiered_storage, uses_tiered_storage
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 LOG_LINES = 20_000  # the start of a broker with many partitions
@@ -41,3 +43,11 @@ def check_coordinators(
     led = led_partitions(state.partitions, node.node_id)
     log = ports.runtime.log_tail(node, lines=LOG_LINES) if led else ()
     return coordinators_condition(state.partitions, node.node_id, answers, before, log)
+
+
+def check_remote_storage(ports: ClusterPorts, node: NodeSpec, release: Release) -> Condition | None:
+    """Check a broker of `release` with tiered storage; None for a broker without it."""
+    config = ports.runtime.config(node)
+    if not uses_tiered_storage(config):
+        return None
+    return check_tiered_storage(node, config, release, ports.runtime.log_tail(node, lines=LOG_LINES))

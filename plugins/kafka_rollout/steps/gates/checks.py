@@ -22,7 +22,7 @@ from kafka_rollout.domain.run.projections.offline import describe_lost_disk
 from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.common.coordinators import check_coordinators
+from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
 from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_step, node_step_state, read_last_error
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.gates.groups import check_groups
@@ -146,7 +146,9 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     if not elsewhere:
         if not (seen.passes and node.is_broker):
             return seen
-        return replace(seen, conditions=(*seen.conditions, check_coordinators(ports, state, node, before)))
+        loaded = check_coordinators(ports, state, node, before)
+        tiered = check_remote_storage(ports, node, release_step.to_release)
+        return replace(seen, conditions=(*seen.conditions, loaded, *([tiered] if tiered else [])))
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
         ports.admin.elect_preferred_leaders(elsewhere)

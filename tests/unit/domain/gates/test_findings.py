@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_rollout.domain.gates.counters import PARTITION_COUNT
-from kafka_rollout.domain.gates.findings import counter_findings, find_unchecked_counters
+from kafka_rollout.domain.gates.findings import counter_findings, find_unchecked_counters, remote_storage_findings
+from kafka_rollout.domain.gates.remote_storage import MANAGER_CLASS, SYSTEM_ENABLE
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.findings import Finding, Severity
-from tests.unit.domain.builders import R391, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
+from tests.unit.domain.builders import R391, R431, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
+
+TIERED = {SYSTEM_ENABLE: "true"}
 
 
 def _with(node_id: int, **counters: int | None) -> ClusterState:
@@ -71,3 +74,18 @@ def test_a_node_without_metrics_is_not_waited_for_and_has_a_finding_of_its_own()
         SEPARATE, nodes=tuple(replace(node, jolokia_url=None, prometheus_url=None) for node in SEPARATE.nodes)
     )
     assert find_unchecked_counters(no_agents, down) == {}
+
+
+def test_a_cluster_without_tiered_storage_has_no_finding() -> None:
+    assert [*remote_storage_findings(SEPARATE, {4: {SYSTEM_ENABLE: "false"}, 1: TIERED}, R431)] == []
+
+
+def test_the_brokers_with_tiered_storage_are_named_with_what_the_gates_check() -> None:
+    configs = {4: TIERED, 5: TIERED, 6: {**TIERED, MANAGER_CLASS: "com.example.Manager"}}
+    other, own = remote_storage_findings(SEPARATE, configs, R431)
+    assert {own.code, other.code} == {"REMOTE-LOG-NOT-CHECKED"}
+    assert own.severity is Severity.WARNING
+    assert own.sentence.startswith("Tiered storage is enabled on nodes 4, 5.")
+    assert "unknown whether Kafka 4.3.1 can load it" in own.sentence
+    assert "each broker has initialised" in own.sentence
+    assert "The gates do not check com.example.Manager." in other.sentence

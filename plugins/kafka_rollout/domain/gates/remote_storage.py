@@ -1,0 +1,79 @@
+"""The condition that a started broker has initialised its tiered storage (KIP-405).
+
+A broker that cannot read `__remote_log_metadata` is registered and in sync. It copies, deletes and serves no remote
+data, and a new follower cannot build its state. Kafka up to 4.1 logs this and goes on; from 4.2 on the broker exits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.domain.model.cluster.config_providers import is_reference
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.domain.model.log_lines import LogEvent, events_since_start
+from kafka_rollout.domain.model.releases import Release
+
+CONDITION = "tiered storage is initialised"
+SYSTEM_ENABLE = "remote.log.storage.system.enable"
+MANAGER_CLASS = "remote.log.metadata.manager.class.name"
+KAFKA_MANAGER = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+# Releases before do not create the manager, whatever the setting.
+SINCE = Release(3, 6, 0)
+_INITIALISED = re.compile(r"Initialized topic-based RLMM resources successfully")
+# Up to 4.1 the manager then still reports that it is initialised, and refuses every later call.
+_REFUSES = re.compile(r"Existing topic partition count .* is not same as the expected partition count .*")
+
+
+def uses_tiered_storage(config: Mapping[str, str]) -> bool:
+    """Return whether a broker's configuration enables tiered storage; an unknown value counts as enabled."""
+    value = config.get(SYSTEM_ENABLE, "false").strip()
+    return value.lower() == "true" or is_reference(value)
+
+
+def metadata_manager(config: Mapping[str, str]) -> str:
+    """Return the class that keeps the metadata of remote segments."""
+    return config.get(MANAGER_CLASS, "").strip() or KAFKA_MANAGER
+
+
+def check_tiered_storage(
+    node: NodeSpec, config: Mapping[str, str], release: Release, log: Sequence[str]
+) -> Condition | None:
+    """Return the condition for a broker with tiered storage, None for another one.
+
+    `log`: the last lines of the node's log. What the log cannot show is named as not checked, as the plan announces.
+    """
+    if release < SINCE or not uses_tiered_storage(config):
+        return None
+    who = f"node {node.node_id}"
+    manager = metadata_manager(config)
+    if manager != KAFKA_MANAGER:
+        return _not_checked(f"{who} uses {manager}, whose state Kafka does not log")
+    if is_reference(config[SYSTEM_ENABLE]):
+        return _not_checked(f"a config provider has {SYSTEM_ENABLE} of {who}")
+    events = events_since_start(log)
+    if events is None:
+        return _not_checked(f"the log of {who} cannot be read, or does not show its last start")
+    own = [event for event in events if event.logger == KAFKA_MANAGER and event.is_certain]
+    initialised = any(event.level == "INFO" and _INITIALISED.fullmatch(event.message) for event in own)
+    if initialised and not any(event.level == "ERROR" and _REFUSES.fullmatch(event.message) for event in own):
+        return Condition(name=CONDITION, is_met=True, evidence=f"{who} has initialised {_short(manager)}")
+    return Condition(
+        name=CONDITION,
+        is_met=False,
+        evidence=f"{who} has not initialised {_short(manager)} since its start: it serves no remote data{_error(own)}",
+    )
+
+
+def _not_checked(why: str) -> Condition:
+    return Condition(name=CONDITION, is_met=True, evidence=f"not checked: {why}")
+
+
+def _short(class_name: str) -> str:
+    return class_name.rpartition(".")[2]
+
+
+def _error(events: Sequence[LogEvent]) -> str:
+    errors = [event.message for event in events if event.level == "ERROR"]
+    return f". Its log shows: {errors[-1][:300]}" if errors else ""

@@ -1,0 +1,86 @@
+"""A real broker with tiered storage whose metadata manager fails: in sync, and noticed by the gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.domain.gates.node import check_after_start
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
+from kafka_rollout.steps.planning.plans import plan_upgrade
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.feature_harness import codes, opened
+from tests.integration.harness.tiered.storage import METADATA_PARTITIONS, tiered_config
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.full]
+
+RECORDS, SIZE = 300, 10_000  # three segments of the smallest size that 4.x accepts
+
+
+@pytest.mark.parametrize("name", ["3.9.1", "4.1.1"])
+def test_a_broker_that_cannot_read_its_remote_metadata_passes_every_other_condition(
+    name: str, make_cluster: MakeCluster, release_cache: ReleaseCache, tmp_path: Path
+) -> None:
+    """4.2 and later exit, so the condition of the process fails there."""
+    release = Release.parse(name)
+    config = tiered_config(release_cache, tmp_path / "remote")
+    cluster = make_cluster(name, layout="combined", size=1, extra_config=config)
+    (node,) = cluster.spec.nodes
+    with opened(cluster, tmp_path / "home") as ports:
+        wait_until(lambda: remote(ports, release).is_met, 120)
+        assert remote(ports, release).evidence == "node 1 has initialised TopicBasedRemoteLogMetadataManager"
+        assert serves_remote_records(cluster.spec.bootstrap_servers, Path(str(node.directory))), (
+            "the storage of the test itself works"
+        )
+        assert "REMOTE-LOG-NOT-CHECKED" in codes(plan_upgrade(ports, Release(4, 3, 1), finalize=False))
+
+        cluster.stop()
+        path = Path(str(node.directory)) / "server.properties"
+        path.write_text(f"{path.read_text()}\n{METADATA_PARTITIONS}=3\n")
+        cluster.start()
+
+        wait_until(lambda: "partition count" in remote(ports, release).evidence, 120)
+        assert not remote(ports, release).is_met
+        state = observe_some(ports, [node], metrics=True)
+        others = check_after_start(cluster.spec, state, node, before=None, expected=release)
+        assert others.passes, others.waits_for
+        assert check_coordinators(ports, state, node, None).is_met
+
+
+def remote(ports: ClusterPorts, release: Release) -> Condition:
+    condition = check_remote_storage(ports, ports.cluster.nodes[0], release)
+    assert condition is not None
+    return condition
+
+
+def serves_remote_records(servers: str, folder: Path) -> bool:
+    """Write more than a segment, wait until the oldest segment is only in the remote storage, and read it."""
+    settings = {
+        "remote.storage.enable": "true",
+        "segment.bytes": "1048576",
+        "local.retention.bytes": "1",
+        "min.insync.replicas": "1",
+    }
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("tiered", 1, 1, config=settings)])["tiered"].result(60)
+    producer = Producer({"bootstrap.servers": servers, "compression.type": "none"})
+    for number in range(RECORDS):
+        producer.produce("tiered", value=bytes([number % 256]) * SIZE, partition=0)
+    assert producer.flush(60) == 0
+    (first,) = folder.rglob("tiered-0/00000000000000000000.log")
+    wait_until(lambda: not first.exists(), 120)
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition("tiered", 0, 0)])
+        message = consumer.poll(60)
+        return message is not None and message.error() is None and message.offset() == 0
+    finally:
+        consumer.close()
