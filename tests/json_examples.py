@@ -32,6 +32,7 @@ from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef, Gate
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.trim import TrimPlan
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
+from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import ChosenLog
 
@@ -169,6 +170,12 @@ VALUES: dict[str, Any] = {
         unasked={"subscriptions": "3.4.1 does not support it"},
         group_configs={"billing": {"consumer.session.timeout.ms": "45000"}},
         subscriptions={"s": {"metrics": "*"}},
+        effective=EffectiveConfigs(
+            brokers=ConfigTable(
+                common={"min.insync.replicas": Setting("2", ConfigSource.FILE)}, deviations={"1": {}, "2": {"x": None}}
+            ),
+            topics=ConfigTable(deviations={"orders": {"retention.ms": Setting("1000", ConfigSource.TOPIC)}}),
+        ),
     ),
     "chosen log": ChosenLog(
         node_id=2, end_offset=900, epoch=7, snapshot_epoch=9, voters=(1, 2, 3), read=(1, 2), not_read=("node 3: gone",)

@@ -13,6 +13,7 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.cluster.rights import MissingRight
 from kafka_rollout.domain.model.cluster.state import (
@@ -131,6 +132,7 @@ class FakeCluster:
         self.formats: dict[str, DirectoryFormat] | None = None
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
+        self.acls: set[str] = set()
         self.group_configs: dict[str, dict[str, str]] = {}
         self.trims: list[int] = []
         self.no_log: set[int] = set()  # nodes without a readable metadata log
@@ -172,6 +174,37 @@ class FakeCluster:
         dynamic = self.dynamic_configs
         file = self.nodes[node_id].config.get(name, default)
         return dynamic.brokers.get(node_id, {}).get(name, dynamic.all_brokers.get(name, file))
+
+    def effective(self) -> EffectiveConfigs:
+        """All settings: Kafka's defaults of the running release, files, and dynamic values."""
+        dynamic = self.dynamic_configs
+        brokers: dict[str, dict[str, Setting]] = {}
+        topics: dict[str, dict[str, Setting]] = {}
+        for node in self.spec.brokers:
+            fake = self.nodes[node.node_id]
+            if fake.running is None or node.node_id in self.silent:
+                continue
+            defaults = {MIN_ISR: "1", **self.catalogue.get(fake.running).config_defaults}
+            brokers[str(node.node_id)] = {
+                name: Setting(value, source)
+                for source, values in (
+                    (ConfigSource.DEFAULT, defaults),
+                    (ConfigSource.FILE, fake.config),
+                    (ConfigSource.ALL_BROKERS, dynamic.all_brokers),
+                    (ConfigSource.NODE, dynamic.brokers.get(node.node_id, {})),
+                )
+                for name, value in values.items()
+            }
+        for partition in self.topics.values():
+            own = {name: Setting(value, ConfigSource.TOPIC) for name, value in self.own_configs(partition).items()}
+            broker = brokers.get(str(partition.replicas[0]), next(iter(brokers.values())))
+            topics[partition.topic] = {MIN_ISR: broker[MIN_ISR], **own}
+        return EffectiveConfigs(brokers=ConfigTable.of_resources(brokers), topics=ConfigTable.of_resources(topics))
+
+    def own_configs(self, partition: PartitionState) -> dict[str, str]:
+        """What is set for the topic of a partition."""
+        own = {} if partition.topic in self.inherit_min_isr else {MIN_ISR: str(partition.min_isr)}
+        return {**own, **self.dynamic_configs.topics.get(partition.topic, {})}
 
     def set_default(self, name: str, value: str) -> None:
         all_brokers = {**self.dynamic_configs.all_brokers, name: value}

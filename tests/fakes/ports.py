@@ -193,6 +193,12 @@ class FakeAdmin:
         world = self._cluster
         gone = world.lost_in_the_roll
         topics: dict[str, dict[str, object]] = {}
+        dynamic = world.dynamic_configs
+        configs: dict[str, Mapping[str, str]] = {
+            **{f"topic {partition.topic}": world.own_configs(partition) for partition in world.topics.values()},
+            **{f"broker {node_id}": values for node_id, values in dynamic.brokers.items()},
+            "brokers": dynamic.all_brokers,
+        }
         for partition in world.topics.values():
             if partition.topic not in gone:
                 topic = topics.setdefault(partition.topic, {"id": partition.topic, "replicas": []})
@@ -201,12 +207,13 @@ class FakeAdmin:
             topics=topics,
             ends={partition.name: 10 + world.looks for partition in world.topics.values()},
             groups={group.group_id: {"type": group.type, "offsets": {}} for group in world.groups},
-            configs={},
-            acls=(),
+            configs={resource: dict(values) for resource, values in configs.items() if values},
+            acls=tuple(sorted(world.acls)),
             scram={},
             quotas={},
             unasked={},
             group_configs=world.group_configs,
+            effective=world.effective(),
         )
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:

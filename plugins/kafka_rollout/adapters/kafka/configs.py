@@ -6,7 +6,7 @@ DescribeConfigs cannot leave out defaults. A request therefore names a limited n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -25,8 +25,8 @@ from kafka_rollout.adapters.kafka.requests import (
     error_name,
     raise_for_error,
 )
-from kafka_rollout.domain.model.cluster.contents import HIDDEN
 from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, QuotaEntity, SettingValues
+from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN, ConfigSource, Setting
 from kafka_rollout.domain.model.errors import FatalError, NotObservableError, RefusedError
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
@@ -36,6 +36,14 @@ _OWN_SOURCE = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2, ResourceType.CLIEN
 _OF_NODE = 2
 _OF_ALL_BROKERS = 3
 _OF_FILE = 4
+_DEFAULT = 5
+_SOURCES = {
+    1: ConfigSource.TOPIC,
+    _OF_NODE: ConfigSource.NODE,
+    _OF_ALL_BROKERS: ConfigSource.ALL_BROKERS,
+    _OF_FILE: ConfigSource.FILE,
+    _DEFAULT: ConfigSource.DEFAULT,
+}
 _SET = 0  # AlterConfigOp.OpType
 _NAMES = {ResourceType.CLIENT_METRICS: "client-metrics subscription"}
 
@@ -211,11 +219,48 @@ def read_configs(
     has no configuration of groups.
     """
     found: dict[str, dict[str, str]] = {}
+    for result in _described(nodes, target, kind, names, keys):
+        name = result.resource_name
+        own = _OF_ALL_BROKERS if (kind, name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
+        values = {
+            one.name: HIDDEN if one.is_sensitive else str(one.value)
+            for one in result.configs
+            if one.config_source == own
+        }
+        if values:
+            found[name] = values
+    return found
+
+
+def read_effective(
+    nodes: ClusterConnections, target: Target, kind: ResourceType, names: Sequence[str]
+) -> dict[str, dict[str, Setting]]:
+    """Name → all settings of the resources, with files and defaults. Raises as `read_configs` does."""
+    kept: dict[Setting, Setting] = {}  # topics share most values: one object for each
+
+    def setting(one: Any) -> Setting:
+        source = _SOURCES.get(one.config_source, ConfigSource.OTHER)
+        secret = None if source is ConfigSource.DEFAULT else HIDDEN
+        read = Setting(secret if one.is_sensitive else one.value, source)
+        return kept.setdefault(read, read)
+
+    return {
+        result.resource_name: {one.name: setting(one) for one in result.configs}
+        for result in _described(nodes, target, kind, names)
+    }
+
+
+def _described(
+    nodes: ClusterConnections,
+    target: Target,
+    kind: ResourceType,
+    names: Sequence[str],
+    keys: Sequence[str] | None = None,
+) -> Iterator[Any]:
+    """Results of DescribeConfigs, without those of topics that were just deleted."""
     for begin in range(0, len(names), _AT_ONCE):
         resources = [(kind, name) for name in names[begin : begin + _AT_ONCE]]
         for result in nodes.ask(target, describe_configs(resources, keys)).results:
-            name = result.resource_name
-            own = _OF_ALL_BROKERS if (kind, name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
             error = error_name(result.error_code)
             if error == "UNKNOWN_TOPIC_OR_PARTITION":
                 continue
@@ -223,19 +268,12 @@ def read_configs(
                 raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
             raise_for_error(
                 result.error_code,
-                what=f"the configuration of {_NAMES.get(kind, kind.name.lower())} {name}".rstrip(),
+                what=f"the configuration of {_NAMES.get(kind, kind.name.lower())} {result.resource_name}".rstrip(),
                 who=target.who,
                 right="DESCRIBE_CONFIGS",
                 message=result.error_message,
             )
-            values = {
-                one.name: HIDDEN if one.is_sensitive else str(one.value)
-                for one in result.configs
-                if one.config_source == own
-            }
-            if values:
-                found[name] = values
-    return found
+            yield result
 
 
 def read_quotas(nodes: ClusterConnections) -> dict[QuotaEntity, Mapping[str, float]]:

@@ -14,8 +14,8 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from kafka_rollout.adapters.kafka.configs import (
     list_configured,
-    read_broker_configs,
     read_configs,
+    read_effective,
     read_group_configs,
     read_quotas,
 )
@@ -32,6 +32,7 @@ from kafka_rollout.adapters.kafka.requests import (
 )
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
 from kafka_rollout.domain.model.cluster.dynamic_configs import entity_name
+from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.domain.model.errors import TransientError
 
 _ANY = 1
@@ -56,18 +57,20 @@ def read_inventory(
     groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
     subscriptions, listed = list_configured(nodes, live[0], unasked)
+    configs, effective = _all_configs(nodes, live, source, sorted(topics))
     of_groups = {*configured_groups, *(groups if listed is None else listed)}
     return ClusterInventory(
         topics=topics,
         ends=_ends(nodes, live, leaders, leaderless=leaderless),
         groups=groups,
-        configs=_all_configs(nodes, live, source, sorted(topics)),
+        configs=configs,
         group_configs=read_group_configs(nodes, live[0], sorted(of_groups), unasked),
         subscriptions=read_configs(nodes, live[0], ResourceType.CLIENT_METRICS, subscriptions),
         acls=_acls(nodes, unasked),
         scram=_scram(nodes, unasked),
         quotas=_quotas(nodes),
         unasked=unasked,
+        effective=effective,
     )
 
 
@@ -151,18 +154,31 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
 
 def _all_configs(
     nodes: ClusterConnections, live: Sequence[Target], source: Target, topics: Sequence[str]
-) -> dict[str, dict[str, str]]:
-    """Of topics, of each broker, and of all brokers together.
+) -> tuple[dict[str, dict[str, str]], EffectiveConfigs]:
+    """What is set of topics, of each broker, and of all brokers together; and all effective values.
 
     Topics: of the broker that listed them. Another one may not know a new topic yet, and its settings would be missing.
     """
-    of_topics = read_configs(nodes, source, ResourceType.TOPIC, topics)
-    brokers, all_brokers = read_broker_configs(nodes, live)
-    return {
-        **{f"topic {name}": values for name, values in of_topics.items()},
-        **({"brokers": all_brokers} if all_brokers else {}),
-        **{f"broker {node_id}": values for node_id, values in brokers.items()},
+    of_topics = read_effective(nodes, source, ResourceType.TOPIC, topics)
+    of_brokers = {
+        name: settings
+        for broker in live
+        for name, settings in read_effective(nodes, broker, ResourceType.BROKER, [str(broker.node_id)]).items()
     }
+    all_brokers = read_configs(nodes, live[0], ResourceType.BROKER, [""]).get("", {})
+    configs = {
+        **{f"topic {name}": _set_as(ConfigSource.TOPIC, settings) for name, settings in of_topics.items()},
+        "brokers": all_brokers,
+        **{f"broker {name}": _set_as(ConfigSource.NODE, settings) for name, settings in of_brokers.items()},
+    }
+    effective = EffectiveConfigs(
+        brokers=ConfigTable.of_resources(of_brokers), topics=ConfigTable.of_resources(of_topics)
+    )
+    return {resource: values for resource, values in configs.items() if values}, effective
+
+
+def _set_as(source: ConfigSource, settings: Mapping[str, Setting]) -> dict[str, str]:
+    return {name: str(setting.value) for name, setting in settings.items() if setting.source is source}
 
 
 def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]:

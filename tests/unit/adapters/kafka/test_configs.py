@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_rollout.adapters.kafka.configs import read_configs
+from kafka_rollout.adapters.kafka.configs import read_configs, read_effective
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, ResourceType, Target
-from kafka_rollout.domain.model.cluster.contents import HIDDEN
+from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN, ConfigSource, Setting
 from kafka_rollout.domain.model.errors import RefusedError
 
 BROKER = Target(node_id=1, address="broker-1:9092", who="Broker 1")
-TOPIC_SOURCE, DEFAULT_SOURCE, ALL_BROKERS_SOURCE = 1, 5, 3
+TOPIC_SOURCE, DEFAULT_SOURCE, ALL_BROKERS_SOURCE, FILE_SOURCE = 1, 5, 3, 4
 
 
 class Nodes:
@@ -66,6 +66,29 @@ def test_the_default_of_all_brokers_is_not_the_value_of_one_broker() -> None:
     nodes = Nodes(lambda name: (0, [setting("log.retention.ms", "1", ALL_BROKERS_SOURCE)]))
     assert read(nodes, ResourceType.BROKER, [""]) == {"": {"log.retention.ms": "1"}}
     assert read(nodes, ResourceType.BROKER, ["1"]) == {}
+
+
+def test_all_effective_values_are_read_with_their_sources_and_without_secrets() -> None:
+    nodes = Nodes(
+        lambda name: (
+            0,
+            [
+                setting("min.insync.replicas", "1", ALL_BROKERS_SOURCE),
+                setting("segment.ms", "2", DEFAULT_SOURCE),
+                setting("ssl.key.password", "geheim", FILE_SOURCE, secret=True),
+                setting("delegation.token.secret.key", "geheim", DEFAULT_SOURCE, secret=True),
+            ],
+        )
+    )
+    found = read_effective(cast(ClusterConnections, nodes), BROKER, ResourceType.BROKER, ["1"])
+    assert found == {
+        "1": {
+            "min.insync.replicas": Setting("1", ConfigSource.ALL_BROKERS),
+            "segment.ms": Setting("2", ConfigSource.DEFAULT),
+            "ssl.key.password": Setting(HIDDEN, ConfigSource.FILE),
+            "delegation.token.secret.key": Setting(None, ConfigSource.DEFAULT),
+        }
+    }
 
 
 def test_a_secret_is_hidden_and_a_deleted_topic_is_left_out() -> None:

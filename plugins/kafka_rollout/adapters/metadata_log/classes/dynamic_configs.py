@@ -36,13 +36,13 @@ from kafka_rollout.adapters.metadata_log.classes.node_properties import (
 )
 from kafka_rollout.adapters.releases.jvm import Jvm, MissingClassError, root_cause
 from kafka_rollout.domain.model.cluster.config_providers import literal_settings
-from kafka_rollout.domain.model.cluster.contents import HIDDEN
 from kafka_rollout.domain.model.cluster.dynamic_configs import (
     ConfigCheck,
     ConfigKind,
     ConfigProblem,
     DynamicConfigs,
 )
+from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN
 
 # Names of a class, newest first: Kafka moves classes between releases.
 _LOG_CONFIG = ("org.apache.kafka.storage.internals.log.LogConfig", "kafka.log.LogConfig")

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN, EffectiveConfigs
 from kafka_rollout.domain.model.wording import few
 
 # Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
@@ -24,6 +25,7 @@ class ClusterInventory:
     committed offsets. `configs`: dynamic settings by resource (`topic orders`, `broker 1`, `brokers`), a secret as
     HIDDEN. `group_configs` and `subscriptions` (client metrics, KIP-714): the same by group and by subscription.
     `scram`: iterations by user and mechanism. `quotas`: by entity. `unasked`: field → reason why it could not be read.
+    `effective`: all settings of brokers and topics, defaults included; empty in records of earlier versions.
     """
 
     topics: Mapping[str, Mapping[str, Any]]
@@ -36,6 +38,7 @@ class ClusterInventory:
     unasked: Mapping[str, str]
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    effective: EffectiveConfigs = field(default_factory=EffectiveConfigs)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -52,7 +55,6 @@ class ClusterInventory:
         }
 
 
-HIDDEN = "(hidden)"
 PARTS = {
     "acls": "ACLs",
     "scram": "SCRAM users",
@@ -72,13 +74,20 @@ The plan has already reported a release that does not support them.
 class Difference:
     """One difference between two inventories.
 
-    `foretold`: the difference is expected, because the older release does not serve such groups or has no such setting.
+    `foretold`: the difference is expected: the plan or the catalogue names it, or the older release does not serve such
+    groups or has no such setting. `by_clients`: only clients make such a change, Kafka and the run do not.
     """
 
     kind: str
     subject: str
     sentence: str
     foretold: bool = False
+    by_clients: bool = False
+
+    @property
+    def fails(self) -> bool:
+        """Whether a run needs an approver to go on."""
+        return not self.foretold and not self.by_clients
 
 
 _COMPARED_BY_KEY = {
@@ -95,7 +104,7 @@ def compare_inventories(
 ) -> tuple[Difference, ...]:
     """List what is missing, smaller or changed. `unserved`: group types that the cluster no longer serves."""
     return (
-        *_unasked(before, after),
+        *unread_parts(before, after),
         *_topics(before, after),
         *_ends(before, after),
         *_groups(before, after, unserved),
@@ -118,7 +127,8 @@ def find_unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
     return frozenset(kind for feature, kind in SERVED_BY.items() if levels.get(feature, 0) < 1)
 
 
-def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+def unread_parts(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+    """List the parts that the cluster reported before and does not report now."""
     for part, why in after.unasked.items():
         if not getattr(before, part):
             continue

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.model.cluster.contents import (
-    HIDDEN,
     ClusterInventory,
     compare_inventories,
     find_unserved_types,
 )
+from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN
 from kafka_rollout.json_forms import from_json, to_json
 
 BEFORE = ClusterInventory(

@@ -1,0 +1,248 @@
+"""Effective configuration of brokers and topics, and its comparison before and after a change.
+
+Values count, not their sources: a value that moves from a file into the metadata is no difference. The sources explain
+differences. A broker reports a setting that its release does not have as a secret, so only the presence of a secret is
+compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+HIDDEN = "(hidden)"
+
+
+class ConfigSource(StrEnum):
+    """Where an effective value comes from (DescribeConfigsResponse.ConfigSource), by Kafka's names."""
+
+    TOPIC = "DYNAMIC_TOPIC_CONFIG"
+    NODE = "DYNAMIC_BROKER_CONFIG"
+    ALL_BROKERS = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    FILE = "STATIC_BROKER_CONFIG"
+    DEFAULT = "DEFAULT_CONFIG"
+    OTHER = "UNKNOWN"
+
+
+class Setting(NamedTuple):
+    """An effective value; a secret is HIDDEN, a setting without a value None."""
+
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigTable:
+    """The settings of many resources, small also for 10,000 topics.
+
+    `common`: setting → what most resources have. `deviations`: every resource → settings that differ; None: missing.
+    """
+
+    common: Mapping[str, Setting] = field(default_factory=dict)
+    deviations: Mapping[str, Mapping[str, Setting | None]] = field(default_factory=dict)
+
+    @classmethod
+    def of_resources(cls, resources: Mapping[str, Mapping[str, Setting]]) -> ConfigTable:
+        counts: defaultdict[str, Counter[Setting]] = defaultdict(Counter)
+        for settings in resources.values():
+            for name, setting in settings.items():
+                counts[name][setting] += 1
+        common: dict[str, Setting] = {}
+        for name, found in sorted(counts.items()):
+            setting, number = found.most_common(1)[0]
+            if 2 * number >= len(resources):
+                common[name] = setting
+        return cls(
+            common=common,
+            deviations={
+                resource: {
+                    name: settings.get(name)
+                    for name in sorted({*common, *settings})
+                    if settings.get(name) != common.get(name)
+                }
+                for resource, settings in sorted(resources.items())
+            },
+        )
+
+    def settings(self, resource: str) -> dict[str, Setting]:
+        """Return all settings of a resource of the table."""
+        found: dict[str, Setting | None] = {**self.common, **self.deviations[resource]}
+        return {name: setting for name, setting in found.items() if setting is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveConfigs:
+    """Effective settings of every broker, by node id as text, and of every topic, by name."""
+
+    brokers: ConfigTable = field(default_factory=ConfigTable)
+    topics: ConfigTable = field(default_factory=ConfigTable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedConfigs:
+    """What a plan says about effective values. All names are those of broker settings.
+
+    `defaults`: setting → default of the source and of the target release, where they differ. `removed` and `new`:
+    settings of only one of the two. `files`: node id → setting → line that the run writes; None: removed. `dynamic`:
+    resource (`brokers`, `broker 1`) → setting → dynamic value; None: deleted.
+    """
+
+    defaults: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    new: frozenset[str] = frozenset()
+    files: Mapping[int, Mapping[str, str | None]] = field(default_factory=dict)
+    dynamic: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+
+    @property
+    def changes_release(self) -> bool:
+        return bool(self.defaults or self.removed or self.new)
+
+
+class Why(StrEnum):
+    """The reason of a difference. Values are words of sentences."""
+
+    DEFAULT = "the default of the target release"
+    REMOVED = "the target release does not have it"
+    NEW = "new in the target release"
+    FILE = "a configuration change of the plan"
+    DYNAMIC = "planned with the feature levels"
+    CLIENT = "a client changed the topic's own value"
+    UNKNOWN = "not in the plan"
+
+
+class ConfigDifference(NamedTuple):
+    """One setting that changed in the same way on some resources. `of_topics`: they are topics, else brokers."""
+
+    name: str
+    of_topics: bool
+    resources: tuple[str, ...]
+    before: Setting | None
+    after: Setting | None
+    why: Why
+
+
+def compare_effective(
+    before: EffectiveConfigs, after: EffectiveConfigs, expected: ExpectedConfigs
+) -> tuple[ConfigDifference, ...]:
+    """Return every changed, missing and additional setting of resources that are in both."""
+    return (
+        *_compare(before.brokers, after.brokers, expected, of_topics=False),
+        *_compare(before.topics, after.topics, expected, of_topics=True),
+    )
+
+
+def broker_names(topic_setting: str) -> tuple[str, ...]:
+    """Return the broker settings that can be the default of a topic's setting (ServerTopicConfigSynonyms)."""
+    return _SYNONYMS.get(topic_setting, (topic_setting, f"log.{topic_setting}"))
+
+
+_SYNONYMS = {
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+    "local.retention.ms": ("log.local.retention.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.message.bytes": ("message.max.bytes",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+}
+
+
+def _compare(
+    before: ConfigTable, after: ConfigTable, expected: ExpectedConfigs, *, of_topics: bool
+) -> Iterable[ConfigDifference]:
+    changed: defaultdict[tuple[str, Setting | None, Setting | None, Why], list[str]] = defaultdict(list)
+    # Most resources have the same deviations, so each pair of them is compared once.
+    seen: dict[tuple[frozenset[tuple[str, Setting | None]], ...], list[tuple[str, Setting | None, Setting | None]]] = {}
+    for resource in before.deviations:
+        if resource not in after.deviations:
+            continue
+        pair = tuple(frozenset(table.deviations[resource].items()) for table in (before, after))
+        if pair not in seen:
+            seen[pair] = list(_changes(before.settings(resource), after.settings(resource)))
+        for name, old, new in seen[pair]:
+            why = _of_topic(name, old, new, expected) if of_topics else _of_broker(name, old, new, expected, resource)
+            changed[name, old, new, why].append(resource)
+    for (name, old, new, why), resources in sorted(changed.items(), key=lambda item: (item[0][0], item[1])):
+        yield ConfigDifference(name, of_topics, tuple(sorted(resources, key=_by_number)), old, new, why)
+
+
+def _by_number(resource: str) -> tuple[int, str]:
+    return (int(resource) if resource.isdecimal() else 0, resource)
+
+
+def _changes(
+    before: Mapping[str, Setting], after: Mapping[str, Setting]
+) -> Iterable[tuple[str, Setting | None, Setting | None]]:
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None or _plain(old.value) != _plain(new.value):
+            yield name, old, new
+
+
+def _plain(value: str | None) -> object:
+    """Return a value without the repeated entries of a list: releases from 4.1 on remove them when they read it."""
+    return value if value is None else tuple(dict.fromkeys(value.split(",")))
+
+
+def _of_broker(name: str, old: Setting | None, new: Setting | None, expected: ExpectedConfigs, resource: str) -> Why:
+    if why := _by_release((name,), old, new, expected):
+        return why
+    lines = expected.files.get(int(resource), {}) if resource.isdecimal() else {}
+    if name in lines and (_has(new, lines[name]) or (lines[name] is None and _is_default(new))):
+        return Why.FILE
+    dynamic = [values[name] for of, values in expected.dynamic.items() if name in values and of in _own(resource)]
+    return Why.DYNAMIC if any(_has(new, value) for value in dynamic) else Why.UNKNOWN
+
+
+def _own(resource: str) -> tuple[str, str]:
+    return "brokers", f"broker {resource}"
+
+
+def _of_topic(name: str, old: Setting | None, new: Setting | None, expected: ExpectedConfigs) -> Why:
+    names = broker_names(name)
+    if why := _by_release(names, old, new, expected):
+        return why
+    if any(one is not None and one.source is ConfigSource.TOPIC for one in (old, new)):
+        return Why.CLIENT
+    # The value of the broker can have another unit; its own difference is compared with the plan.
+    if any(one in lines for lines in expected.files.values() for one in names):
+        return Why.FILE
+    dynamic = [values[one] for values in expected.dynamic.values() for one in names if one in values]
+    return Why.DYNAMIC if any(_has(new, value) for value in dynamic) else Why.UNKNOWN
+
+
+def _by_release(
+    names: tuple[str, ...], old: Setting | None, new: Setting | None, expected: ExpectedConfigs
+) -> Why | None:
+    if not expected.changes_release:
+        return None
+    if expected.removed.intersection(names) and (new is None or new.value in (None, HIDDEN)):
+        return Why.REMOVED
+    if expected.new.intersection(names) and (old is None or old.value in (None, HIDDEN)):
+        return Why.NEW  # also a line of the file that the source release ignored
+    # Some settings are not listed: those of topics without a broker setting, and internal ones.
+    if old is None and _is_default(new):
+        return Why.NEW
+    if new is None and _is_default(old):
+        return Why.REMOVED
+    if old is None or new is None or not (_is_default(old) and _is_default(new)):
+        return None
+    return Why.DEFAULT if any(expected.defaults.get(one) == (old.value, new.value) for one in names) else None
+
+
+def _has(setting: Setting | None, value: str | None) -> bool:
+    return setting is not None and value is not None and _plain(setting.value) == _plain(value)
+
+
+def _is_default(setting: Setting | None) -> bool:
+    return setting is not None and setting.source is ConfigSource.DEFAULT

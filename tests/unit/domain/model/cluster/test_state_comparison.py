@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory
+from kafka_rollout.domain.model.cluster.effective_configs import (
+    ConfigSource,
+    ConfigTable,
+    EffectiveConfigs,
+    ExpectedConfigs,
+    Setting,
+)
+from kafka_rollout.domain.model.cluster.state_comparison import compare_states, digest, new_settings
+from kafka_rollout.json_forms import from_json, to_json
+
+FILE, DEFAULT, TOPIC, ALL = ConfigSource.FILE, ConfigSource.DEFAULT, ConfigSource.TOPIC, ConfigSource.ALL_BROKERS
+Resources = dict[str, dict[str, Setting]]
+
+MIN_ISR = "min.insync.replicas"
+BROKERS: Resources = {
+    str(node_id): {
+        MIN_ISR: Setting("2", FILE),
+        "group.coordinator.threads": Setting("1", DEFAULT),
+        "log.message.timestamp.after.max.ms": Setting("9223372036854775807", DEFAULT),
+        "log.message.format.version": Setting("3.0-IV1", DEFAULT),
+        "node.id": Setting(str(node_id), FILE),
+    }
+    for node_id in (1, 2, 3)
+}
+TOPICS: Resources = {
+    name: {
+        MIN_ISR: Setting("2", FILE),
+        "message.timestamp.after.max.ms": Setting("9223372036854775807", DEFAULT),
+        "message.format.version": Setting("3.0-IV1", DEFAULT),
+        "retention.ms": Setting("1000", TOPIC) if name == "orders" else Setting("604800000", DEFAULT),
+    }
+    for name in ("orders", "plain", "__consumer_offsets")
+}
+UPGRADE = ExpectedConfigs(
+    defaults={
+        "group.coordinator.threads": ("1", "4"),
+        "log.message.timestamp.after.max.ms": ("9223372036854775807", "3600000"),
+    },
+    removed=frozenset({"log.message.format.version"}),
+    new=frozenset({"group.streams.max.size"}),
+)
+LEVELS = ExpectedConfigs(dynamic={"brokers": {MIN_ISR: "2"}})
+
+
+def effective(brokers: Resources, topics: Resources) -> EffectiveConfigs:
+    return EffectiveConfigs(brokers=ConfigTable.of_resources(brokers), topics=ConfigTable.of_resources(topics))
+
+
+BEFORE = ClusterInventory(
+    topics={name: {"id": name, "replicas": [[1, 2], [2, 3]]} for name in TOPICS},
+    ends={"orders-0": 10, "__consumer_offsets-0": 5},
+    groups={"billing": {"type": "classic", "offsets": {"orders-0": 7, "orders-1": 3}}},
+    configs={"topic orders": {"retention.ms": "1000"}, "broker 1": {"log.cleaner.threads": "2"}},
+    acls=("allow User:alice",),
+    scram={"alice": {"SCRAM-SHA-256": 4096}},
+    quotas={"user alice": {"producer_byte_rate": 1000.0}},
+    unasked={},
+    effective=effective(BROKERS, TOPICS),
+)
+
+
+def changed(resources: Resources, name: str, setting: Setting | None, *only: str) -> Resources:
+    """Set or remove a setting of some resources, or of all."""
+    found = {resource: dict(settings) for resource, settings in resources.items()}
+    for resource in only or tuple(found):
+        if setting is None:
+            found[resource].pop(name)
+        else:
+            found[resource][name] = setting
+    return found
+
+
+def after_roll() -> tuple[Resources, Resources]:
+    """What a plain roll changes, as measured with 3.9.1 → 4.3.1."""
+    brokers = changed(BROKERS, "group.coordinator.threads", Setting("4", DEFAULT))
+    brokers = changed(brokers, "log.message.timestamp.after.max.ms", Setting("3600000", DEFAULT))
+    brokers = changed(brokers, "log.message.format.version", None)
+    brokers = changed(brokers, "group.streams.max.size", Setting("2147483647", DEFAULT))
+    brokers = changed(brokers, "group.consumer.migration.policy", Setting("bidirectional", DEFAULT))  # was internal
+    topics = changed(TOPICS, "message.timestamp.after.max.ms", Setting("3600000", DEFAULT))
+    topics = changed(topics, "message.format.version", None)
+    return brokers, changed(topics, "remote.log.copy.disable", Setting("false", DEFAULT))
+
+
+def test_what_the_release_changes_is_expected_and_new_settings_are_listed() -> None:
+    found = compare_states(BEFORE, replace(BEFORE, effective=effective(*after_roll())), UPGRADE)
+
+    assert [one.sentence for one in found if one.fails] == []
+    assert len(found) == 8
+    assert new_settings(found) == (
+        "group.consumer.migration.policy = bidirectional",
+        "group.streams.max.size = 2147483647",
+        "remote.log.copy.disable = false",
+    )
+    assert digest(found) == ""
+    sentences = [one.sentence for one in found]
+    assert (
+        "group.coordinator.threads of brokers 1, 2, 3 was 1 (DEFAULT_CONFIG) and is 4 (DEFAULT_CONFIG) (the default "
+        "of the target release)."
+    ) in sentences
+
+
+def test_the_same_changes_are_not_expected_without_a_change_of_the_release() -> None:
+    found = compare_states(BEFORE, replace(BEFORE, effective=effective(*after_roll())), LEVELS)
+    assert all(one.fails for one in found)
+    assert len(found) == 8
+
+
+def test_min_insync_replicas_of_a_controllers_file_fails_and_names_every_resource() -> None:
+    low = Setting("1", ALL)
+    after = replace(
+        BEFORE,
+        configs={**BEFORE.configs, "brokers": {MIN_ISR: "1"}},
+        effective=effective(changed(BROKERS, MIN_ISR, low), changed(TOPICS, MIN_ISR, low)),
+    )
+    found = compare_states(BEFORE, after, LEVELS)
+    assert [one.sentence for one in found if one.fails] == [
+        "Dynamic setting min.insync.replicas of all brokers was not set and is 1.",
+        "min.insync.replicas of brokers 1, 2, 3 was 2 (STATIC_BROKER_CONFIG) and is 1 (DYNAMIC_DEFAULT_BROKER_CONFIG).",
+        (
+            "min.insync.replicas of topics __consumer_offsets, orders, plain was 2 (STATIC_BROKER_CONFIG) and is 1 "
+            "(DYNAMIC_DEFAULT_BROKER_CONFIG)."
+        ),
+    ]
+
+
+def test_a_pinned_default_changes_sources_and_no_value() -> None:
+    pinned = Setting("2", ALL)
+    after = replace(
+        BEFORE,
+        configs={**BEFORE.configs, "brokers": {MIN_ISR: "2"}},
+        effective=effective(changed(BROKERS, MIN_ISR, pinned), changed(TOPICS, MIN_ISR, pinned)),
+    )
+    (found,) = compare_states(BEFORE, after, LEVELS)
+    assert (found.subject, found.foretold) == ("min.insync.replicas of all brokers", True)
+
+
+def test_an_override_of_one_broker_that_disappears_fails() -> None:
+    with_override = changed(BROKERS, "log.retention.ms", Setting("1000", FILE), "2")
+    without = changed(BROKERS, "log.retention.ms", Setting(None, DEFAULT), "2")
+    before = replace(BEFORE, effective=effective(with_override, TOPICS))
+    (found,) = compare_states(before, replace(BEFORE, effective=effective(without, TOPICS)), UPGRADE)
+    assert found.fails
+    assert (
+        found.sentence == "log.retention.ms of broker 2 was 1000 (STATIC_BROKER_CONFIG) and is null (DEFAULT_CONFIG)."
+    )
+
+
+@pytest.mark.parametrize(("line", "value", "fails"), [("5", "5", False), ("5", "6", True), (None, "9", False)], ids=str)
+def test_a_line_of_the_plan_is_expected_with_its_value(line: str | None, value: str, *, fails: bool) -> None:
+    expected = replace(UPGRADE, files={1: {"background.threads": line}})
+    before = changed(BROKERS, "background.threads", Setting("2", FILE), "1")
+    after = changed(BROKERS, "background.threads", Setting(value, FILE if line else DEFAULT), "1")
+    (found,) = compare_states(
+        replace(BEFORE, effective=effective(before, TOPICS)),
+        replace(BEFORE, effective=effective(after, TOPICS)),
+        expected,
+    )
+    assert found.fails is fails
+
+
+def test_a_changed_default_does_not_explain_another_value() -> None:
+    brokers = changed(BROKERS, "group.coordinator.threads", Setting("8", DEFAULT))
+    (found,) = compare_states(BEFORE, replace(BEFORE, effective=effective(brokers, TOPICS)), UPGRADE)
+    assert found.fails
+
+
+def test_clients_alter_topics_while_the_run_goes_on() -> None:
+    topics = changed(TOPICS, "retention.ms", Setting("2000", TOPIC), "orders")
+    topics = changed(topics, "retention.ms", Setting("3000", TOPIC), "plain")
+    del topics["__consumer_offsets"]
+    after = replace(
+        BEFORE,
+        topics={
+            "orders": {"id": "orders", "replicas": [[1, 2], [2, 3], [1, 3]]},
+            "plain": {"id": "another", "replicas": [[1, 2]]},
+            "later": {"id": "later", "replicas": [[1]]},
+            "kafka-rollout-traffic-x": {"id": "t", "replicas": [[1]]},
+            "__consumer_offsets": BEFORE.topics["__consumer_offsets"],
+        },
+        groups={},
+        configs={**BEFORE.configs, "topic orders": {"retention.ms": "2000"}},
+        effective=effective(BROKERS, topics),
+    )
+    found = compare_states(BEFORE, after, UPGRADE)
+    assert [one.sentence for one in found if one.fails] == []
+    assert {one.sentence for one in found if one.by_clients} == {
+        "Topics were created: later.",
+        "Topic orders had 2 partitions, now 3.",
+        "Topic plain was deleted and created again: its topic id changed.",
+        "Groups were deleted or have expired: billing.",
+        (
+            "retention.ms of topic orders was 1000 (DYNAMIC_TOPIC_CONFIG) and is 2000 (DYNAMIC_TOPIC_CONFIG) (a "
+            "client changed the topic's own value)."
+        ),
+        (
+            "retention.ms of topic plain was 604800000 (DEFAULT_CONFIG) and is 3000 (DYNAMIC_TOPIC_CONFIG) (a client "
+            "changed the topic's own value)."
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"acls": ()}, "ACL allow User:alice is missing."),
+        ({"acls": ("allow User:alice", "allow User:bob")}, "ACL allow User:bob was added."),
+        ({"scram": {}}, "SCRAM user SCRAM-SHA-256 of alice was 4096 and is now missing."),
+        ({"quotas": {**BEFORE.quotas, "user bob": {"a": 1.0}}}, "Quota a of user bob was not set and is 1.0."),
+        (
+            {"configs": {"topic orders": {"retention.ms": "1000"}}},
+            "Dynamic setting log.cleaner.threads of broker 1 was 2 and is now missing.",
+        ),
+        (
+            {"ends": {"orders-0": 9, "__consumer_offsets-0": 5}},
+            "orders-0 ended at offset 10 and now ends at 9: records are lost.",
+        ),
+        (
+            {"topics": {**BEFORE.topics, "plain": {"id": "plain", "replicas": [[1, 2]]}}},
+            "Topic plain had 2 partitions, now 1.",
+        ),
+        (
+            {"topics": {name: topic for name, topic in BEFORE.topics.items() if name != "__consumer_offsets"}},
+            "Topic __consumer_offsets was deleted.",
+        ),
+        (
+            {"groups": {"billing": {"type": "classic", "offsets": {"orders-0": 6}}}},
+            "Committed offsets of group billing are lower than before: orders-0 7 → 6.",
+        ),
+        (
+            {"acls": (), "unasked": {"acls": "The cluster has no authorizer."}},
+            "Not all ACLs could be read: The cluster has no authorizer.",
+        ),
+    ],
+)
+def test_what_no_plan_names_fails_additions_included(change: dict[str, Any], sentence: str) -> None:
+    found = compare_states(BEFORE, replace(BEFORE, **change), UPGRADE)
+    assert [one.sentence for one in found if one.fails] == [sentence]
+    assert digest(found) != digest(())
+
+
+def test_a_part_that_the_source_release_could_not_report_has_no_base() -> None:
+    before = replace(BEFORE, scram={}, unasked={"scram": "too old."})
+    assert compare_states(before, replace(BEFORE, scram={"bob": {"SCRAM-SHA-256": 1}}), UPGRADE) == ()
+
+
+def test_a_broker_that_does_not_report_its_configuration_is_unknown() -> None:
+    rest = {broker: settings for broker, settings in BROKERS.items() if broker != "3"}
+    (found,) = compare_states(BEFORE, replace(BEFORE, effective=effective(rest, TOPICS)), UPGRADE)
+    assert (found.kind, found.subject, found.fails) == ("unknown", "broker 3", True)
+
+
+def test_secrets_are_compared_by_presence_only() -> None:
+    secret = Setting("(hidden)", FILE)
+    before = replace(BEFORE, effective=effective(changed(BROKERS, "ssl.key.password", secret), TOPICS))
+    assert compare_states(before, before, UPGRADE) == ()
+    gone = replace(BEFORE, effective=effective(changed(BROKERS, "ssl.key.password", Setting(None, DEFAULT)), TOPICS))
+    (found,) = compare_states(before, gone, UPGRADE)
+    assert found.fails
+
+
+def test_a_setting_of_ten_thousand_topics_is_one_difference_and_a_small_record() -> None:
+    many: Resources = {f"topic-{number}": dict(TOPICS["plain"]) for number in range(10_000)}
+    after = changed(many, MIN_ISR, Setting("1", ALL))
+    tables = ConfigTable.of_resources(many), ConfigTable.of_resources(after)
+    topics = {name: {"id": name, "replicas": [[1]]} for name in many}
+    before = replace(BEFORE, topics=topics, effective=EffectiveConfigs(topics=tables[0]))
+    found = compare_states(before, replace(before, effective=EffectiveConfigs(topics=tables[1])), UPGRADE)
+    assert len(found) == 1
+    assert "and 9980 more was 2" in found[0].sentence
+    assert len(str(to_json(before.effective))) < 200_000
+    assert from_json(EffectiveConfigs, to_json(before.effective)) == before.effective
+
+
+def test_an_acceptance_covers_exactly_the_listed_differences() -> None:
+    one = compare_states(BEFORE, replace(BEFORE, acls=()), UPGRADE)
+    same = compare_states(BEFORE, replace(BEFORE, acls=(), effective=effective(*after_roll())), UPGRADE)
+    more = compare_states(BEFORE, replace(BEFORE, acls=(), quotas={}), UPGRADE)
+    assert digest(one) == digest(same) != digest(more)
