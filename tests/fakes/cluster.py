@@ -133,6 +133,9 @@ class FakeCluster:
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
         self.acls: set[str] = set()
+        self.files_at_start: dict[
+            int, dict[str, str]
+        ] = {}  # files that were changed on disk: the next start reads them
         self.group_configs: dict[str, dict[str, str]] = {}
         self.trims: list[int] = []
         self.no_log: set[int] = set()  # nodes without a readable metadata log
@@ -261,6 +264,7 @@ class FakeCluster:
             node.log.append(f"ERROR node {node_id} cannot start on {node.installed}")
             return
         node.running = node.installed
+        node.config = self.files_at_start.pop(node_id, node.config)
         node.behind = self.catch_up_looks
         self._elect_controller()
 

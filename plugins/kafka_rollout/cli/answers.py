@@ -13,7 +13,7 @@ import typer
 from kafka_rollout.cli import show
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.run.events import APPROVED, REJECTED, Channel, Responder
+from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf, Channel, Responder
 from kafka_rollout.ports.run_services import Answer, Question
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
@@ -48,6 +48,7 @@ class TerminalAnswers:
         if self.name is None:
             return None
         refuse_unlisted_approver(self.cluster, self.name)
+        _refuse_unread(question, confirms=self.confirms)
         if self.confirms:
             if not sys.stdin.isatty():
                 raise UserError(
@@ -75,6 +76,9 @@ class ScriptAnswers(TerminalAnswers):
         if self.name is None:
             return None
         refuse_unlisted_approver(self.cluster, self.name)
+        if question.what is ApprovalOf.DIFFERENCES and not self.confirms:
+            show.print_body(question.body, show.err)
+        _refuse_unread(question, confirms=self.confirms)
         if self.confirms:
             show.print_body(question.body, show.err)
             if not (sys.stdin.isatty() and typer.confirm(f"{self.name}, do you approve?", default=False, err=True)):
@@ -83,6 +87,15 @@ class ScriptAnswers(TerminalAnswers):
 
     def show(self, body: str) -> None:
         """Print nothing: a dry run prints the result of each feature."""
+
+
+def _refuse_unread(question: Question, *, confirms: bool) -> None:
+    """Refuse an answer that options gave before the text existed: the differences of a cluster must be read."""
+    if question.what is ApprovalOf.DIFFERENCES and not confirms:
+        raise RefusedError(
+            "The cluster differs from its state before the run (see the list above), and --yes accepts no difference.",
+            remedy="Correct the cause, or accept them: repeat the command in a terminal with --run and without --yes.",
+        )
 
 
 def _answer(name: str, decision: str, reason: str | None) -> Answer:

@@ -12,8 +12,10 @@ from statistics import median
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
 from kafka_rollout.domain.run.step_events import (
+    ComparedAfter,
     ContentsCompared,
     DefaultSet,
     FeatureResults,
@@ -110,7 +112,10 @@ class Progress:
                 self._rehearsed = list(event.node_seconds.values())
                 return event.sentence
             case ContentsCompared():
-                return f"contents compared: {event.differences or 'no'} differences"
+                if event.after is ComparedAfter.DOWNGRADE:
+                    return f"contents compared: {event.differences or 'no'} differences"
+                counting = f", {event.failing} not in the plan: {few(event.first)}" if event.failing else ""
+                return f"compared with the state before: {event.differences or 'no'} differences{counting}"
             case Stopping():
                 self._stopped_at[(event.release_step, event.node_id)] = event.at
                 return f"{place(plan, event.release_step, event.node_id)}: stopping"

@@ -23,6 +23,7 @@ from kafka_rollout.steps.common.approval import record_approval, require_approva
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.undo import gates_after_undo
+from kafka_rollout.steps.planning.comparison import refuse_unaccepted_differences
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
 from kafka_rollout.steps.procedures.lookup import procedure_of
 from kafka_rollout.steps.procedures.rolling import UNDO
@@ -312,18 +313,13 @@ class Runner:
         """Ask, and record the answer. Without an answer the run needs an approval in its history."""
         plan = self.call.plan
         answer = self.answers.ask(question)
+        if answer is None and question.what is ApprovalOf.DIFFERENCES:
+            refuse_unaccepted_differences(self.ports, plan)
         if answer is None:
             require_approval(self.ports, plan, question.what)
             return
-        record_approval(
-            self.ports,
-            question.what,
-            answer.by,
-            answer.decision,
-            answer.reason,
-            responder=answer.responder,
-            text=question.body,
-        )
+        shown: Any = {"responder": answer.responder, "text": question.body}
+        record_approval(self.ports, question.what, answer.by, answer.decision, answer.reason, **shown)
         if answer.decision != APPROVED:
             stopped = has_stopped_nodes(self.ports.run.events())
             state = "The cluster stays in its current state." if stopped else "Nothing was changed."

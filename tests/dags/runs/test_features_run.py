@@ -28,11 +28,14 @@ DAG_ID = "kafka_features_fake"
 CHANGING = {
     "approve",
     "gate_groups",
+    "state_before",
     "pin_min_insync_replicas",
     "update",
     "look_again",
     "gate_finalized",
     "verify_metadata_version",
+    "compare_after_levels",
+    "approve_level_differences",
 }
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
 

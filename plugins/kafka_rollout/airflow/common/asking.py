@@ -101,10 +101,10 @@ def ask(
         )
     )
     if isinstance(shown, HITLDetailRequestResult):
-        if shown.body != question.body and text_must_be_present:
+        if text_must_be_present and not _shows(shown.body or "", question.body):
             raise AirflowFailException(
-                "Airflow still shows the text of the first request of this task, but the plan has changed "
-                "since. Start a new run: it asks with the current plan."
+                "Airflow still shows the text of the first request of this task, but what to approve has changed "
+                "since. Start a new run: it asks with the current text."
             )
         if shown.body != question.body:
             context["task"].log.info("Airflow shows the text of the first request; the current text: %s", question.body)
@@ -112,6 +112,11 @@ def ask(
     record_question(context, ports, question)
     show_waiting(context, f"an answer: {question.subject} ({', '.join(question.options)})")
     raise TaskAwaitingInput(method_name="confirm_answer", kwargs={"then": method}, timeout=timeout)
+
+
+def _shows(shown: str, body: str) -> bool:
+    """Return whether an old text has every line of the present one: an approver has then read all of it."""
+    return set(body.splitlines()) <= set(shown.splitlines())
 
 
 def record_question(context: Context, ports: ClusterPorts, question: Question) -> None:

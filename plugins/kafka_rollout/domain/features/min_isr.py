@@ -88,17 +88,23 @@ def find_min_isr_effects(found: MinIsr, *, pin: bool, bootstrap_servers: str) ->
     topics = sorted(topic for topic, brokers in found.topics.items() if changed.keys() & set(brokers))
     if changed:
         remedy = _remedy(values, bootstrap_servers, pin=pin)
-        return MinIsrEffects(findings=(_changed(found, written, changed, topics, remedy),))
-    (after,) = written
-    changes = [
-        DefaultChange(key=MIN_ISR, before=values.default, after=after, by_run=pinned is not None)
-        for _ in range(int(values.default != after))
-    ]
-    changes += [
-        DefaultChange(key=MIN_ISR, node_id=node_id, before=value, after=None, by_run=False)
-        for node_id, value in sorted(values.own.items())
-    ]
-    return MinIsrEffects(findings=tuple(_expected(changes)), changes=tuple(changes))
+        finding = _changed(found, written, changed, topics, remedy)
+        if finding.severity is Severity.BLOCKER or len(written) > 1:
+            return MinIsrEffects(findings=(finding,))
+        return MinIsrEffects(findings=(finding,), changes=_changes(values, *written, by_run=pinned is not None))
+    changes = _changes(values, *written, by_run=pinned is not None)
+    return MinIsrEffects(findings=tuple(_expected(changes)), changes=changes)
+
+
+def _changes(values: SettingValues, after: str, *, by_run: bool) -> tuple[DefaultChange, ...]:
+    default = DefaultChange(key=MIN_ISR, before=values.default, after=after, by_run=by_run)
+    return (
+        *((default,) if values.default != after else ()),
+        *(
+            DefaultChange(key=MIN_ISR, node_id=node_id, before=value, after=None, by_run=False)
+            for node_id, value in sorted(values.own.items())
+        ),
+    )
 
 
 def _unknown(reasons: Iterable[str]) -> Finding:

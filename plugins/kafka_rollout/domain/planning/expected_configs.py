@@ -21,9 +21,10 @@ def find_expected_configs(plan: Plan, catalogue: Catalogue) -> ExpectedConfigs:
         return ExpectedConfigs(dynamic=dynamic)
     source, target = catalogue.get(plan.source), catalogue.get(plan.target)
     files: defaultdict[int, dict[str, str | None]] = defaultdict(dict)
-    for line in plan.config_changes:
-        if line.release == plan.target:
-            files[line.node_id][line.key] = line.value
+    for step in plan.release_steps:  # a line of the release in between stays, unless the target changes it again
+        for line in plan.config_changes:
+            if line.release == step.to_release:
+                files[line.node_id][line.key] = line.value
     names_known = not any("config_names" in facts.gaps for facts in (source, target))
     defaults_known = not any("config_defaults" in facts.gaps for facts in (source, target))
     old, new = source.config_defaults, target.config_defaults

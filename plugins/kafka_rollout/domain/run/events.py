@@ -79,6 +79,7 @@ class ApprovalOf(StrEnum):
     CANARY = "canary"
     FINALIZE = "finalize"
     ROLL_BACK = "roll-back"
+    DIFFERENCES = "differences"  # from the state before the run, that the plan does not name
     FAILED_GATE = "failed-gate"  # wait, retry or roll back
 
 

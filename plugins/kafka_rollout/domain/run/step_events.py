@@ -244,19 +244,35 @@ class MetadataScanned(Event, kind="metadata-scan"):
     nodes: tuple[MetadataLogFound, ...]
 
 
+class ComparedAfter(StrEnum):
+    """The change after which a cluster is compared with its state before the run."""
+
+    ROLL = "roll"
+    LEVELS = "levels"
+    DOWNGRADE = "downgrade"  # its contents only; a failed comparison fails the step
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentsTaken(Event, kind="inventory"):
-    """The cluster's contents before a downgrade. `counts`: part → number."""
+    """The cluster's contents, and before an upgrade its configuration, were stored. `counts`: part → number."""
 
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentsCompared(Event, kind="inventory-compared"):
-    """The cluster's contents after a downgrade, and the number of differences."""
+    """The cluster's contents and configuration after a change, and the number of differences.
+
+    `failing`: number of those that need an approver, `first`: their first sentences, `digest`: their hash. Records of
+    earlier versions have none of these.
+    """
 
     counts: Mapping[str, int]
     differences: int
+    after: ComparedAfter = ComparedAfter.DOWNGRADE
+    failing: int = 0
+    first: tuple[str, ...] = ()
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,8 @@ from kafka_rollout.domain.run.projections.approvals import find_invalidity, is_i
 from kafka_rollout.domain.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-FOUR_EYES = frozenset({ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE})  # the starter may roll back alone
+# The starter may roll back alone.
+FOUR_EYES = frozenset({ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES})
 
 
 def record_approval(
@@ -141,7 +142,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
             f"{given.by} answered '{given.decision}' to the {what} of run {ports.run_id}: {given.reason}",
             remedy="Solve the cause, then request the approval again.",
         )
-    _refuse_unproved(ports, given)
+    refuse_unproved(ports, given)
     if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
     if why := find_invalidity(events, given):
@@ -152,7 +153,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
     return given
 
 
-def _refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
+def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
     """Check before the action that the approver is still allowed and that the answer came by the run's channel."""
     refuse_unlisted_approver(ports.cluster, approval.by)
     if approval.what in FOUR_EYES:

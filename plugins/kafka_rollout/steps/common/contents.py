@@ -1,12 +1,17 @@
-"""The contents of a cluster as a rehearsal compares them."""
+"""The contents of a cluster as a run and a rehearsal compare them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from kafka_rollout.domain.model.cluster.contents import ClusterInventory
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.rehearsal.result import Contents
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin
 
+T = TypeVar("T")
 _TRIES, _PAUSE_S = 10, 2.0  # a leader that was just elected responds later
 
 
@@ -16,12 +21,21 @@ def read_contents(admin: ClusterAdmin, clock: Clock, before: Contents | None = N
     `before`: its groups with a configuration are queried in any case. Raises TransientError if a query still fails
     after some tries.
     """
+    return _patiently(clock, lambda: _read(admin, before))
+
+
+def read_inventory(admin: ClusterAdmin, clock: Clock, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+    """Read contents and configuration of a cluster in service, as `read_contents` does, without transactional ids."""
+    return _patiently(clock, lambda: admin.inventory(configured_groups=configured_groups, leaderless=True))
+
+
+def _patiently(clock: Clock, read: Callable[[], T]) -> T:
     for _ in range(_TRIES - 1):
         try:
-            return _read(admin, before)
+            return read()
         except TransientError:
             clock.sleep(_PAUSE_S)
-    return _read(admin, before)
+    return read()
 
 
 def _read(admin: ClusterAdmin, before: Contents | None) -> Contents:

@@ -10,18 +10,18 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.answers import Result
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Verdict
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.run.events import Begun, Rolled, RunOf
 from kafka_rollout.domain.run.projections.runs import run_of
-from kafka_rollout.domain.run.step_events import ScanEvaluated
+from kafka_rollout.domain.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.common.lock import acquire_lock
 from kafka_rollout.steps.common.node_steps import previous_release
 from kafka_rollout.steps.downgrade import contents, metadata_logs
 from kafka_rollout.steps.features import levels, min_isr, update
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
-from kafka_rollout.steps.planning import plans
+from kafka_rollout.steps.planning import comparison, plans
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
 from kafka_rollout.steps.planning.rehearsal import rehearse_plan
 from kafka_rollout.steps.report.run import SCAN_VERDICT
@@ -189,6 +189,7 @@ def record_rolled(call: StepCall) -> None:
 def pin_min_isr(call: StepCall) -> dict[str, str]:
     """Set the planned default of min.insync.replicas. A repeated call reads the value first."""
     is_upgrade = run_of(call.ports.run.events()) is not RunOf.FEATURES
+    comparison.refuse_unaccepted_differences(call.ports, call.plan)
     needs_approval = is_upgrade or update.needs_approval(call.plan)
     changes = min_isr.pin_min_isr(call.ports, call.plan, needs_approval=needs_approval)
     for change in changes:
@@ -198,6 +199,8 @@ def pin_min_isr(call: StepCall) -> dict[str, str]:
 
 def finalize(call: StepCall) -> list[dict[str, Any]]:
     """Finalize the planned levels. A repeated call reads the levels first and sends nothing twice."""
+    if call.plan.direction is Direction.UPGRADE:
+        comparison.refuse_unaccepted_differences(call.ports, call.plan)
     results = levels.finalize(call.ports, call.plan)
     for result in results:
         call.log.info("%s: %s %s", result.feature, result.error, result.message)
@@ -261,6 +264,34 @@ def report_losses(call: StepCall) -> dict[str, Any]:
         "default_only": len(report.default_only),
         "blockers": len(plan.blockers),
     }
+
+
+def record_state(call: StepCall) -> dict[str, int]:
+    """Record configuration, contents and ACLs before anything is changed."""
+    found = comparison.record_state(call.ports)
+    call.log.info("%s", found.counts)
+    return dict(found.counts)
+
+
+def compare_after_roll(call: StepCall) -> dict[str, int]:
+    """Compare the cluster with its state before the run; the next step asks for differences that count."""
+    return _compare(call, ComparedAfter.ROLL)
+
+
+def compare_after_levels(call: StepCall) -> dict[str, int]:
+    """Do the same after the levels were changed."""
+    return _compare(call, ComparedAfter.LEVELS)
+
+
+def _compare(call: StepCall, after: ComparedAfter) -> dict[str, int]:
+    found = comparison.compare_with_state(call.ports, call.plan, after)
+    for difference in found:
+        if difference.fails:
+            call.log.warning("Not in the plan: %s", difference.sentence)
+        else:
+            by = "accepted" if difference.accepted else "expected" if difference.foretold else "by clients"
+            call.log.info("%s (%s)", difference.sentence, by)
+    return {"differences": len(found), "not_in_the_plan": sum(difference.fails for difference in found)}
 
 
 def take_inventory(call: StepCall) -> dict[str, int]:

@@ -13,7 +13,7 @@ from kafka_rollout.domain.run.events import ApprovalOf, newest
 from kafka_rollout.domain.run.projections.levels import planned_trims
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.domain.run.projections.offline import stop_has_begun
-from kafka_rollout.domain.run.step_events import ScanEvaluated
+from kafka_rollout.domain.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.steps.common.approval import (
     approval_body,
     canary_body,
@@ -33,7 +33,7 @@ from kafka_rollout.steps.features.update import needs_approval
 from kafka_rollout.steps.live.facts import shown_live_facts
 from kafka_rollout.steps.live.level_undo import shown_level_undos
 from kafka_rollout.steps.offline.outage import shown_facts
-from kafka_rollout.steps.planning import check
+from kafka_rollout.steps.planning import check, comparison
 from kafka_rollout.steps.step import ApprovalRequest, StepCall
 
 _LOSSES_SHOWN = 100
@@ -249,6 +249,10 @@ def _facts(call: StepCall) -> Sequence[str]:
     return shown_facts(call.ports, call.plan) if call.plan.offline else ()
 
 
+def _differences_subject(plan: Plan) -> str:
+    return f"Accept the differences of {plan.cluster} from its state before the run?"
+
+
 def _levels(changes: Iterable[FeatureChange]) -> str:
     return ", ".join(f"{c.feature} {c.current} → {c.target}" for c in changes)
 
@@ -286,6 +290,19 @@ ROLL_DOWN = ApprovalRequest(
     subject=_roll_down_subject,
     body=lambda call: roll_body(call.ports, call.plan, _facts(call)),
     check=_check_roll,
+)
+ROLL_DIFFERENCES = ApprovalRequest(
+    of=ApprovalOf.DIFFERENCES,
+    subject=_differences_subject,
+    body=lambda call: comparison.differences_body(call.ports, call.plan, ComparedAfter.ROLL),
+    check=lambda call: comparison.needs_no_acceptance(call.ports, call.plan, ComparedAfter.ROLL),
+    offers_roll_back=True,
+)
+LEVEL_DIFFERENCES = ApprovalRequest(
+    of=ApprovalOf.DIFFERENCES,
+    subject=_differences_subject,
+    body=lambda call: comparison.differences_body(call.ports, call.plan, ComparedAfter.LEVELS),
+    check=lambda call: comparison.needs_no_acceptance(call.ports, call.plan, ComparedAfter.LEVELS),
 )
 FEATURES = ApprovalRequest(
     of=ApprovalOf.FINALIZE,

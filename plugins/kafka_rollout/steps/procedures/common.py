@@ -7,7 +7,7 @@ from typing import Any
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.planning.rehearsal import REHEARSAL_RESULT
-from kafka_rollout.steps.procedures import actions, conditions
+from kafka_rollout.steps.procedures import actions, approval_requests, conditions
 from kafka_rollout.steps.step import CHANGES, REHEARSES, SCANS, Jump, OnResume, Reaction, RunsAfter, Service, Step
 
 OBSERVE = Step(
@@ -97,6 +97,33 @@ PIN_MIN_ISR = Step(
     act=actions.pin_min_isr,
     skip=conditions.pins_no_default,
     limits=CHANGES,
+    runs_after=RunsAfter.SKIPPED,
+)
+RECORD_STATE = Step(
+    id="state_before",
+    label="State before",
+    doc="Records the effective configuration of every broker and topic, the contents and the ACLs.",
+    progress="recording configuration, contents and ACLs of the cluster",
+    act=actions.record_state,
+    skip=conditions.changes_nothing,
+    limits=CHANGES,
+    runs_after=RunsAfter.SKIPPED,
+)
+COMPARE_AFTER_LEVELS = Step(
+    id="compare_after_levels",
+    label="Comparison after the levels",
+    doc="Compares effective configuration, contents and ACLs with the state before the run, with additions.",
+    progress="comparing configuration, contents and ACLs with the state before the run",
+    act=actions.compare_after_levels,
+    skip=conditions.changes_no_level,
+    limits=CHANGES,
+    runs_after=RunsAfter.SKIPPED,
+)
+APPROVE_LEVEL_DIFFERENCES = Step(
+    id="approve_level_differences",
+    label="Differences after the levels",
+    doc="An approver accepts or rejects the differences that the plan does not name. Skipped without such differences.",
+    approval=approval_requests.LEVEL_DIFFERENCES,
     runs_after=RunsAfter.SKIPPED,
 )
 PROVE_SNAPSHOT = Step(

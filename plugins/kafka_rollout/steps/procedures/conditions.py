@@ -51,6 +51,18 @@ def no_features(plan: Plan | None, request: Request, events: Events) -> str | No
     return "Every feature level of the target is finalized." if plan is not None and not plan.feature_changes else None
 
 
+def replaces_no_node(plan: Plan | None, request: Request, events: Events) -> str | None:
+    return None if plan is not None and plan.release_steps else "No node is replaced."
+
+
+def changes_nothing(plan: Plan | None, request: Request, events: Events) -> str | None:
+    return None if plan is not None and (plan.release_steps or plan.feature_changes) else "The plan changes nothing."
+
+
+def changes_no_level(plan: Plan | None, request: Request, events: Events) -> str | None:
+    return None if plan is not None and plan.feature_changes else "The plan changes no level."
+
+
 def pins_no_default(plan: Plan | None, request: Request, events: Events) -> str | None:
     return None if plan is not None and plan.pinned_defaults else "The plan sets no cluster-wide default."
 

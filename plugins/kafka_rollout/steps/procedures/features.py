@@ -17,7 +17,7 @@ FEATURES = Procedure(
             doc="Checks every rule of KIP-584 on every node and freezes the plan. Every later task checks its hash.",
             act=actions.plan_features,
         ),
-        common.end_dry_run(past="verify_metadata_version"),
+        common.end_dry_run(past="approve_level_differences"),
         Step(
             id="approve",
             label="Approval of the levels",
@@ -25,6 +25,7 @@ FEATURES = Procedure(
             approval=approval_requests.FEATURES,
         ),
         replace(common.GATE_GROUPS, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
+        common.RECORD_STATE,
         common.PIN_MIN_ISR,
         Step(
             id="update",
@@ -45,6 +46,8 @@ FEATURES = Procedure(
         ),
         replace(common.GATE_FINALIZED, skip=conditions.does_not_wait),
         replace(common.GATE_METADATA_VERSION, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
+        common.COMPARE_AFTER_LEVELS,
+        common.APPROVE_LEVEL_DIFFERENCES,
         replace(common.REPORT, skip=conditions.does_not_wait),  # the command prints each feature's result instead
         common.OUTCOME,
     ),

@@ -57,7 +57,7 @@ FINALIZING = Section(
             label="Finalize policy",
             doc="The finalize policy *later* ends a run that rolled nodes here.",
             act=actions.record_rolled,
-            jump=Jump(past="verify_metadata_version", when=conditions.finalizes_later),
+            jump=Jump(past="approve_level_differences", when=conditions.finalizes_later),
         ),
         Step(
             id="approve_finalize",
@@ -81,6 +81,8 @@ FINALIZING = Section(
         replace(common.GATE_SNAPSHOT, proves=True),
         common.PROVE_SNAPSHOT,
         replace(common.GATE_METADATA_VERSION, proves=True),
+        common.COMPARE_AFTER_LEVELS,
+        common.APPROVE_LEVEL_DIFFERENCES,
     ),
 )
 
@@ -110,6 +112,7 @@ UPGRADE = Procedure(
             doc="Waits until no group uses a preview that the next release does not serve.",
             progress="groups that the next release does not serve",
         ),
+        common.RECORD_STATE,
         replace(common.START_TRAFFIC, runs_after=RunsAfter.SKIPPED),
         rolling.roll(
             rolling.VIA,
@@ -117,6 +120,24 @@ UPGRADE = Procedure(
             "First to a release that tolerates newer coordinator records (KIP-915).",
         ),
         rolling.roll(rolling.ROLL, ReleaseStepPosition.TARGET, "Every node to the target release, one at a time."),
+        Step(
+            id="compare_after_roll",
+            label="Comparison after the roll",
+            doc="Compares effective configuration, contents and ACLs with the state before the run, with additions.",
+            progress="comparing configuration, contents and ACLs with the state before the run",
+            act=actions.compare_after_roll,
+            skip=conditions.replaces_no_node,
+            limits=CHANGES,
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        Step(
+            id="approve_roll_differences",
+            label="Differences after the roll",
+            doc="An approver accepts the differences that the plan does not name, rejects them, or rolls back. Skipped "
+            "without such differences.",
+            approval=approval_requests.ROLL_DIFFERENCES,
+            runs_after=RunsAfter.SKIPPED,
+        ),
         FINALIZING,
         rolling.roll_back(),
         common.STOP_TRAFFIC,

@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.state import CheckpointSummary
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.run.events import APPROVED, Channel, Responder
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Channel, Responder
 from kafka_rollout.ports.cluster import KafkaClasses
 from kafka_rollout.ports.run_services import Answer, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -22,13 +22,15 @@ _APPROVER = "rehearsal"
 
 
 class RehearsalAnswers:
-    """Approves every request: the cluster of the sandbox is a copy."""
+    """Approves every request, because the cluster of the sandbox is a copy, but no difference from its state before."""
 
     @property
     def present(self) -> bool:
         return False
 
     def ask(self, question: Question) -> Answer | None:
+        if question.what is ApprovalOf.DIFFERENCES:
+            return None  # the runner refuses, and the rehearsal reports the differences
         responder = Responder(channel=Channel.SHELL, user=_APPROVER, host="sandbox")
         return Answer(by=_APPROVER, decision=APPROVED, reason="Rehearsal on a copy.", responder=responder)
 

@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutE
 from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import count
+from kafka_rollout.domain.model.wording import count, few
 from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import (
@@ -37,13 +37,14 @@ from kafka_rollout.domain.rehearsal.selection import find_spareless_topics
 from kafka_rollout.domain.run.events import Event, events_of
 from kafka_rollout.domain.run.projections.gates import node_step_seconds
 from kafka_rollout.domain.run.projections.nodes import find_last_node_event
-from kafka_rollout.domain.run.step_events import Finalized, GateFailed, Started
+from kafka_rollout.domain.run.step_events import ComparedAfter, Finalized, GateFailed, Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.contents import read_contents
 from kafka_rollout.steps.common.coordinators import check_coordinators
 from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.features.sending import levels_now
+from kafka_rollout.steps.planning.comparison import COMPARED
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.rehearsal.quiet import (
@@ -56,6 +57,7 @@ from kafka_rollout.steps.roll.walk import Progress
 from kafka_rollout.steps.runner import Runner
 
 _POLL_S = 0.5
+_SHOWN_SETTINGS = 100
 _STOPPED = "The rehearsal was stopped. Nothing of it is left."
 
 
@@ -280,7 +282,14 @@ class Rehearsal:
         self.findings += difference_findings(found, when=when)
         expected = sum(difference.foretold for difference in found)
         sentence = f"{len(found) - expected} differences, and {expected} that the plan expects."
-        self._phase(f"comparison {when}", began, sentence)
+        self._phase(f"comparison {when}", began, f"{sentence}{self._new_settings(when)}")
+
+    def _new_settings(self, when: str) -> str:
+        """List what the run's own comparison after the roll found. A downgrade does not compare the configuration."""
+        compared = self.ports.run.attachment(COMPARED[ComparedAfter.ROLL])
+        if compared is None or when != f"on {self.job.target}" or not compared["new_settings"]:
+            return ""
+        return f" New settings: {few(compared['new_settings'], limit=_SHOWN_SETTINGS)}."
 
     def _phase(self, name: str, began: float, sentence: str) -> None:
         seconds = round(self.ports.clock.monotonic() - began, 1)

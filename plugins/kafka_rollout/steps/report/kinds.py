@@ -9,8 +9,10 @@ from typing import Any
 
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.run.events import Event, events_of, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
+from kafka_rollout.domain.run.projections.comparisons import find_unaccepted
 from kafka_rollout.domain.run.projections.gates import gate_histories
 from kafka_rollout.domain.run.projections.levels import has_asked_for_levels
 from kafka_rollout.domain.run.projections.runs import find_lock_refusal, has_acted
@@ -124,6 +126,9 @@ def _feature_outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple
                 Outcome.STOPPED,
                 f"Every level is as requested, but not every node supports it: {' '.join(race.findings)}",
             )
+        if found := find_unaccepted(events, plan.hash):
+            sentence = "Every level is as requested, but the cluster differs from its state before the run"
+            return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
         return Outcome.FINISHED, "Every level is as requested, on every node."
     missing = ", ".join(f"{c.feature} {finalized.get(c.feature, 0)} instead of {c.target}" for c in left)
     if has_asked_for_levels(events):

@@ -10,7 +10,9 @@ from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.run.events import APPROVED, Approval, Event, RollbackClosed, Voided, newest
+from kafka_rollout.domain.run.projections.comparisons import find_unaccepted
 from kafka_rollout.domain.run.projections.gates import GateHistory
 from kafka_rollout.domain.run.projections.runs import is_rollback_refused, last_failure
 from kafka_rollout.domain.run.step_events import Started
@@ -50,6 +52,9 @@ def outcome_of(
         why = "" if closed is None else f" {closed.sentence}"
         return Outcome.STOPPED, f"The rollback to {plan.source} is not finished: {_running(state)}.{why}"
     if _all_run(ports, state, plan.target):
+        if found := find_unaccepted(events, plan.hash):
+            sentence = f"Every node runs {plan.target}, but the cluster differs from its state before the run"
+            return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
         return _after_the_roll(ports, plan, state, gates, proofs)
     if started is None:
         return Outcome.REFUSED, f"Nothing was changed: {_refusal(plan, events)}"

@@ -20,6 +20,7 @@ from kafka_rollout.domain.run.projections.nodes import NodeTimes, node_times
 from kafka_rollout.domain.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.live.level_undo import UNDOS
+from kafka_rollout.steps.planning.comparison import COMPARED
 from kafka_rollout.steps.planning.rehearsal import REHEARSAL_RESULT
 from kafka_rollout.steps.report.event_form import event_form
 from kafka_rollout.steps.report.outcome import Outcome, outcome_of
@@ -31,6 +32,7 @@ SCAN_VERDICT = "scan/verdict.json"
 TRAFFIC_VERDICT = "traffic/verdict.json"
 GROUPS_WATCHED = "groups/watch.json"
 _KEPT_CHECKS = 20
+_KEPT_DIFFERENCES = 500
 
 
 def build_report(
@@ -90,10 +92,21 @@ def build_report(
         "scan": ports.run.attachment(SCAN_VERDICT),
         "scan_tails": [event_form(event) for event in events_of(events, IncrementalScan)],
         "traffic": ports.run.attachment(TRAFFIC_VERDICT),
+        "state_comparisons": [
+            {"after": after.value, **_shortened(compared)}
+            for after, name in COMPARED.items()
+            if (compared := ports.run.attachment(name)) is not None
+        ],
         "groups": ports.run.attachment(GROUPS_WATCHED),
         "snapshot": event_form(newest(events, SnapshotLoaded)),
         "unanswered": [unanswered] if unanswered else list(state.unanswered if state else ()),
     }
+
+
+def _shortened(compared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored comparison with the first differences; the run history has all."""
+    differences = compared["differences"]
+    return {**compared, "differences": differences[:_KEPT_DIFFERENCES], "differences_found": len(differences)}
 
 
 def _gate(gate: GateHistory) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -21,7 +22,7 @@ from kafka_rollout.domain.model.plan import ConfigChange, DefaultChange, Directi
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.expected_configs import find_expected_configs
 from tests.paths import FIXTURES, INCLUDE
-from tests.unit.domain.builders import R391, R431
+from tests.unit.domain.builders import R340, R341, R391, R431
 
 MIN_ISR = "min.insync.replicas"
 MEASURED = json.loads((FIXTURES / "effective-configs.json").read_text())
@@ -36,18 +37,20 @@ def plan(
     source: Release = R391,
     target: Release = R431,
     *,
+    via: Release | None = None,
     rolls: bool = True,
     lines: tuple[ConfigChange, ...] = (),
     dynamic: tuple[DefaultChange, ...] = (),
 ) -> Plan:
-    step = ReleaseStep(from_release=source, to_release=target, reason="", order=())
+    path = [source, *([] if via is None else [via]), target]
+    steps = (ReleaseStep(from_release=one, to_release=to, reason="", order=()) for one, to in pairwise(path))
     return Plan(
         cluster="orders",
         cluster_id="id",
         direction=Direction.UPGRADE,
         source=source,
         target=target,
-        release_steps=(step,) if rolls else (),
+        release_steps=tuple(steps) if rolls else (),
         feature_changes=(),
         config_changes=lines,
         findings=(),
@@ -116,6 +119,8 @@ def test_lines_and_dynamic_values_of_the_plan_are_expected_at_the_target_release
         plan(lines=(line(R391, "2"), line(R431, "5")), dynamic=(pin(MIN_ISR, "2"), pin(MIN_ISR, None, 3))), released
     )
     assert found.files == {1: {"background.threads": "5"}}
+    two_steps = plan(R340, via=R341, lines=(line(R341, "3"), line(R340, "2")))
+    assert find_expected_configs(two_steps, released).files == {1: {"background.threads": "3"}}
     assert found.dynamic == {"brokers": {MIN_ISR: "2"}, "broker 3": {MIN_ISR: None}}
     assert found.defaults["group.coordinator.threads"] == ("1", "4")
     assert found.defaults["sasl.oauthbearer.expected.audience"] == (None, "")

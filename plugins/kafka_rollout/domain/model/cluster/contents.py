@@ -76,6 +76,7 @@ class Difference:
 
     `foretold`: the difference is expected: the plan or the catalogue names it, or the older release does not serve such
     groups or has no such setting. `by_clients`: only clients make such a change, Kafka and the run do not.
+    `accepted`: an approver has accepted it in this run.
     """
 
     kind: str
@@ -83,11 +84,12 @@ class Difference:
     sentence: str
     foretold: bool = False
     by_clients: bool = False
+    accepted: bool = False
 
     @property
     def fails(self) -> bool:
         """Whether a run needs an approver to go on."""
-        return not self.foretold and not self.by_clients
+        return not (self.foretold or self.by_clients or self.accepted)
 
 
 _COMPARED_BY_KEY = {

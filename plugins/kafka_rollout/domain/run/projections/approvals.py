@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Event, Unknown, Voided, events_of
+from kafka_rollout.domain.run.step_events import ContentsCompared
 
 INVALID = "invalid"
 
@@ -36,6 +37,8 @@ def find_invalidity(events: Sequence[Event], approval: Approval) -> str:
                 why = f"superseded: {event.by} approved the {opposite} after it"
             case Voided() if event.plan_hash == approval.plan_hash and approval.what != ApprovalOf.ROLL_BACK:
                 why = f"{INVALID}: {'; '.join(event.blockers)}"
+            case ContentsCompared() if approval.what == ApprovalOf.DIFFERENCES:
+                why = "superseded: the cluster was compared again after it"
             case Unknown():
                 why = f"{INVALID}: a later entry of the run history (kind {event.recorded_kind}) cannot be read"
     return why

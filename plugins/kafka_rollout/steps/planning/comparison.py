@@ -1,0 +1,157 @@
+"""The state of a cluster before the first change of a run, and its comparison after the roll and after the levels.
+
+Differences that the plan does not name need an approver. The approval accepts exactly the listed differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kafka_rollout.domain.model.cluster.contents import PARTS, ClusterInventory, Difference
+from kafka_rollout.domain.model.cluster.state_comparison import compare_states, digest, new_settings
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.outside_text import escape_markdown
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.wording import few
+from kafka_rollout.domain.planning.expected_configs import find_expected_configs
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.projections.approvals import newest_decision
+from kafka_rollout.domain.run.projections.comparisons import accepted_digests, find_unaccepted, newest_comparison
+from kafka_rollout.domain.run.projections.runs import has_acted
+from kafka_rollout.domain.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
+from kafka_rollout.steps.common.approval import heading, refuse_unproved
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.contents import read_inventory
+from kafka_rollout.steps.common.until import until
+from kafka_rollout.steps.step import SkippedStepError
+
+BEFORE = "state/before.json"
+COMPARED = {ComparedAfter.ROLL: "state/after-roll.json", ComparedAfter.LEVELS: "state/after-levels.json"}
+NOTHING_TO_ACCEPT = "The comparison found no difference that needs an approver."
+_PATIENCE_S, _PAUSE_S = 8.0, 2.0  # a broker that was just unfenced, or applies a dynamic value
+_RECORDED = 20
+_SHOWN = 100
+
+
+def record_state(ports: ClusterPorts) -> ClusterInventory:
+    """Store configuration, contents and ACLs. After the first change of the run, the first state stays as the base.
+
+    Raises SkippedStepError if the run has changed the cluster and no state was stored.
+    """
+    kept: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
+    if has_acted(ports.run.events()):
+        if kept is None:
+            raise SkippedStepError("The run changed the cluster before this step existed: an earlier version began it.")
+        return kept
+    found = read_inventory(ports.admin, ports.clock)
+    ports.run.attach(BEFORE, found)
+    ports.run.record(ContentsTaken(counts=found.counts))
+    return found
+
+
+def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> tuple[Difference, ...]:
+    """Return and record every difference. Those that an approver accepted after the roll are accepted here too.
+
+    Raises SkippedStepError if no state was stored.
+    """
+    before: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
+    if before is None:
+        raise SkippedStepError("The run has no record of the state before its first change.")
+    accepted = _accepted(ports, plan) if after is ComparedAfter.LEVELS else frozenset()
+    expected = find_expected_configs(plan, ports.catalogue)
+
+    def compare() -> tuple[ClusterInventory, tuple[Difference, ...]]:
+        now = read_inventory(ports.admin, ports.clock, configured_groups=before.group_configs)
+        found = compare_states(before, now, expected)
+        return now, tuple(replace(one, accepted=one.fails and one.sentence in accepted) for one in found)
+
+    now, found = until(ports.clock, compare, lambda seen: not digest(seen[1]), for_s=_PATIENCE_S, every_s=_PAUSE_S)
+    ports.run.attach(
+        COMPARED[after],
+        {
+            "before": before.counts,
+            "after_counts": now.counts,
+            "unasked": {PARTS.get(part, part): why for part, why in now.unasked.items()},
+            "new_settings": new_settings(found),
+            "digest": digest(found),
+            "differences": found,
+        },
+    )
+    failing = [one.sentence for one in found if one.fails]
+    ports.run.record(
+        ContentsCompared(
+            counts=now.counts,
+            differences=len(found),
+            after=after,
+            failing=len(failing),
+            first=tuple(failing[:_RECORDED]),
+            digest=digest(found),
+        )
+    )
+    return found
+
+
+def _accepted(ports: ClusterPorts, plan: Plan) -> frozenset[str]:
+    """Return the sentences of the differences after the roll that an approver accepted."""
+    compared = ports.run.attachment(COMPARED[ComparedAfter.ROLL])
+    if compared is None or compared["digest"] not in accepted_digests(ports.run.events(), plan.hash):
+        return frozenset()
+    return frozenset(one["sentence"] for one in compared["differences"] if _counts(one))
+
+
+def _counts(difference: Mapping[str, Any]) -> bool:
+    """Return whether a stored difference needs an approver."""
+    return not (difference["foretold"] or difference["by_clients"] or difference["accepted"])
+
+
+def needs_no_acceptance(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> str | None:
+    """Return why no approver is needed; None if the newest comparison found a difference that counts."""
+    events = ports.run.events()
+    compared = newest_comparison(events, after)
+    if compared is None or not compared.digest:
+        return NOTHING_TO_ACCEPT
+    if compared.digest in accepted_digests(events, plan.hash):
+        return "An approver has accepted exactly these differences in this run."
+    return None
+
+
+def refuse_unaccepted_differences(ports: ClusterPorts, plan: Plan) -> None:
+    """Raise RefusedError if the newest comparison found differences that no approver accepted.
+
+    The approver and the channel of the answer are checked again, as for every approval before an action.
+    """
+    events = ports.run.events()
+    given = newest_decision(events, ApprovalOf.DIFFERENCES, plan.hash)
+    if given is not None and given.decision == APPROVED:
+        refuse_unproved(ports, given)
+    if found := find_unaccepted(events, plan.hash):
+        raise RefusedError(
+            f"The cluster differs from its state before the run: {few(found.first)}",
+            remedy="Correct the cause and repeat the comparison, or ask an approver to accept the differences.",
+        )
+
+
+def differences_body(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> str:
+    """Return the Markdown text: one line for each difference that counts, then those that clients made.
+
+    It has no times and no numbers: a text that Airflow showed before stays valid while it lists every difference.
+    """
+    compared = ports.run.attachment(COMPARED[after])
+    found: Sequence[Mapping[str, Any]] = () if compared is None else compared["differences"]
+    counting = [one["sentence"] for one in found if _counts(one)]
+    title = {ComparedAfter.ROLL: "nodes were replaced", ComparedAfter.LEVELS: "levels were changed"}[after]
+    parts = [
+        f"**Cluster {plan.cluster} differs from its state before the run, after the {title}.**",
+        heading("Differences that the plan does not name"),
+        "\n".join(f"- {escape_markdown(sentence)}" for sentence in counting[:_SHOWN]),
+    ]
+    if len(counting) > _SHOWN:
+        parts.append(f"- … and {len(counting) - _SHOWN} more. `{COMPARED[after]}` of the run history contains all.")
+    parts.append(
+        "A client, the active controller or a changed file of a broker made these changes. To undo them, reject, "
+        "correct the cause, and repeat the comparison (in a DAG: clear its task with all downstream tasks). An "
+        "approval accepts exactly these differences, and the run continues."
+    )
+    return "\n\n".join([*parts, f"---\n\nPlan `{plan.hash[:12]}`."])
