@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinator_partition
+from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, Setting
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from tests.contract.conftest import RELEASE, World
+from tests.contract.conftest import RELEASE, TOPIC, World
 
 
 def _in_full(world: World) -> bool:
@@ -51,6 +52,23 @@ def _settled(world: World) -> None:
 
 def _stop(world: World, node: NodeSpec) -> None:
     world.runtime.stop(node, deadline_s=180)
+
+
+def test_a_cluster_wide_default_is_set_and_is_an_effective_value(world: World) -> None:
+    name, value = "log.retention.ms", "123456789"
+    brokers = {node.node_id for node in world.spec.brokers}
+    world.admin.set_default_config(name, value, validate_only=True)
+    assert world.admin.setting(name).default is None
+    world.admin.set_default_config(name, value, validate_only=False)
+    world.admin.set_default_config(name, value, validate_only=False)
+    assert world.until(lambda: world.admin.setting(name).brokers == dict.fromkeys(brokers, value))
+    assert world.admin.setting(name).default == value
+    found = world.admin.inventory(leaderless=True)
+    assert found.configs["brokers"][name] == value
+    assert {node_id: found.effective.brokers.settings(str(node_id))[name] for node_id in brokers} == dict.fromkeys(
+        brokers, Setting(value, ConfigSource.ALL_BROKERS)
+    )
+    assert "min.insync.replicas" in found.effective.topics.settings(TOPIC)
 
 
 def test_the_cluster_has_one_id(world: World) -> None:

@@ -126,6 +126,20 @@ def test_what_kafka_can_take_back_is_not_asked_for_where_the_run_says_so(runs: F
     assert runs.asked == ["approve"], "a point of no return is asked for always"
 
 
+def test_a_value_that_comes_with_a_level_and_is_not_in_the_plan_needs_an_approver(
+    runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "raise_elr", lambda: world.set_default("log.cleaner.threads", "7"))
+    runs.answers["approve_level_differences"] = ["Reject"]
+    state, states, record = run(runs)
+    assert (state, states["compare_after_levels"]) == ("failed", "success"), states
+    assert runs.asked == ["approve", "approve_level_differences"]
+    body = runs.bodies["approve_level_differences"]
+    assert "Dynamic setting log.cleaner.threads of all brokers was not set and is 7." in body.replace("\\", "")
+    assert states["approve_level_differences"] == "failed"
+    assert outcome(record) == "stopped"
+
+
 def test_a_rejected_change_sends_nothing(runs: FakeRuns, world: FakeCluster) -> None:
     runs.answers["approve"] = ["Reject"]
     state, states, record = run(runs)

@@ -216,6 +216,19 @@ def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: Fa
 
 
 @pytest.mark.full
+def test_roll_back_instead_of_accepting_what_the_roll_changed(runs: FakeRuns) -> None:
+    runs.world.nodes[12].config["log.retention.ms"] = "1000"
+    runs.world.files_at_start[12] = {}  # the file lost the line after the process had read it
+    runs.answers["approve_roll_differences"] = ["Roll back"]
+    state, states, record = runs.run(finalize="after_approval")
+    assert (state, states["check_features"]) == ("failed", "upstream_failed")
+    body = runs.bodies["approve_roll_differences"]
+    assert "log.retention.ms of broker 12 was 1000" in body.replace("\\", "")
+    assert "A rollback is not possible" not in body
+    assert outcome(record) == "rolled_back"
+
+
+@pytest.mark.full
 def test_a_gate_before_a_stop_has_no_node_to_start_once_more(runs: FakeRuns) -> None:
     gate = "roll.controller-2.gate_before"
     runs.world.nodes[3].behind = 10**6

@@ -147,10 +147,9 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         """Return the Markdown text, always the same for the same plan."""
         body = self.approval.body(self._call(context, ports, plan))
         if self._offers_roll_back(plan):
-            body += (
-                f"\n\n**{ROLL_BACK}** rolls back every node to {plan.source} instead. A rollback is not possible "
-                "after this approval."
-            )
+            body += f"\n\n**{ROLL_BACK}** rolls back every node to {plan.source} instead."
+            if self.what is ApprovalOf.FINALIZE:
+                body += " A rollback is not possible after this approval."
         return body
 
     def _call(self, context: Context, ports: ClusterPorts, plan: Plan) -> StepCall:
