@@ -7,8 +7,9 @@ It is in two folders: include/, which is part of the project, and that of the re
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -16,6 +17,7 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import (
     METADATA_VERSION,
+    Advisory,
     Catalogue,
     CoordinatorClass,
     CoordinatorLogFacts,
@@ -44,6 +46,7 @@ def _check_order(pair: tuple[int, int]) -> tuple[int, int]:
     return pair
 
 
+_File = TypeVar("_File", bound=BaseModel)
 Range = Annotated[tuple[int, int], AfterValidator(_check_order)]
 
 
@@ -123,6 +126,26 @@ class _Vendors(_Strict):
     rules: list[_Vendor]
 
 
+class _Affected(_Strict):
+    first: Release
+    last: Release | None = None
+
+
+class _Advisory(_Strict):
+    id: str
+    affected: list[_Affected] = Field(min_length=1)
+    concerns: Literal["brokers", "clients"]
+    condition: str
+    defect: str
+    remedy: str
+    source: str = Field(min_length=1)
+    below_metadata_version: int | None = None
+
+
+class _Advisories(_Strict):
+    advisories: list[_Advisory]
+
+
 class _DerivedFrom(_Strict):
     tool: str
     jars: dict[str, str]
@@ -175,22 +198,35 @@ def load_catalogue(*folders: Path) -> Catalogue:
     found = release_files(*folders)
     if not found:
         raise UserError(f"The catalogue {folders[0] / 'releases'} contains no release.", remedy=_REMEDY)
-    return Catalogue({release: load_facts(path) for release, path in found.items()}, _load_vendors(*folders))
+    return Catalogue(
+        {release: load_facts(path) for release, path in found.items()},
+        tuple(
+            VendorRule(**rule.model_dump())
+            for file in _read_all(folders, "vendors.json", _Vendors)
+            for rule in file.rules
+        ),
+        tuple(_advisory(one) for file in _read_all(folders, "advisories.json", _Advisories) for one in file.advisories),
+    )
 
 
-def _load_vendors(*folders: Path) -> tuple[VendorRule, ...]:
-    """The rules of vendors.json. Raises UserError with the name of an invalid file."""
-    found: list[VendorRule] = []
-    for path in (folder / "vendors.json" for folder in folders):
+def _read_all(folders: Iterable[Path], name: str, form: type[_File]) -> Iterator[_File]:
+    """Yield a file of each folder that has it. Raises UserError with the name of an invalid file."""
+    for path in (folder / name for folder in folders):
         if path.exists():
             try:
-                rules = _Vendors.model_validate_json(path.read_text()).rules
+                yield form.model_validate_json(path.read_text())
             except ValidationError as error:
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"]) or "the file"
                 raise UserError(f"The rules {path} are invalid: {where}: {first['msg']}.", remedy=_REMEDY) from None
-            found += [VendorRule(**rule.model_dump()) for rule in rules]
-    return tuple(found)
+
+
+def _advisory(one: _Advisory) -> Advisory:
+    return Advisory(
+        affected=tuple((affected.first, affected.last) for affected in one.affected),
+        of_clients=one.concerns == "clients",
+        **one.model_dump(exclude={"affected", "concerns"}),
+    )
 
 
 def load_facts(path: Path) -> ReleaseFacts:

@@ -161,6 +161,11 @@ class Plan:
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
     @property
+    def path(self) -> tuple[Release, ...]:
+        """The releases that the nodes run one after the other, the source first."""
+        return (self.source, *(release_step.to_release for release_step in self.release_steps))
+
+    @property
     def pinned_defaults(self) -> tuple[DefaultChange, ...]:
         """The cluster-wide defaults that the run sets before it raises a level."""
         return tuple(change for change in self.default_changes if change.by_run)

@@ -279,12 +279,35 @@ class VendorRule:
     minors: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advisory:
+    """A known defect of Kafka. The sentences are shown as they are.
+
+    `id`: Kafka's issue, a CVE, or a name. `affected`: first and last release with it; last None: no release corrects
+    it. `of_clients`: the release of the clients decides, not that of the nodes. `below_metadata_version`: only below
+    this finalized level. `source`: where the defect is documented.
+    """
+
+    id: str
+    affected: tuple[tuple[Release, Release | None], ...]
+    of_clients: bool
+    condition: str
+    defect: str
+    remedy: str
+    source: str
+    below_metadata_version: int | None = None
+
+    def affects(self, release: Release) -> bool:
+        return any(first <= release and (last is None or release <= last) for first, last in self.affected)
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """The supported releases and their facts. `vendors`: rules for builds of vendors, the first match applies."""
 
     releases: Mapping[Release, ReleaseFacts]
     vendors: tuple[VendorRule, ...] = ()
+    advisories: tuple[Advisory, ...] = ()
 
     def get(self, release: Release) -> ReleaseFacts:
         """Return the facts of a release. Raises UserError, which lists the supported releases."""
@@ -304,7 +327,7 @@ class Catalogue:
         if not new_group_coordinator:
             return self
         configured = {release: _with_new_group_coordinator(facts) for release, facts in self.releases.items()}
-        return Catalogue(configured, self.vendors)
+        return Catalogue(configured, self.vendors, self.advisories)
 
     def __contains__(self, release: object) -> bool:
         return release in self.releases

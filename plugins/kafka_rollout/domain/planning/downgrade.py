@@ -22,6 +22,7 @@ from kafka_rollout.domain.planning.findings.configuration import (
     config_changes,
     config_findings,
     java_findings,
+    planned_configs,
     quorum_config_findings,
 )
 from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
@@ -36,6 +37,7 @@ from kafka_rollout.domain.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
+from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
 
 
@@ -149,6 +151,7 @@ def make_downgrade_plan(
     changes = downgrade_levels(catalogue, state, path[1:], level)
     planned = {change.feature: change.target for change in changes}
     of_nodes = config_changes(cluster, path, configs)
+    planned_nodes = planned_configs(path, configs, of_nodes)
     findings = [
         *of_cluster,
         *right_findings(cluster, state),
@@ -160,8 +163,9 @@ def make_downgrade_plan(
             catalogue, state, source, planned=planned, code="NO-WAY-BACK", severity=Severity.WARNING
         ).findings,
         *gap_findings(catalogue, path, down=True),
-        *config_findings(catalogue, source, target, configs, config_problems),
-        *quorum_config_findings(state, path[1:], configs, of_nodes),
+        *advisory_findings(catalogue, path, state.finalized),
+        *config_findings(target, config_problems),
+        *quorum_config_findings(state, (planned_nodes[release] for release in path[1:])),
         *(remote_storage_findings(cluster, configs, target) if release_steps else ()),
         *java_findings(cluster, catalogue, path[1:], java),
         *unobserved_nodes(cluster, configs, "configurations"),

@@ -18,12 +18,14 @@ from kafka_rollout.domain.planning.findings.configuration import (
     config_changes,
     config_findings,
     java_findings,
+    planned_configs,
     quorum_config_findings,
 )
 from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
 from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.planning.findings.rollback_blockers import rollback_end_findings
 from kafka_rollout.domain.planning.findings.zookeeper import zookeeper_findings
+from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
 
 
@@ -69,11 +71,13 @@ def make_plan(
         findings += range_findings(catalogue, state, release).findings
         findings += leave_to_gate(group_findings(catalogue, state, release))
     findings += gap_findings(catalogue, path)
+    findings += advisory_findings(catalogue, path, state.finalized)
     findings += rollback_level_findings(catalogue, state, source).findings
     findings += rollback_end_findings(catalogue, path, state.finalized)
-    findings += config_findings(catalogue, source, target, configs, config_problems)
+    findings += config_findings(target, config_problems)
     changes = config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms)
-    findings += quorum_config_findings(state, path[1:], configs, changes)
+    planned = planned_configs(path, configs, changes)
+    findings += quorum_config_findings(state, (planned[release] for release in path[1:]))
     findings += remote_storage_findings(cluster, configs, target) if release_steps else ()
     findings += java_findings(cluster, catalogue, path[1:], java)
     findings += unobserved_nodes(cluster, configs, "configurations")

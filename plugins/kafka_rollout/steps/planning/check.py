@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.findings import Finding, Verdict
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
-from kafka_rollout.domain.planning.findings.configuration import quorum_config_findings
+from kafka_rollout.domain.planning.findings.configuration import effective_config, quorum_config_findings
 from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.planning.lowering import OF_ROLLS
 from kafka_rollout.domain.run.events import Voided
@@ -88,10 +88,10 @@ def recheck(
     host: tuple[Finding, ...] = ()
     if stop is not None:
         release, node = stop[0].to_release, stop[1]
-        config = {node.node_id: ports.runtime.config(node)}
+        config = effective_config(node.node_id, ports.runtime.config(node), plan.config_changes, release)
         host = (
             *host_findings(ports, plan, *stop),
-            *quorum_config_findings(state, (release,), config, plan.config_changes),
+            *quorum_config_findings(state, ({node.node_id: config},)),
             *recheck_dynamic_configs(ports, plan, release),
         )
     found = (*now.findings, *right_findings(ports.cluster, state), *ranges.findings, *unserved, *host)

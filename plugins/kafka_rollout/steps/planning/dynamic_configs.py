@@ -1,4 +1,4 @@
-"""Checks of the dynamic configuration for the releases that the nodes will run, by Kafka's own classes."""
+"""Checks of the configuration for the releases that the nodes will run: dynamic, and defaults that change."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.findings.configuration import effective_config
+from kafka_rollout.domain.planning.findings.configuration import effective_config, planned_configs
 from kafka_rollout.domain.planning.findings.dynamic_configs import (
     dynamic_config_findings,
     find_removed_settings,
     unread_config_finding,
 )
 from kafka_rollout.domain.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
+from kafka_rollout.domain.planning.release_changes.changed_settings import changed_setting_findings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _CHECKED = "plan/dynamic-configs.json"
@@ -26,14 +27,24 @@ _CHECKED = "plan/dynamic-configs.json"
 def plan_dynamic_configs(
     ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]
 ) -> tuple[Finding, ...]:
-    """Return the findings for all releases of the plan. `configs`: the current configuration by node."""
+    """Return the findings for all releases of the plan. `configs`: the current configuration by node.
+
+    A dynamic value has precedence over a changed default, so both are judged together.
+    """
     dynamic = _read(ports)
     if isinstance(dynamic, Finding):
         if not ports.cluster.manages_nodes:
             return (not_observable(dynamic.subject, "Dynamic configurations"),)
         return (dynamic,)
-    releases = [release_step.to_release for release_step in plan.release_steps]
-    found = tuple(finding for release in releases for finding in _check(ports, plan, release, configs, dynamic))
+    releases = plan.path[1:]
+    planned = planned_configs(plan.path, configs, plan.config_changes)
+    of_brokers = {
+        node.node_id: {**dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})} for node in ports.cluster.brokers
+    }
+    found = (
+        *changed_setting_findings(ports.cluster, ports.catalogue, plan.path, planned, of_brokers),
+        *(finding for release in releases for finding in _check(ports, plan, release, planned[release], dynamic)),
+    )
     ports.run.attach(_CHECKED, {str(release): _fingerprint(dynamic) for release in releases})
     return (*unresolved_dynamic_findings(dynamic), *found)
 
@@ -46,7 +57,10 @@ def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -
     checked = dict(ports.run.attachment(_CHECKED) or {})
     if checked.get(str(release)) == _fingerprint(dynamic):
         return ()
-    configs = {node.node_id: ports.runtime.config(node) for node in ports.cluster.brokers}
+    configs = {
+        node.node_id: effective_config(node.node_id, ports.runtime.config(node), plan.config_changes, release)
+        for node in ports.cluster.brokers
+    }
     found = _check(ports, plan, release, configs, dynamic)
     if not any(finding.severity is Severity.BLOCKER for finding in found):
         ports.run.attach(_CHECKED, {**checked, str(release): _fingerprint(dynamic)})
@@ -68,9 +82,7 @@ def _check(
     dynamic: DynamicConfigs,
 ) -> tuple[Finding, ...]:
     brokers = {
-        node.node_id: with_inventory_values(
-            node, effective_config(node.node_id, configs[node.node_id], plan.config_changes, release)
-        )
+        node.node_id: with_inventory_values(node, configs[node.node_id])
         for node in ports.cluster.brokers
         if node.node_id in configs
     }

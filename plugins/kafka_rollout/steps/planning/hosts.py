@@ -67,8 +67,9 @@ def config_problems(
     The validated configurations are recorded. `down`: for a downgrade, without bootstrap.checkpoint.
     """
     problems: dict[int, tuple[str, ...]] = {}
+    overrides: dict[str, str] = {}
     for release in path:
-        overrides = ports.cluster.release_overrides.get(str(release), {})
+        overrides |= ports.cluster.release_overrides.get(str(release), {})  # a line stays on the releases after it
         for node_id, config in configs.items():
             found = _config_problems(ports, ports.cluster.node(node_id), release, {**config, **overrides}, down=down)
             problems[node_id] = (
@@ -129,7 +130,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
             down=release < release_step.from_release,
         )
     return (
-        *config_findings(ports.catalogue, release_step.from_release, release, {}, {node.node_id: problems}),
+        *config_findings(release, {node.node_id: problems}),
         *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
         *find_host_problems(ports, (release,), (node,)),
     )

@@ -12,7 +12,7 @@ from kafka_rollout.domain.model.cluster.unavailability import accepted_topics
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
-from kafka_rollout.domain.planning.findings.configuration import effective_config
+from kafka_rollout.domain.planning.findings.configuration import planned_configs
 from kafka_rollout.domain.planning.findings.zookeeper import can_migrate
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.upgrade import make_plan
@@ -70,9 +70,7 @@ def plan_upgrade(
     ahead = [release_step.to_release for release_step in plan.release_steps]
     hosts = find_host_problems(ports, ahead)
     plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
-    next_start = {
-        node_id: effective_config(node_id, config, plan.config_changes, target) for node_id, config in configs.items()
-    }
+    next_start = planned_configs(plan.path, configs, plan.config_changes)[plan.path[-1]]
     effects = plan_min_isr(
         ports, plan.feature_changes, state.partitions, pin=pin_min_isr, configs=next_start if ahead else {}
     )

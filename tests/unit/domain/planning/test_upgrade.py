@@ -104,12 +104,9 @@ def test_levels_outside_a_releases_range_block_and_the_way_back_warns() -> None:
     assert ("NO-WAY-BACK", "feature metadata.version on 3.9.1") in _codes(_plan(state(nodes=nodes)))
 
 
-def test_what_the_target_refuses_or_no_longer_knows_is_found() -> None:
-    configs = {i: {"old.key": "1", "my.own.key": "2"} for i in IDS}
-    plan = _plan(state(), configs=configs, config_problems={4: ("old.thing is gone",), 5: ()})
+def test_what_the_target_refuses_is_found() -> None:
+    plan = _plan(state(), config_problems={4: ("old.thing is gone",), 5: ()})
     assert {f.identity for f in plan.blockers} == {("CONFIG-REJECTED", "node 4")}
-    assert ("CONFIG-UNKNOWN-TO-TARGET", "configuration old.key") in _codes(plan)
-    assert "my.own.key" not in str(plan.findings)
 
 
 BOOTSTRAP_ONLY = {"controller.quorum.bootstrap.servers": "c1:9093"}

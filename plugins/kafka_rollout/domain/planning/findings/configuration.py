@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from kafka_rollout.domain.model.cluster.config_providers import known_number
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, blocker, warning
+from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.wording import few, nodes
+from kafka_rollout.domain.model.wording import few
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
@@ -89,18 +89,28 @@ def effective_config(
     return lines
 
 
-def config_findings(
-    catalogue: Catalogue,
-    source: Release,
-    target: Release,
-    configs: Mapping[int, Mapping[str, str]],
-    config_problems: Mapping[int, tuple[str, ...]],
-) -> tuple[Finding, ...]:
-    """Return findings for values that `target` rejects and for names that it no longer supports.
+def planned_configs(
+    path: Sequence[Release], configs: Mapping[int, Mapping[str, str]], changes: Iterable[ConfigChange]
+) -> dict[Release, dict[int, dict[str, str]]]:
+    """Return the configuration of each node on each release of `path`, which begins with the source release.
+
+    `configs`: the current configuration by node. A change of one release stays on the releases after it.
+    """
+    ordered = tuple(changes)
+    found = {path[0]: {node_id: dict(config) for node_id, config in configs.items()}}
+    for before, release in pairwise(path):
+        found[release] = {
+            node_id: effective_config(node_id, config, ordered, release) for node_id, config in found[before].items()
+        }
+    return found
+
+
+def config_findings(target: Release, config_problems: Mapping[int, tuple[str, ...]]) -> tuple[Finding, ...]:
+    """Return the findings for values that `target` rejects.
 
     `config_problems`: node id → errors of Kafka's own classes.
     """
-    findings = [
+    return tuple(
         blocker(
             "CONFIG-REJECTED",
             f"node {node_id}",
@@ -109,22 +119,7 @@ def config_findings(
         )
         for node_id, problems in sorted(config_problems.items())
         if problems
-    ]
-    dropped = removed_config_names(catalogue, source, target)
-    users: defaultdict[str, list[int]] = defaultdict(list)
-    for node_id, config in configs.items():
-        for key in dropped.intersection(config):
-            users[key].append(node_id)
-    findings += [
-        warning(
-            "CONFIG-UNKNOWN-TO-TARGET",
-            f"configuration {key}",
-            f"{key} is set on {nodes(ids)}. Kafka {source} supports it; Kafka {target} ignores it.",
-            "Read the release notes for the replacement of this setting, then remove the line.",
-        )
-        for key, ids in sorted(users.items())
-    ]
-    return tuple(findings)
+    )
 
 
 def removed_config_names(catalogue: Catalogue, source: Release, target: Release) -> frozenset[str]:
@@ -135,12 +130,11 @@ def removed_config_names(catalogue: Catalogue, source: Release, target: Release)
 
 
 def quorum_config_findings(
-    state: ClusterState,
-    releases: Iterable[Release],
-    configs: Mapping[int, Mapping[str, str]],
-    changes: Sequence[ConfigChange],
+    state: ClusterState, planned: Iterable[Mapping[int, Mapping[str, str]]]
 ) -> tuple[Finding, ...]:
     """Return a finding for each node that would start without the voters of a static quorum.
+
+    `planned`: for each release that the nodes will run, the configuration of each node.
 
     With kraft.version 0 the voters are only in the file (KIP-853). A node of 3.9.1 or 4.3.1 that has only
     controller.quorum.bootstrap.servers starts without an error and never finds a leader. KafkaConfig of older releases
@@ -150,14 +144,7 @@ def quorum_config_findings(
     reported = [node.features.finalized for node in state.nodes.values() if node.features is not None]
     if any(levels.get(KRAFT_VERSION, 0) > 0 for levels in reported):
         return ()
-    without = sorted(
-        {
-            node_id
-            for release in releases
-            for node_id, config in configs.items()
-            if _has_no_voters(effective_config(node_id, config, changes, release))
-        }
-    )
+    without = sorted({node_id for configs in planned for node_id, config in configs.items() if _has_no_voters(config)})
     return tuple(
         blocker(
             "QUORUM-VOTERS-MISSING",

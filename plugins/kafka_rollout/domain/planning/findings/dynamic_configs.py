@@ -70,6 +70,11 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     (ConfigKind.GROUP, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
 }
 """Kind and check → severity, and what the release does."""
+_LIMIT_LOST = (
+    Severity.BLOCKER,
+    "The release ignores the setting, so brokers would accept records that are older than this limit",
+)
+_LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _UNKNOWN = (Severity.BLOCKER, "The effect on a node of this release is unknown, so it counts as a blocker")
 
 
@@ -87,8 +92,20 @@ def dynamic_config_findings(
         # A release without this type of resource has its own finding (SETTINGS-NOT-KEPT).
         if problem.check is ConfigCheck.MISSING and _RESOURCE_TYPES.get(problem.kind, "TOPIC") not in resources:
             continue
-        alike[problem.kind, problem.check, problem.settings, problem.reason].append(problem)
+        lost = _loses_limit(problem, dynamic)
+        alike[problem.kind, problem.check, problem.settings, problem.reason, lost].append(problem)
     return tuple(finding for same in alike.values() for finding in _findings(release, same, dynamic, bootstrap))
+
+
+def _loses_limit(problem: ConfigProblem, dynamic: DynamicConfigs) -> bool:
+    """Return whether the removed limit of timestamps has no replacement in the same resource (KIP-937)."""
+    prefix = {ConfigKind.TOPIC: "", ConfigKind.BROKER: "log.", ConfigKind.ALL_BROKERS: "log."}.get(problem.kind)
+    if prefix is None or problem.check is not ConfigCheck.NAME:
+        return False
+    own = dynamic.of(problem.kind).get(problem.name, {})
+    return any(name == f"{prefix}message.timestamp.difference.max.ms" for name, _ in problem.settings) and not all(
+        f"{prefix}{name}" in own for name in _LIMITS
+    )
 
 
 def find_removed_settings(
@@ -137,7 +154,8 @@ def _findings(
             "Choose another target release, or remove this configuration before the roll and restore it afterwards.",
         )
         return
-    severity, effect = OBSERVED.get((first.kind, first.check), _UNKNOWN)
+    lost = _loses_limit(first, dynamic)
+    severity, effect = _LIMIT_LOST if lost else OBSERVED.get((first.kind, first.check), _UNKNOWN)
     code = "DYNAMIC-CONFIG-REJECTED" if severity is Severity.BLOCKER else IGNORED_CONFIG
     for problem in problems[:NAMED]:
         subject = _subject(problem)
@@ -168,6 +186,12 @@ def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> 
     names = ",".join(name for name, _ in problem.settings)
     command = f"kafka-configs.sh --bootstrap-server {bootstrap} --alter {_entity(problem, dynamic)}"
     delete = f"{command} --delete-config {_quoted(names)}"
+    if _loses_limit(problem, dynamic):
+        prefix = "" if problem.kind is ConfigKind.TOPIC else "log."
+        return (
+            f"Set {' and '.join(f'{prefix}{name}' for name in _LIMITS)} with `{command} --add-config …`, or "
+            f"remove the setting with `{delete}`."
+        )
     if problem.check is ConfigCheck.NAME:
         return f"Remove the setting with `{delete}`."
     return f"Remove the value with `{delete}`, or set an allowed one with --add-config."

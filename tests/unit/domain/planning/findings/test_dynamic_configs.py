@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -118,3 +119,27 @@ def test_configuration_that_could_not_be_read_is_a_blocker() -> None:
     found = unread_config_finding("Broker 3 has no right DESCRIBE_CONFIGS.", "Grant it.")
     assert (found.severity, found.remedy) == (Severity.BLOCKER, "Grant it.")
     assert "Broker 3 has no right DESCRIBE_CONFIGS." in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "prefix"), [(ConfigKind.TOPIC, "orders", ""), (ConfigKind.BROKER, "3", "log.")]
+)
+def test_a_removed_limit_of_timestamps_without_a_replacement_is_a_blocker(
+    kind: ConfigKind, name: str, prefix: str
+) -> None:
+    removed = f"{prefix}message.timestamp.difference.max.ms"
+    limits = [f"{prefix}message.timestamp.{end}.max.ms" for end in ("before", "after")]
+    lost = replace(problem(kind, name, ConfigCheck.NAME), settings=((removed, "60000"),))
+
+    def configured(*names: str) -> DynamicConfigs:
+        values = dict.fromkeys((removed, *names), "60000")
+        if kind is ConfigKind.TOPIC:
+            return DynamicConfigs(topics={name: values})
+        return DynamicConfigs(brokers={3: values})
+
+    for names in ((), limits[:1]):
+        (found,) = findings(lost, dynamic=configured(*names))
+        assert (found.severity, found.code) == (Severity.BLOCKER, "DYNAMIC-CONFIG-REJECTED")
+        assert all(limit in found.remedy for limit in limits)
+    (found,) = findings(lost, dynamic=configured(*limits))
+    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-IGNORED")

@@ -1,0 +1,33 @@
+"""Known defects of the releases that the nodes run before, during and after a change (include/advisories.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_rollout.domain.model.findings import Finding, info, warning
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.wording import few
+
+
+def advisory_findings(
+    catalogue: Catalogue, path: Sequence[Release], finalized: Mapping[str, int]
+) -> tuple[Finding, ...]:
+    """Return a finding for each known defect of a release of `path` (source release first).
+
+    A defect of clients is only information: their release is not that of the nodes. `finalized`: level by feature.
+    """
+    found = []
+    level = finalized.get(METADATA_VERSION, 0)
+    for advisory in catalogue.advisories:
+        affected = [release for release in dict.fromkeys(path) if advisory.affects(release)]
+        if not affected or level >= (advisory.below_metadata_version or level + 1):
+            continue
+        found.append(
+            (info if advisory.of_clients else warning)(
+                "RELEASE-ADVISORY",
+                f"Kafka {few(affected)}, {advisory.id}",
+                f"Known defect. Affected: {advisory.condition} {advisory.defect} Source: {advisory.source}.",
+                advisory.remedy,
+            )
+        )
+    return tuple(found)
