@@ -135,8 +135,6 @@ class Host:
     def processes(self) -> list[int]:
         """All processes of the host, with its systemd-nspawn."""
         found: set[int] = set()
-        with suppress(OSError):
-            (_PROPAGATE / self.machine).rmdir()
         for group in self.control_groups:
             for folder, _, _ in os.walk(group):  # it skips groups that disappear while it reads
                 with suppress(OSError):
@@ -179,3 +177,6 @@ class Host:
             if time.monotonic() >= deadline:
                 raise TestbedError(f"Host {self.name} does not end: processes {', '.join(map(str, pids))}.")
             time.sleep(0.05)
+        # systemd-nspawn leaves it when it is killed. Not earlier: it needs the folder while it boots.
+        with suppress(OSError):
+            (_PROPAGATE / self.machine).rmdir()
