@@ -306,13 +306,14 @@ class FakeCluster:
         """The running nodes take over the log of the leader. Once a snapshot is written, this must not lose records."""
         is_new = leader in self.with_snapshot
         running = [node_id for node_id in self.nodes if self.runs(node_id)]
-        known = max(self.known_epochs.get(node_id, 4) for node_id in running)
+        known = max(max(self.known_epochs.get(node_id, 4), self.log_epochs.get(node_id, 3)) for node_id in running)
         epoch = known if self.stored_leaders.get(leader) == leader else known + 1
         for node_id in running:
             if node_id in self.with_snapshot and not is_new:
                 what = f"node {node_id} has the snapshot, and leader {leader} an old log"
-                if self.spec.node(node_id).is_controller:
-                    self.nodes[node_id].running = None  # it exits: its log diverges below its high watermark
+                if self.spec.node(node_id).is_controller or self.nodes[node_id].behind:
+                    # It exits: its log diverges below its high watermark. A broker that starts serves nothing.
+                    self.nodes[node_id].running = None
                     continue
                 self.violations.append(what)
             if is_new:

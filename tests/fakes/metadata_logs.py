@@ -102,7 +102,7 @@ class FakeMetadataLogs:
     def node_log(self, node: NodeSpec, *, cluster_id: str) -> NodeLog:
         self._refuse_unreadable(node)
         node_id, world = node.node_id, self._cluster
-        epoch = world.log_epochs.get(node_id, 3)
+        epoch = world.log_epochs.get(node_id, world.snapshot_epoch if node_id in world.with_snapshot else 3)
         return NodeLog(
             node_id=node_id,
             epoch=epoch,

@@ -149,9 +149,8 @@ class OfflineGateSensor(GateSensor):
         return not self.is_rollback
 
     def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
-        """Start every node without a process, for example one with a new, formatted disk."""
-        controller = ports.cluster.node(self.kafka_node).is_controller
-        (actions.start_controllers if controller else actions.start_brokers)(ports, plan)
+        """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
+        actions.start_again(ports, plan, ports.cluster.node(self.kafka_node))
 
     def _ref(self, plan: Plan) -> GateRef:
         release_step = offline_release_step(plan)

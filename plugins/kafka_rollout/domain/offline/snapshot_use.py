@@ -64,6 +64,11 @@ def epoch_after_return(chosen: ChosenLog, logs: Iterable[NodeLog]) -> int:
     return 1 + max([chosen.snapshot_epoch, *(max(log.known_epoch, log.newest_epoch) for log in logs)])
 
 
+def follows_snapshot(log: NodeLog, chosen: ChosenLog) -> bool:
+    """Return whether a stopped node's log continues the snapshot: installed, or fetched from the leader."""
+    return log.epoch >= chosen.snapshot_epoch
+
+
 def has_majority(voters: Collection[int], of: Iterable[int]) -> bool:
     """Return whether some nodes contain a majority of the voters."""
     return len(set(voters) & set(of)) >= majority(len(set(voters)))

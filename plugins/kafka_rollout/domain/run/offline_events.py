@@ -56,7 +56,15 @@ class OfflineInstalled(OfflineEvent, kind="offline-installed"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineLeftBehind(OfflineEvent, kind="offline-left-behind"):
-    """The quorum works without this controller: its log was lost, or its host did not respond."""
+    """The cluster works without this node: its log was lost, or its host did not respond."""
+
+    node_id: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineUnreached(OfflineEvent, kind="offline-unreached"):
+    """The host of this node did not respond when the snapshot was installed. The node is not started without it."""
 
     node_id: int
     sentence: str
@@ -71,7 +79,10 @@ class OfflineNoReturn(OfflineEvent, kind="offline-no-return"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineUndoing(OfflineEvent, kind="offline-undoing"):
+    """`epoch`: above every epoch that the controllers knew; 0 in an event of an earlier version."""
+
     sentence: str
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
-from kafka_rollout.domain.run.projections.offline import describe_lost_disk
+from kafka_rollout.domain.run.projections.offline import describe_lost_disk, describe_unreached
 from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
@@ -160,7 +160,10 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
 def _with_last_error(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
     """The log of an exited process shows the reason, which the decision request needs."""
     shown = read_last_error(ports, node)
-    if plan.offline and (advice := describe_lost_disk(ports.run.events(), plan, node.node_id)):
+    events = ports.run.events()
+    if plan.offline and (
+        advice := describe_lost_disk(events, plan, node.node_id) or describe_unreached(events, node.node_id)
+    ):
         shown = f"{advice}; {shown}"
     conditions = tuple(
         replace(condition, evidence=f"{condition.evidence}; {shown}") if condition.name == PROCESS else condition

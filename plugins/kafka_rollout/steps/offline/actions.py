@@ -6,28 +6,31 @@ the first broker starts at the new level, undo.py can undo everything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.wording import nodes
+from kafka_rollout.domain.model.wording import few, nodes
 from kafka_rollout.domain.offline.log_choice import (
     ChosenLog,
     describe_no_return,
 )
 from kafka_rollout.domain.offline.outage import unwritable
+from kafka_rollout.domain.offline.snapshot_use import has_majority
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.offline_events import (
     OfflineLeftBehind,
     OfflineNoReturn,
     OfflineStopping,
+    OfflineUnreached,
 )
 from kafka_rollout.domain.run.projections import offline as projections
+from kafka_rollout.domain.run.step_events import Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
@@ -42,14 +45,16 @@ from kafka_rollout.steps.common.node_steps import (
 )
 from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.features.levels import pending_changes
+from kafka_rollout.steps.offline.late_nodes import install_late, stop_late
 from kafka_rollout.steps.offline.outage import WITHOUT_QUORUM_S, watch_service
 from kafka_rollout.steps.offline.snapshot import (
     at_once,
     choose_once,
     install_on,
+    on_each,
     quorum_lacks,
-    refuse_running,
     runs,
+    silent_hosts,
     write_once,
 )
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
@@ -78,15 +83,40 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
             at_once(lambda node: ports.runtime.bring(node, release_step.to_release), ports.cluster.nodes)
             refuse_new_in_logs(ports, plan, release_step)
             _record_before(ports, release_step)
-        stopped = []
+        stopped: list[int] = []
         for round_, force in ((ports.cluster.brokers_alone, False), (ports.cluster.controllers, True)):
-            up = [node for node in round_ if ports.runtime.process(node).pid is not None]
-            # A resumed run does not stop a node that it has already started on the target.
-            running = [node for node in up if last_started_release(ports, node) != release_step.to_release]
-            stop = partial(stop_node, ports, release_step, deadline_s=WITHOUT_QUORUM_S if force else STOP_DEADLINE_S)
-            at_once(partial(stop, force=force), running)
-            stopped += [node.node_id for node in running]
+            stopped += _stop_round(ports, plan, release_step, round_, force=force)
     return tuple(stopped)
+
+
+def _stop_round(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, round_: Sequence[NodeSpec], *, force: bool
+) -> Sequence[int]:
+    """Stop nodes in parallel; return those that were stopped now.
+
+    A host that does not respond is passed over if this run has already stopped or started its node. Else it raises
+    TransientError after the others of the round, because its node can still run. When the brokers serve again, a node
+    that something started on its old release is stopped only if the others can spare it.
+    """
+    done = projections.last_acts(ports.run.events())
+    serves = projections.has_passed_no_return(ports.run.events())
+    deadline_s = WITHOUT_QUORUM_S if force else STOP_DEADLINE_S
+
+    def stop(node: NodeSpec) -> bool:
+        # A resumed run does not stop a node that it has already started on the target.
+        if ports.runtime.process(node).pid is None or last_started_release(ports, node) == release_step.to_release:
+            return False
+        if serves:
+            stop_late(ports, plan, node, deadline_s=STOP_DEADLINE_S)
+        else:
+            stop_node(ports, release_step, node, deadline_s=deadline_s, force=force)
+        return True
+
+    acted = on_each(stop, round_)
+    for node_id, error in acted.failed.items():
+        if not (isinstance(error, TransientError) and node_id in done):
+            raise error
+    return [node_id for node_id, was_stopped in acted.done.items() if was_stopped]
 
 
 def choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
@@ -95,7 +125,8 @@ def choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
     Raises RefusedError unless the logs of a majority of voters are available, and for a log of another cluster.
     """
     plan, _ = _begin(ports, plan, "Choose the metadata log")
-    return choose_once(ports, plan)
+    with ports.runtime.short_timeouts():
+        return choose_once(ports, plan, silent=silent_hosts(ports, ports.cluster.nodes))
 
 
 def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
@@ -104,35 +135,68 @@ def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
     Every loss is recorded. Raises RefusedError if metadata would be lost and the plan is not `unsafe`.
     """
     plan, _ = _begin(ports, plan, "Write the snapshot")
-    return write_once(ports, plan)
+    with ports.runtime.short_timeouts():
+        return write_once(ports, plan, silent=silent_hosts(ports, ports.cluster.nodes))
 
 
 def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
-    """Install the snapshot on every node, backups first. Returns node id → what was done."""
+    """Install the snapshot on every node, backups first. Returns node id → what was done.
+
+    A node whose host does not respond is recorded and not started until a repeated call has installed the snapshot
+    there. Raises TransientError unless the snapshot is on a majority of the voters.
+    """
     plan, _ = _begin(ports, plan, "Install the snapshot")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, "Installing the snapshot"):
+    with _acting(ports, "Installing the snapshot"):
         _refuse_after_undo(ports)
         done = projections.installed_on(ports.run.events())
-        left = [node for node in ports.cluster.nodes if node.node_id not in done]
-        if left:
-            path = write_once(ports, plan)
-            refuse_running(ports, plan)
-        for node in left:
-            ports.run.record(install_on(ports, plan, node, path))
-    return {node_id: event.sentence for node_id, event in projections.installed_on(ports.run.events()).items()}
+        if left := [node for node in ports.cluster.nodes if node.node_id not in done]:
+            _install_on_each(ports, plan, left)
+    events = ports.run.events()
+    installed = {node_id: one.sentence for node_id, one in projections.installed_on(events).items()}
+    return {**installed, **projections.unreached(events)}
+
+
+def _install_on_each(ports: ClusterPorts, plan: Plan, left: Sequence[NodeSpec]) -> None:
+    silent = silent_hosts(ports, left)
+    path = write_once(ports, plan, silent=silent)
+    late = projections.unreached(ports.run.events())
+    reached = [node for node in left if node.node_id not in silent]
+    for node in reached:
+        if ports.runtime.process(node).pid is not None:
+            raise runs(node, "Stop all nodes first.")
+    problems = dict(silent)
+    for node in reached:
+        try:
+            ports.run.record((install_late if node.node_id in late else install_on)(ports, plan, node, path))
+        except RolloutError as error:
+            if not (isinstance(error, TransientError) or node.node_id in late):
+                raise
+            problems[node.node_id] = error.sentence
+    for node_id, reason in problems.items():
+        sentence = f"The snapshot is not installed on node {node_id}: {reason}"
+        ports.run.record(OfflineUnreached(node_id=node_id, sentence=sentence))
+    with_log = [node_id for node_id, one in projections.installed_on(ports.run.events()).items() if one.had_log]
+    if problems and not has_majority(choose_once(ports, plan).voters, with_log):
+        raise TransientError(
+            f"The snapshot is not installed on a majority of the voters: {few(problems.values())}",
+            remedy="Repeat the step when the hosts respond, or undo the downgrade with `kafka-rollout roll-back`.",
+        )
 
 
 def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
-    """Set the target as the release that every stopped node starts next."""
+    """Set the target as the release that every stopped node starts next. A host that does not respond is left out."""
     plan, release_step = _begin(ports, plan, "Install the binary")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, "Installing the binary"):
+    with _acting(ports, "Installing the binary"):
         _refuse_not_installed(ports)
-        for node in ports.cluster.nodes:
-            process = ports.runtime.process(node)
-            if process.pid is None:
-                install_release(ports, plan, node, release_step.to_release)
-            elif process.installed != release_step.to_release:
-                raise runs(node, "Stop it first: something started it during this step.")
+        for node in _with_snapshot(ports, ports.cluster.nodes):
+            try:
+                process = ports.runtime.process(node)
+                if process.pid is None:
+                    install_release(ports, plan, node, release_step.to_release)
+                elif process.installed != release_step.to_release:
+                    raise runs(node, "Stop it first: something started it during this step.")
+            except TransientError as error:
+                _leave_out(ports, node, error)
 
 
 def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> tuple[int, ...]:
@@ -142,7 +206,7 @@ def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float 
     for a controller that does not stay up, unless its disk was lost: then its gate waits.
     """
     plan, release_step = _begin(ports, plan, "Start the controllers")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the controllers"):
+    with _acting(ports, "Starting the controllers"):
         _refuse_not_installed(ports)
         if any(node.is_broker for node in ports.cluster.controllers):
             _pass_no_return(ports)
@@ -156,10 +220,21 @@ def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float 
     return started
 
 
+def start_again(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> None:
+    """Start every node of this node's kind that is down, also one whose host did not respond before.
+
+    The steps before the start are repeated: they only do what is left.
+    """
+    stop_all(ports, plan)
+    install_snapshot(ports, plan)
+    install_binaries(ports, plan)
+    (start_controllers if node.is_controller else start_brokers)(ports, plan)
+
+
 def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> tuple[int, ...]:
     """Start the brokers; from here no undo is possible. Returns the started ids. The gates show when they are back."""
     plan, release_step = _begin(ports, plan, "Start the brokers")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the brokers"):
+    with _acting(ports, "Starting the brokers"):
         _refuse_not_installed(ports)
         _wait_for_quorum(ports, plan, ready_within_s)
         _pass_no_return(ports)
@@ -177,6 +252,13 @@ def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, ReleaseSte
     return plan, release_step
 
 
+@contextmanager
+def _acting(ports: ClusterPorts, what: str) -> Iterator[None]:
+    """Fence the changes, and give up hosts that do not respond early: the cluster is down."""
+    with ports.lock.acting(ports.cluster.name, ports.run_id, what), ports.runtime.short_timeouts():
+        yield
+
+
 def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     if state.quorum is None:
@@ -191,32 +273,53 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
 
 
 def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> tuple[int, ...]:
+    """Start the nodes that have the snapshot; one whose host does not respond is left out, and its gate waits."""
     acted = []
-    for node in chosen:
-        process = ports.runtime.process(node)
-        if process.pid is not None:
-            continue
-        if process.installed != release_step.to_release:
-            raise RefusedError(
-                f"Node {node.node_id} has {process.installed} installed, not {release_step.to_release}.",
-                remedy="Install the binary first.",
-            )
-        ports.runtime.start(node)
-        acted.append(node.node_id)
-        record_start(ports, release_step, node)
+    for node in _with_snapshot(ports, chosen):
+        try:
+            process = ports.runtime.process(node)
+            if process.pid is not None:
+                continue
+            if process.installed != release_step.to_release:
+                raise RefusedError(
+                    f"Node {node.node_id} has {process.installed} installed, not {release_step.to_release}.",
+                    remedy="Install the binary first.",
+                )
+            ports.runtime.start(node)
+            acted.append(node.node_id)
+            record_start(ports, release_step, node)
+        except TransientError as error:
+            _leave_out(ports, node, error)
     return tuple(acted)
+
+
+def _with_snapshot(ports: ClusterPorts, chosen: Sequence[NodeSpec]) -> list[NodeSpec]:
+    """Return the nodes without those whose hosts did not respond to the installation: they have their old logs."""
+    unreached = projections.unreached(ports.run.events())
+    return [node for node in chosen if node.node_id not in unreached]
+
+
+def _leave_out(ports: ClusterPorts, node: NodeSpec, error: TransientError) -> None:
+    ports.run.record(OfflineLeftBehind(node_id=node.node_id, sentence=f"Node {node.node_id}: {error.sentence}"))
 
 
 def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
     """Wait for a leader and the planned level; return the last time without them (epoch seconds)."""
     had_a_log, lacked_at = choose_once(ports, plan).read, 0.0
+    started = [
+        node
+        for node in ports.cluster.controllers
+        if node.node_id in had_a_log
+        and isinstance(projections.last_acts(ports.run.events()).get(node.node_id), Started)
+    ]
 
     def check() -> str:
         nonlocal lacked_at
         checked_at = ports.clock.now()
         waits_for = quorum_lacks(ports, plan.levels[METADATA_VERSION])
-        for node in ports.cluster.controllers:
-            if node.node_id in had_a_log and ports.runtime.process(node).pid is None:
+        silent = silent_hosts(ports, started)
+        for node in started:
+            if node.node_id not in silent and ports.runtime.process(node).pid is None:
                 raise FatalError(
                     f"Controller {node.node_id} does not stay up: {read_last_error(ports, node)}.",
                     remedy="No broker was started by this step. Fix the error in its log, or undo the downgrade with "
@@ -238,11 +341,9 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
 def _left_behind(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
     """Return the controllers without a process whose log was already missing when the log was chosen."""
     had_a_log = choose_once(ports, plan).read
-    return tuple(
-        node
-        for node in ports.cluster.controllers
-        if node.node_id not in had_a_log and ports.runtime.process(node).pid is None
-    )
+    lost = [node for node in ports.cluster.controllers if node.node_id not in had_a_log]
+    silent = silent_hosts(ports, lost)
+    return tuple(node for node in lost if node.node_id not in silent and ports.runtime.process(node).pid is None)
 
 
 def _pass_no_return(ports: ClusterPorts) -> None:
@@ -257,6 +358,8 @@ def _refuse_after_undo(ports: ClusterPorts) -> None:
 
 def _refuse_not_installed(ports: ClusterPorts) -> None:
     _refuse_after_undo(ports)
-    left = {node.node_id for node in ports.cluster.nodes} - projections.installed_on(ports.run.events()).keys()
+    events = ports.run.events()
+    known = projections.installed_on(events).keys() | projections.unreached(events).keys()
+    left = {node.node_id for node in ports.cluster.nodes} - known
     if left:
         raise RefusedError(f"The snapshot is not installed on {nodes(left)}.", remedy="Install it there first.")

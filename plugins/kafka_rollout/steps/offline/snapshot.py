@@ -200,6 +200,15 @@ def refuse_running(ports: ClusterPorts, plan: Plan, *, silent: Collection[int] =
     at_once(refuse, [node for node in stopped_nodes(ports, plan) if node.node_id not in silent])
 
 
+def silent_hosts(ports: ClusterPorts, chosen: Sequence[NodeSpec]) -> dict[int, str]:
+    """Return node id → reason, of the nodes whose hosts do not respond now. Other errors are raised."""
+    failed = on_each(ports.runtime.process, chosen).failed
+    for error in failed.values():
+        if not isinstance(error, TransientError):
+            raise error
+    return {node_id: error.sentence for node_id, error in failed.items()}
+
+
 def nothing_was_stopped(ports: ClusterPorts) -> bool:
     """Return whether this try of a live downgrade has stopped no controller yet, also if it was killed right before.
 

@@ -24,9 +24,10 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineStopping,
     OfflineUndoing,
     OfflineUndone,
+    OfflineUnreached,
     OfflineWritable,
 )
-from kafka_rollout.domain.run.step_events import Started, Stopping
+from kafka_rollout.domain.run.step_events import Started, Stopped, Stopping
 
 
 def events_of_this_try(events: Sequence[Event]) -> Sequence[Event]:
@@ -75,6 +76,28 @@ def left_behind(events: Sequence[Event]) -> Mapping[int, str]:
             case OfflineInstalled() | Stopping() | Started():
                 left.pop(event.node_id, None)
     return left
+
+
+def unreached(events: Sequence[Event]) -> Mapping[int, str]:
+    """Return node id → reason, of the nodes whose hosts did not respond to the installation of the snapshot."""
+    tried = events_of_this_try(events)
+    installed = installed_on(events)
+    return {one.node_id: one.sentence for one in events_of(tried, OfflineUnreached) if one.node_id not in installed}
+
+
+def last_acts(events: Sequence[Event]) -> Mapping[int, Stopped | Started]:
+    """Return node id → the last stop or start that was finished, of this try."""
+    return {event.node_id: event for event in events_of_this_try(events) if isinstance(event, Stopped | Started)}
+
+
+def describe_unreached(events: Sequence[Event], node_id: int) -> str:
+    """Return the remedy for a node whose host did not respond to the installation; empty for other nodes."""
+    if node_id not in unreached(events):
+        return ""
+    return (
+        "the snapshot is not installed there, because its host did not respond. When the host responds, continue this "
+        "run from the stop of all nodes: it stops this node if it runs, installs the snapshot and starts the node"
+    )
 
 
 def describe_lost_disk(events: Sequence[Event], plan: Plan, node_id: int) -> str:
