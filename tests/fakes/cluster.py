@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
@@ -157,6 +157,7 @@ class FakeCluster:
         self.group_records = GroupRecords(read_at=0.0, offsets=0)
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
         self.stops: list[int] = []
+        self.on_prepare: Callable[[int], None] = lambda node_id: None  # called with a node before its stop
         self.movements = Movements()
         self.looks = 0
         self._next_pid = 1000

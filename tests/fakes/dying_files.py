@@ -15,6 +15,7 @@ class DyingFiles(Files):
     """Dies at the n-th change of the disk: before it, or with half a file written."""
 
     def __init__(self, at: int, *, half: bool) -> None:
+        super().__init__()
         self.left, self.half = at, half
 
     def _step(self, target: Path | None = None) -> None:

@@ -15,6 +15,10 @@ from kafka_rollout.domain.model.errors import TransientError
 CONFIGURATION = "/etc/kafka/server.properties"
 JAVA = "/usr/lib/jvm/java-11"
 _JAVA_FILES = {f"{JAVA}/release": 'IMPLEMENTOR="Debian"\nJAVA_VERSION="11.0.2"\nJAVA_VERSION_DATE="2019-01-15"\n'}
+_FENCED = re.compile(
+    r"""\{ test "\$\(cut -d\. -f1 /proc/uptime\)" -lt (\d+) \|\| \{ echo '([^']+)' >&2; exit 76; }; } && (.*)""",
+    re.DOTALL,
+)
 _REFUSED = Done(1, b"", "sudo: a password is required")
 
 
@@ -26,7 +30,7 @@ def done_with(code: int, out: str, err: str) -> Done:
 class FakeHost:
     """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once.
     `files` have one character for each byte. `journal`: exit code and both outputs of journalctl. `disk`: free bytes
-    for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones.
+    for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones. `uptime` in seconds.
     `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
@@ -54,6 +58,8 @@ class FakeHost:
     stop: str = "5min"
     java: str = f"{JAVA}/bin/java"
     clock: float = 1_700_000_000.5
+    uptime: int = 5000
+    on_command: Callable[[str], None] = lambda line: None
 
     def run(
         self,
@@ -64,10 +70,19 @@ class FakeHost:
         within_s: float = COMMAND_S,
         sink: Callable[[bytes], object] | None = None,
     ) -> Done:
+        """`on_command` is called with each line when it arrives, before the host looks at its clock."""
+        line = command if isinstance(command, str) else shlex.join(command)
+        self.on_command(line)
+        if line == "cut -d. -f1 /proc/uptime":
+            return done_with(0, f"{self.uptime}\n", "")
+        if (fenced := _FENCED.fullmatch(line)) is not None:
+            if self.uptime >= int(fenced[1]):
+                return done_with(76, "", f"{fenced[2]}\n")
+            command = fenced[3]
         text = text.decode("latin-1") if isinstance(text, bytes) else text
-        words = command.split() if isinstance(command, str) else list(command)
+        words = shlex.split(command) if isinstance(command, str) else list(command)
         if words[:3] == ["sudo", "-n", "-l"]:
-            return self._list_rights(" ".join(words)) if len(words) > 3 else done_with(*self.listed)
+            return self._list_rights(line) if len(words) > 3 else done_with(*self.listed)
         if words[0] == "sudo":
             program = words[4].rsplit("/", 1)[-1]
             name = f"{program} {words[5]}" if program == "systemctl" else program

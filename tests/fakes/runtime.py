@@ -38,6 +38,10 @@ class FakeRuntime:
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
         return self._cluster.hosts.get(node.node_id)
 
+    def prepare_stop(self, node: NodeSpec) -> None:
+        if self._cluster.runs(node.node_id):
+            self._cluster.on_prepare(node.node_id)
+
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         self._refuse_unreachable(node)
         if node.node_id in self._cluster.hangs_in_shutdown and not force:

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
-from kafka_rollout.composition.fenced import fence_cluster_ports
+from kafka_rollout.composition.fenced import fence_cluster_ports, make_fence
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.composition.rehearsal import LocalRehearsals
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.reported_releases import identify_release
-from kafka_rollout.ports.cluster import NodeRuntime
+from kafka_rollout.ports.cluster import Fence, NodeRuntime
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
@@ -59,10 +59,12 @@ def open_cluster_ports(
     cache = ReleaseCache.from_settings(settings)
     catalogue = get_catalogue(settings)
     closing = ExitStack()
-    admin = KafkaAdmin(cluster, security)
-
-    nodes = _reach_nodes(cluster, admin, cache, catalogue, lambda: _open_shell(settings, ssh, closing))
-    clock = SystemClock()
+    clock, lock = SystemClock(), open_lock(settings)
+    fence = make_fence(lock, cluster.name, clock)
+    admin = KafkaAdmin(cluster, security, fence=fence)
+    nodes = _reach_nodes(
+        cluster, admin, cache, catalogue, fence=fence, open_shell=lambda: _open_shell(settings, ssh, closing)
+    )
     ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster,
@@ -75,7 +77,7 @@ def open_cluster_ports(
         metadata_logs=DirectoryMetadataLogs(cache, nodes.places),
         rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=nodes.runtime, clock=clock, settings=settings),
         run=open_run(cluster.name, run_id, settings),
-        lock=open_lock(settings),
+        lock=lock,
         clock=clock,
     )
     closing.callback(ports.admin.close)
@@ -97,6 +99,8 @@ def _reach_nodes(
     admin: KafkaAdmin,
     cache: ReleaseCache,
     catalogue: Catalogue,
+    *,
+    fence: Fence,
     open_shell: Callable[[], SshShell],
 ) -> _Nodes:
     """Return the adapters of the cluster's runtime. `open_shell`: opens the connections to its hosts."""
@@ -111,15 +115,15 @@ def _reach_nodes(
         case "local_process":
             from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 
-            local = LocalProcessRuntime(cluster, cache)
-            return _Nodes(runtime=local, metrics=metrics, places=LocalPlaces(local.metadata_log_dir))
+            local = LocalProcessRuntime(cluster, cache, fence)
+            return _Nodes(runtime=local, metrics=metrics, places=LocalPlaces(local.metadata_log_dir, fence))
         case "ssh_service":
             from kafka_rollout.adapters.metadata_log.changes.host_places import HostPlaces
             from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
             from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 
             shell = open_shell()
-            hosts = SshServiceRuntime(cluster, shell, identify)
+            hosts = SshServiceRuntime(cluster, shell, identify, fence=fence)
             metrics = replace(metrics, through=partial(SshTransport, shell))
             return _Nodes(runtime=hosts, metrics=metrics, places=HostPlaces(hosts))
         case "none":

@@ -1,19 +1,46 @@
-"""Ports that change a cluster. Each change first checks the fencing token."""
+"""Ports that change a cluster. Each change first checks the fencing token.
+
+The protocols of a port say which of its calls change something (ports/cluster.py). The check is made at each of these
+calls. The adapters make it again immediately before each change, because a call can take an hour.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.ports.clock import Clock
+from kafka_rollout.ports.cluster import ClusterChanges, Fence, MetadataLogChanges, NodeChanges
+from kafka_rollout.ports.store import ChangeLock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-_OF_RUNTIME = frozenset({"bring", "stop", "install", "start"})
-_OF_METADATA_LOGS = frozenset({"trim", "replace_bootstrap", "install", "undo_install", "raise_epoch"})
-_OF_ADMIN = frozenset(
-    {"update_features", "set_default_config", "unregister_broker"}
-)  # without elections: gates request them, and they change neither release nor level
+FRESH_S = 5.0
+_TRIES = 3
+_Port = TypeVar("_Port")
+
+
+def make_fence(lock: ChangeLock, cluster: str, clock: Clock) -> Fence:
+    """Return the check before each change: it raises RefusedError unless this process acts on the cluster now.
+
+    An answer that is older than FRESH_S when it arrives is not used, because the process can have been paused. Raises
+    TransientError if the database does not answer in time.
+    """
+
+    def fence() -> None:
+        for _ in range(_TRIES):
+            asked_at = clock.monotonic()
+            lock.check_acting(cluster)
+            if clock.monotonic() - asked_at <= FRESH_S:
+                return
+        raise TransientError(
+            f"The database did not confirm the lock of cluster {cluster} within {FRESH_S:.0f} s, so nothing was sent.",
+            remedy="Check the load of the database and of this machine, then repeat the step.",
+        )
+
+    return fence
 
 
 def fence_cluster_ports(ports: ClusterPorts) -> ClusterPorts:
@@ -21,35 +48,41 @@ def fence_cluster_ports(ports: ClusterPorts) -> ClusterPorts:
 
     A change raises RefusedError unless this process acts with the newest token of the cluster.
     """
-
-    def check() -> None:
-        ports.lock.check_acting(ports.cluster.name)
-
+    fence = make_fence(ports.lock, ports.cluster.name, ports.clock)
     return replace(
         ports,
-        admin=cast(Any, _Fenced(ports.admin, _OF_ADMIN, check)),
-        runtime=cast(Any, _Fenced(ports.runtime, _OF_RUNTIME, check)),
-        metadata_logs=cast(Any, _Fenced(ports.metadata_logs, _OF_METADATA_LOGS, check)),
+        admin=_fenced(ports.admin, ClusterChanges, fence),
+        runtime=_fenced(ports.runtime, NodeChanges, fence),
+        metadata_logs=_fenced(ports.metadata_logs, MetadataLogChanges, fence),
     )
 
 
-class _Fenced:
-    """A port with a check before each of its `actions`. A validate-only request is not checked."""
+def calls_of(protocol: type) -> frozenset[str]:
+    """Return the names of the calls that a protocol itself declares."""
+    return frozenset(name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_"))
 
-    def __init__(self, port: Any, actions: Collection[str], check: Callable[[], None]) -> None:
+
+def _fenced(port: _Port, changes: type, fence: Fence) -> _Port:
+    return cast(_Port, _Fenced(port, calls_of(changes), fence))
+
+
+class _Fenced:
+    """A port with a check before each of its `changes`. A validate-only request is not checked."""
+
+    def __init__(self, port: object, changes: frozenset[str], fence: Fence) -> None:
         self._port = port
-        self._actions = actions
-        self._check = check
+        self._changes = changes
+        self._fence = fence
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._port, name)
-        if name not in self._actions:
+        found: Callable[..., Any] = getattr(self._port, name)
+        if name not in self._changes:
             return found
 
         @wraps(found)
-        def act(*args: Any, **options: Any) -> Any:
+        def change(*args: Any, **options: Any) -> Any:
             if not options.get("validate_only"):
-                self._check()
+                self._fence()
             return found(*args, **options)
 
-        return act
+        return change

@@ -1,8 +1,12 @@
-"""What the steps need of a cluster: its admin API, its nodes, their metrics, logs and Kafka's own classes."""
+"""What the steps need of a cluster: its admin API, its nodes, their metrics, logs and Kafka's own classes.
+
+A port that can change the cluster has two protocols: its queries, and its changes. Each change is fenced, by the caller
+(composition/fenced.py) and by the adapter immediately before it sends the change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -37,9 +41,16 @@ from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
 
+Fence = Callable[[], None]
+"""Raises RefusedError unless this process acts on the cluster now. An adapter calls it before each change."""
 
-class ClusterAdmin(Protocol):
-    """Administration of one cluster through its own listeners."""
+
+def unfenced() -> None:
+    """The fence of a caller without a lock: the demo, a test, a command on a node's own host."""
+
+
+class ClusterQueries(Protocol):
+    """What a cluster reports through its own listeners."""
 
     def cluster_id(self) -> str: ...
     def missing_rights(self) -> tuple[MissingRight, ...]:
@@ -94,28 +105,40 @@ class ClusterAdmin(Protocol):
         """One setting of brokers and topics: of all brokers together, of every unfenced broker, of topics."""
         ...
 
-    def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
-        """Set the cluster-wide default of a broker setting; a repeated call does nothing more. Raises RefusedError for
-        a missing right."""
-        ...
-
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         """The configuration file of the node as the node reports it, without secrets and unknown names. Raises
         NotObservableError if the node does not report it."""
         ...
 
-    def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
-        """Elect preferred leaders; a partition that its preferred leader already leads is not an error."""
-        ...
+
+class ClusterChanges(Protocol):
+    """Changes of a cluster's metadata."""
 
     def unregister_broker(self, node_id: int) -> None:
         """Remove the registration of a broker that is gone; a repeated call does nothing."""
         ...
 
+    def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
+        """Set the cluster-wide default of a broker setting; a repeated call does nothing more. Raises RefusedError for
+        a missing right. `validate_only` changes nothing and is not fenced."""
+        ...
+
     def update_features(
         self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
     ) -> tuple[FeatureUpdateResult, ...]:
-        """UpdateFeatures; the upgrade type follows from each level and the finalized one."""
+        """UpdateFeatures; the upgrade type follows from each level and the finalized one. `validate_only` changes
+        nothing and is not fenced."""
+        ...
+
+
+class ClusterAdmin(ClusterQueries, ClusterChanges, Protocol):
+    """Administration of one cluster through its own listeners."""
+
+    def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
+        """Elect preferred leaders; a partition that its preferred leader already leads is not an error.
+
+        Not fenced: gates request it, and it changes neither a release nor a level.
+        """
         ...
 
     def close(self) -> None: ...
@@ -166,31 +189,12 @@ class KafkaClasses(Protocol):
         ...
 
 
-class NodeRuntime(Protocol):
-    """How a node's binary is stopped, replaced and started. Every call is idempotent and may be repeated."""
+class NodeQueries(Protocol):
+    """The state of a node and its files."""
 
     def process(self, node: NodeSpec) -> ProcessState: ...
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
         """The node's host before a run, with the installed ones of `releases`; None for a process of this machine."""
-        ...
-
-    def bring(self, node: NodeSpec, release: Release) -> None:
-        """Put the files of a release on the node's host, if they are missing there. The node can run."""
-        ...
-
-    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
-        """Controlled shutdown; returns when the process has ended.
-
-        After the deadline `force`, which an approver requests, kills the process; without it FatalError is raised.
-        """
-        ...
-
-    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
-        """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped."""
-        ...
-
-    def start(self, node: NodeSpec) -> None:
-        """Start the installed release unless the process is running already; does not wait for readiness."""
         ...
 
     def short_timeouts(self) -> AbstractContextManager[None]:
@@ -221,6 +225,38 @@ class NodeRuntime(Protocol):
         ...
 
 
+class NodeChanges(Protocol):
+    """How a node's binary is stopped, replaced and started. Every call is idempotent and may be repeated."""
+
+    def bring(self, node: NodeSpec, release: Release) -> None:
+        """Put the files of a release on the node's host, if they are missing there. The node can run."""
+        ...
+
+    def prepare_stop(self, node: NodeSpec) -> None:
+        """Run the operator's commands before a stop; nothing if the node has no process or no commands. A repeated call
+        runs them again. Raises FatalError for a command that fails."""
+        ...
+
+    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        """Controlled shutdown; returns when the process has ended.
+
+        After the deadline `force`, which an approver requests, kills the process; without it FatalError is raised.
+        """
+        ...
+
+    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped."""
+        ...
+
+    def start(self, node: NodeSpec) -> None:
+        """Start the installed release unless the process is running already; does not wait for readiness."""
+        ...
+
+
+class NodeRuntime(NodeQueries, NodeChanges, Protocol):
+    """Nodes by their processes and hosts."""
+
+
 class PreparedSnapshot(Protocol):
     """A snapshot of a running node's log, and the classes that wrote it, which still run."""
 
@@ -231,12 +267,8 @@ class PreparedSnapshot(Protocol):
         ...
 
 
-class MetadataLogs(Protocol):
-    """The metadata logs in nodes' directories (NodeRuntime.metadata_log_dir), read and changed with Kafka's classes.
-
-    Every call raises UserError for the log of another cluster than `cluster_id`, and for a damaged one; RefusedError if
-    the runtime cannot read the directory. Paths in results and sentences are those on the node's host.
-    """
+class MetadataLogQueries(Protocol):
+    """The contents of nodes' metadata logs, and snapshots of them in folders of this machine."""
 
     def losses(self, node: NodeSpec, to_level: int, *, cluster_id: str) -> LossReport:
         """The losses of the cluster's metadata at a lower metadata.version. Reads a copy; the node can run."""
@@ -251,16 +283,6 @@ class MetadataLogs(Protocol):
 
     def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
         """Registered levels of controllers, and the state of a ZooKeeper migration. Reads a copy; the node can run."""
-        ...
-
-    def trim(self, node: NodeSpec, *, release: Release, cluster_id: str) -> TrimResult:
-        """Remove a stopped node's log before its newest snapshot, with a backup; a repeated call finishes. Raises
-        RefusedError if the release could not read the rest, UserError for a running node."""
-        ...
-
-    def replace_bootstrap(self, node: NodeSpec, *, level: int, release: Release, cluster_id: str) -> Path | None:
-        """Write a stopped node's bootstrap.checkpoint again, with no level above `level` and the release's; the copy of
-        the old one, None if no level was lowered. Raises RefusedError if the release cannot read it."""
         ...
 
     def node_log(self, node: NodeSpec, *, cluster_id: str) -> NodeLog:
@@ -301,6 +323,24 @@ class MetadataLogs(Protocol):
         """Write to `out` what `install` needs in addition to the snapshot, while the node runs."""
         ...
 
+    def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
+        """Raise RefusedError if the newest installation cannot be undone: a broker has registered on it."""
+        ...
+
+
+class MetadataLogChanges(Protocol):
+    """Changes of stopped nodes' metadata logs."""
+
+    def trim(self, node: NodeSpec, *, release: Release, cluster_id: str) -> TrimResult:
+        """Remove a stopped node's log before its newest snapshot, with a backup; a repeated call finishes. Raises
+        RefusedError if the release could not read the rest, UserError for a running node."""
+        ...
+
+    def replace_bootstrap(self, node: NodeSpec, *, level: int, release: Release, cluster_id: str) -> Path | None:
+        """Write a stopped node's bootstrap.checkpoint again, with no level above `level` and the release's; the copy of
+        the old one, None if no level was lowered. Raises RefusedError if the release cannot read it."""
+        ...
+
     def install(
         self,
         node: NodeSpec,
@@ -316,10 +356,6 @@ class MetadataLogs(Protocol):
         for one node. Raises UnreadableLogError for a directory without a log."""
         ...
 
-    def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
-        """Raise RefusedError if the newest installation cannot be undone: a broker has registered on it."""
-        ...
-
     def undo_install(self, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         """Restore every file as before the newest installation; None without one. `keep_epoch`: except quorum-state,
         because running nodes can know its epoch. Raises RefusedError as `refuse_used` does and, with `keep_epoch`, if a
@@ -329,3 +365,11 @@ class MetadataLogs(Protocol):
     def raise_epoch(self, node: NodeSpec, *, epoch: int, cluster_id: str) -> None:
         """Store an epoch without a vote in a stopped controller's quorum-state, unless it knows this or a later one."""
         ...
+
+
+class MetadataLogs(MetadataLogQueries, MetadataLogChanges, Protocol):
+    """The metadata logs in nodes' directories (NodeRuntime.metadata_log_dir), read and changed with Kafka's classes.
+
+    Every call raises UserError for the log of another cluster than `cluster_id`, and for a damaged one; RefusedError if
+    the runtime cannot read the directory. Paths in results and sentences are those on the node's host.
+    """

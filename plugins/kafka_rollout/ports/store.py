@@ -93,7 +93,8 @@ class ChangeLock(Protocol):
         ...
 
     def check_acting(self, cluster: str) -> None:
-        """Raise RefusedError unless this process acts on the cluster with the newest token."""
+        """Raise RefusedError unless this process acts on the cluster with the newest token and a lease that is valid
+        for longer than CHANGE_WITHIN_S (domain/run/lease.py)."""
         ...
 
     def renewing(self, cluster: str, holder: str) -> AbstractContextManager[None]:

@@ -25,9 +25,11 @@ from kafka_rollout.domain.run.step_events import (
     GatePassed,
     IncrementalScan,
     LossesReported,
+    PreparingStop,
     Rehearsed,
     Started,
     Stopping,
+    StopPrepared,
     Trimmed,
 )
 from kafka_rollout.steps.procedures.lookup import procedure_of
@@ -116,6 +118,12 @@ class Progress:
                     return f"contents compared: {event.differences or 'no'} differences"
                 counting = f", {event.failing} not in the plan: {few(event.first)}" if event.failing else ""
                 return f"compared with the state before: {event.differences or 'no'} differences{counting}"
+            case PreparingStop():
+                commands = f"{event.commands} command{'s' if event.commands > 1 else ''} before the stop"
+                where = place(plan, event.release_step, event.node_id)
+                return f"{where}: running {commands}, at most {duration(event.at_most_s)}"
+            case StopPrepared():
+                return f"{place(plan, event.release_step, event.node_id)}: ready to stop in {duration(event.seconds)}"
             case Stopping():
                 self._stopped_at[(event.release_step, event.node_id)] = event.at
                 return f"{place(plan, event.release_step, event.node_id)}: stopping"

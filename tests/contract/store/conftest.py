@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.adapters.store.artifacts import Artifacts
 from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.leases import SqlChangeLock
+from kafka_rollout.adapters.store.leases import ANSWER_S, SqlChangeLock
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.scans import SqlScanHistory
 from tests.postgres import Postgres
@@ -38,10 +38,12 @@ class Store:
     def database(self, *, clock: Callable[[], float] | None = None) -> Database:
         return Database(self.url, clock=clock)
 
-    def lock(self, *, own_clock: bool = False, renew_every_s: float = 60.0) -> SqlChangeLock:
+    def lock(
+        self, *, own_clock: bool = False, renew_every_s: float = 60.0, answer_s: float = ANSWER_S
+    ) -> SqlChangeLock:
         """By the test's clock; by the database's own with `own_clock`."""
         database = self.database(clock=None if own_clock else self.clock)
-        return SqlChangeLock(database, renew_every_s=renew_every_s)
+        return SqlChangeLock(database, renew_every_s=renew_every_s, answer_s=answer_s)
 
     def run(self, run_id: str = "run", cluster: str = "demo", database: Database | None = None) -> SqlRunStore:
         documents = Artifacts(str(self.home))

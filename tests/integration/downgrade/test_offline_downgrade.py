@@ -103,7 +103,9 @@ def install_and_die_everywhere(ports: ClusterPorts, plan: Plan, monkeypatch: pyt
     it was killed. After each death it goes on where it was."""
     for at in count():
         with monkeypatch.context() as patched:
-            patched.setattr(metadata_places, "Files", lambda dies_at=at: DyingFiles(dies_at, half=dies_at % 2 == 0))
+            patched.setattr(
+                metadata_places, "Files", lambda dies_at=at, **_: DyingFiles(dies_at, half=dies_at % 2 == 0)
+            )
             try:
                 steps.install_snapshot(ports, plan)
             except KilledError:

@@ -6,14 +6,12 @@ responses to DescribeQuorum, or cannot connect to controllers.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import (
     DescribeClusterRequest,
     DescribeQuorumRequest,
-    ElectLeadersRequest,
 )
 
 from kafka_rollout.adapters.kafka.configs import (
@@ -26,6 +24,7 @@ from kafka_rollout.adapters.kafka.configs import (
 from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory
 from kafka_rollout.adapters.kafka.coordinators import ask_coordinators, list_groups, list_transactions
+from kafka_rollout.adapters.kafka.elections import elect_preferred_leaders
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
 from kafka_rollout.adapters.kafka.messages import UnregisterBrokerRequest
 from kafka_rollout.adapters.kafka.movements import read_movements
@@ -62,13 +61,11 @@ from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, R
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.internal_topics import METADATA_TOPIC
 from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 DEFAULT_TIMEOUT_S = 10.0
 
 _MIN_ISR = "min.insync.replicas"
-_PREFERRED = 0  # ElectLeaders' election type
-# Results of ElectLeaders that need no repetition: the leader is elected already, or the partition was deleted.
-_ELECTION_SETTLED = frozenset({"NONE", "ELECTION_NOT_NEEDED", "UNKNOWN_TOPIC_OR_PARTITION"})
 
 
 class KafkaAdmin:
@@ -79,8 +76,14 @@ class KafkaAdmin:
     """
 
     def __init__(
-        self, cluster: ClusterSpec, security: ClientSecurity | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S
+        self,
+        cluster: ClusterSpec,
+        security: ClientSecurity | None = None,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        fence: Fence = unfenced,
     ) -> None:
+        self._fence = fence
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._security = security or ClientSecurity()
@@ -241,7 +244,8 @@ class KafkaAdmin:
         return read_setting(self._nodes, self._live_brokers(), name)
 
     def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
-        set_default_config(self._nodes, name, value, validate_only=validate_only)
+        fence = unfenced if validate_only else self._fence
+        set_default_config(self._nodes, name, value, validate_only=validate_only, fence=fence)
 
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         """DescribeConfigs of the node itself. Controllers answer it from 3.7 on (KIP-919)."""
@@ -264,43 +268,7 @@ class KafkaAdmin:
         )
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
-        """ElectLeaders in one request; raises TransientError with the partitions that got none."""
-        if not partitions:
-            return
-        by_topic: defaultdict[str, list[int]] = defaultdict(list)
-        for partition in partitions:
-            by_topic[partition.topic].append(partition.partition)
-
-        def request() -> Any:
-            return ElectLeadersRequest(
-                election_type=_PREFERRED,
-                topic_partitions=[
-                    ElectLeadersRequest.TopicPartitions(topic=topic, partitions=numbers)
-                    for topic, numbers in by_topic.items()
-                ],
-                timeout_ms=int(self._timeout_s * 1000),
-                min_version=1,
-            )
-
-        def accept(response: Any, target: Target) -> list[str]:
-            allowed = {"what": "ElectLeaders", "who": target.who, "right": "ALTER on CLUSTER"}
-            raise_for_error(response.error_code, **allowed)
-            refused = []
-            for result in response.replica_election_results:
-                for partition in result.partition_result:
-                    name = error_name(partition.error_code)
-                    if name.endswith("AUTHORIZATION_FAILED"):
-                        raise_for_error(partition.error_code, **allowed)
-                    if name not in _ELECTION_SETTLED:
-                        refused.append(f"{result.topic}-{partition.partition_id} ({name})")
-            return refused
-
-        refused = self._nodes.first_answer(self._nodes.brokers, request, accept)
-        if refused:
-            raise TransientError(
-                f"The preferred leader could not be elected for {', '.join(sorted(refused))}.",
-                remedy="It may be possible once the preferred replica is back in sync.",
-            )
+        elect_preferred_leaders(self._nodes, partitions, timeout_s=self._timeout_s)
 
     def unregister_broker(self, node_id: int) -> None:
         """UnregisterBroker. Raises TransientError where no broker responds, RefusedError with a missing right."""
@@ -310,7 +278,9 @@ class KafkaAdmin:
                 what = f"the registration of broker {node_id}"
                 raise_for_error(response.error_code, what=what, who=target.who, right="ALTER on CLUSTER")
 
-        self._nodes.first_answer(self._nodes.brokers, lambda: UnregisterBrokerRequest(broker_id=node_id), accept)
+        self._nodes.first_answer(
+            self._nodes.brokers, lambda: UnregisterBrokerRequest(broker_id=node_id), accept, fence=self._fence
+        )
 
     def update_features(
         self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
@@ -329,6 +299,7 @@ class KafkaAdmin:
             validate_only=validate_only,
             unsafe=unsafe,
             timeout_s=self._timeout_s,
+            fence=unfenced if validate_only else self._fence,
             clock=SystemClock(),
         )
 

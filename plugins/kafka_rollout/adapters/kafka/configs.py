@@ -28,6 +28,7 @@ from kafka_rollout.adapters.kafka.requests import (
 from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, QuotaEntity, SettingValues
 from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN, ConfigSource, Setting
 from kafka_rollout.domain.model.errors import FatalError, NotObservableError, RefusedError
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
@@ -150,8 +151,13 @@ def read_setting(nodes: ClusterConnections, live: Sequence[Target], name: str) -
     )
 
 
-def set_default_config(nodes: ClusterConnections, name: str, value: str, *, validate_only: bool) -> None:
-    """Set the cluster-wide default of a broker setting. Raises TransientError if the response was lost."""
+def set_default_config(
+    nodes: ClusterConnections, name: str, value: str, *, validate_only: bool, fence: Fence = unfenced
+) -> None:
+    """Set the cluster-wide default of a broker setting. Raises TransientError if the response was lost.
+
+    `fence` is called before each request is sent.
+    """
     config = IncrementalAlterConfigsRequest.AlterConfigsResource
 
     def request() -> IncrementalAlterConfigsRequest:
@@ -166,7 +172,7 @@ def set_default_config(nodes: ClusterConnections, name: str, value: str, *, vali
             validate_only=validate_only,
         )
 
-    response, target = nodes.any_broker(request)
+    response, target = nodes.any_broker(request, fence=fence)
     for result in response.responses:
         _check(result, f"the cluster-wide default of {name}", target, right="ALTER_CONFIGS on CLUSTER")
 

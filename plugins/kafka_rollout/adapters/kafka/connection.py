@@ -24,6 +24,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35
@@ -56,8 +57,10 @@ class NodeConnection:
         self._lock = threading.Lock()
         self._link: _Link | None = None
 
-    def ask(self, request: Any, *, timeout_s: float) -> Any:
+    def ask(self, request: Any, *, timeout_s: float, fence: Fence = unfenced) -> Any:
         """Send a request in the highest version that both sides support and return the response.
+
+        `fence` is called right before the request is sent, when the connection is open.
 
         Raises NotSentError (node not reached), TransientError (no response), RefusedError (authentication, TLS, or
         no suitable version of the request).
@@ -75,6 +78,7 @@ class NodeConnection:
                     f"{self.who} does not support {what} in a suitable version.",
                     remedy="Its release is too old for this request.",
                 ) from None
+            fence()
             try:
                 return link.exchange(request, deadline)
             except _NO_ANSWER as error:

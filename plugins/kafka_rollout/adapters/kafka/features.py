@@ -16,6 +16,7 @@ from kafka_rollout.domain.model.cluster.state import NodeFeatures
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import VersionRange
 from kafka_rollout.ports.clock import Clock
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 
 class UpgradeType(IntEnum):
@@ -71,6 +72,7 @@ def send_feature_updates(
     unsafe: bool,
     timeout_s: float,
     clock: Clock,
+    fence: Fence = unfenced,
 ) -> tuple[FeatureUpdateResult, ...]:
     """One UpdateFeatures request through a broker that can be reached; results in the order of `targets`.
 
@@ -89,6 +91,7 @@ def send_feature_updates(
                 request,
                 lambda response, target: _results(response, target, levels),
                 only_if_not_sent=not validate_only,
+                fence=fence,
             )
         except NotOfferedError as error:
             return tuple(

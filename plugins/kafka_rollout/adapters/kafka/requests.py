@@ -18,6 +18,7 @@ from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 READ_UNCOMMITTED = 0
@@ -192,8 +193,9 @@ class ClusterConnections:
         self._lock = threading.Lock()
         self._closed = False
 
-    def ask(self, target: Target, request: Any, *, timeout_s: float | None = None) -> Any:
-        """Return the response of this node. Raises TransientError or RefusedError as NodeConnection does."""
+    def ask(self, target: Target, request: Any, *, timeout_s: float | None = None, fence: Fence = unfenced) -> Any:
+        """Return the response of this node. Raises TransientError or RefusedError as NodeConnection does, and what
+        `fence` raises, which is called right before the request is sent."""
         with self._lock:
             if self._closed:
                 raise NotSentError(f"{target.who} was not queried: the connections are closed.")
@@ -203,7 +205,9 @@ class ClusterConnections:
                 connection = NodeConnection(target.address, target.who, security)
                 self._connections[target.address] = connection
         try:
-            response = connection.ask(request, timeout_s=self._timeout_s if timeout_s is None else timeout_s)
+            response = connection.ask(
+                request, timeout_s=self._timeout_s if timeout_s is None else timeout_s, fence=fence
+            )
         except TransientError:
             self._failed_at[target.address] = time.monotonic()
             raise
@@ -217,11 +221,13 @@ class ClusterConnections:
         accept: Callable[[Any, Target], Any],
         *,
         only_if_not_sent: bool = False,
+        fence: Fence = unfenced,
     ) -> Any:
         """Return `accept` of the first response for which it raises no error.
 
         Nodes that failed last time are queried last; the remaining nodes share the time limit. With
-        `only_if_not_sent`, which is for changes, the next node is queried only if the request was not sent.
+        `only_if_not_sent`, which is for changes, the next node is queried only if the request was not sent. `fence` is
+        called before each request is sent.
         Raises the last RefusedError if there was one, since it has a remedy, else TransientError with every node.
         """
         deadline = time.monotonic() + self._timeout_s
@@ -232,7 +238,7 @@ class ClusterConnections:
             if only_if_not_sent:
                 share_s = max(share_s, deadline - time.monotonic())
             try:
-                return accept(self.ask(target, request(), timeout_s=share_s), target)
+                return accept(self.ask(target, request(), timeout_s=share_s, fence=fence), target)
             except NotSentError as error:
                 failures.append(error)
             except (TransientError, RefusedError) as error:
@@ -252,10 +258,12 @@ class ClusterConnections:
         """Return the brokers with these ids; all for none."""
         return tuple(target for target in self.brokers if not through or target.node_id in through)
 
-    def any_broker(self, request: Callable[[], Any], *, through: Collection[int] = ()) -> tuple[Any, Target]:
+    def any_broker(
+        self, request: Callable[[], Any], *, through: Collection[int] = (), fence: Fence = unfenced
+    ) -> tuple[Any, Target]:
         """Return the response of the first broker (of `through`, if it has ids) that answers, and the broker."""
         targets = self.brokers_of(through)
-        response: tuple[Any, Target] = self.first_answer(targets, request, lambda *response: response)
+        response: tuple[Any, Target] = self.first_answer(targets, request, lambda *response: response, fence=fence)
         return response
 
     def topics(self, *, through: Collection[int] = ()) -> tuple[dict[str, Any], Target]:

@@ -63,6 +63,7 @@ from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -95,6 +96,7 @@ class LocalProcessRuntime:
 
     cluster: ClusterSpec
     cache: ReleaseJars
+    fence: Fence = unfenced
 
     def process(self, node: NodeSpec) -> ProcessState:
         home = _home(node)
@@ -110,6 +112,9 @@ class LocalProcessRuntime:
     def bring(self, node: NodeSpec, release: Release) -> None:
         self.cache.libs(release)
 
+    def prepare_stop(self, node: NodeSpec) -> None:
+        """Nothing: a node of this machine has no commands of the operator."""
+
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """SIGTERM, which is Kafka's controlled shutdown; with `force`, SIGKILL by process id after `deadline_s`."""
         home = _home(node)
@@ -117,17 +122,17 @@ class LocalProcessRuntime:
             process = _find(home)
             if process is None:
                 return
+            self.fence()
             _send(process, signal.SIGTERM)
             if _wait_for_exit(process, deadline_s):
                 return
             if not force:
                 raise FatalError(
                     f"Node {node.name} (process {process.pid}) is still shutting down after {deadline_s:.0f} s.",
-                    remedy=(
-                        "Read its log. The process was not killed and continues its shutdown. Repeat the "
-                        "step later, or use retry, which kills it."
-                    ),
+                    remedy="Read its log. The process was not killed and continues its shutdown. Repeat the step "
+                    "later, or use retry, which kills it.",
                 )
+            self.fence()
             _send(process, signal.SIGKILL)
             if not _wait_for_exit(process, _KILL_S):
                 raise FatalError(
@@ -140,8 +145,7 @@ class LocalProcessRuntime:
         home = _home(node)
         self.cache.libs(release)  # fetches missing jars before any change
         with _lock(home):
-            running = _find(home)
-            if running is not None:
+            if (running := _find(home)) is not None:
                 raise FatalError(
                     f"Node {node.name} still runs as process {running.pid}, so nothing was installed.",
                     remedy="Stop the node first.",
@@ -163,11 +167,13 @@ class LocalProcessRuntime:
                     copied=sha256(before).hexdigest(),
                     is_restored=after == read_if_exists(copy),
                 )
+                self.fence()
                 _replace(home / _WRITTEN, change.dump())
                 write_whole(config, after, like=config)
             logging_file, text = logging_configuration(release, home)
             _replace(logging_file, text)
             # Written last, so that the files of this release are complete.
+            self.fence()
             _replace(home / "release", f"{release}\n")
 
     def start(self, node: NodeSpec) -> None:
@@ -179,6 +185,7 @@ class LocalProcessRuntime:
         with _lock(home):
             running = _find(home)
             if running is None:
+                self.fence()
                 running = _spawn(command, home)
             _record_start(home, running, release)
 

@@ -38,6 +38,9 @@ class NoRuntime:
     def bring(self, node: NodeSpec, release: Release) -> None:
         self.cluster.refuse_unmanaged()
 
+    def prepare_stop(self, node: NodeSpec) -> None:
+        self.cluster.refuse_unmanaged()
+
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         self.cluster.refuse_unmanaged()
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock as ThreadLock
+from threading import Timer
 from typing import Any
 
 from sqlalchemy import (
@@ -128,6 +130,28 @@ class Database:
             with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
                 connection.detach()
                 yield connection
+
+    @contextmanager
+    def closed_after(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """Close a session of PostgreSQL if the block lasts longer, which ends a query in it with an error.
+
+        A server that is paused answers no query, while its host acknowledges every packet. Raises TransientError for a
+        session that was closed before, and never opens it again.
+        """
+        driver: Any = None if connection.invalidated else connection.connection.dbapi_connection
+        if driver is None or driver.closed:
+            raise TransientError(
+                f"The connection to the database {self.name} was lost, and with it the right to act.",
+                remedy="Check the database, then repeat the command.",
+            )
+        with socket.socket(fileno=os.dup(driver.fileno())) as link:
+            timer = Timer(seconds, _shut, [link])
+            timer.daemon = True
+            timer.start()
+            try:
+                yield
+            finally:
+                timer.cancel()
 
     def now(self, connection: Connection) -> float:
         """Return the time of the database's clock (epoch seconds). For SQLite this is the clock of this machine."""
@@ -256,6 +280,11 @@ class Database:
             f"The database {self.name} did not respond: {message}.",
             remedy="Check the database, then repeat the command. Without the run history, nothing is changed.",
         )
+
+
+def _shut(link: socket.socket) -> None:
+    with suppress(OSError):  # the block has just ended
+        link.shutdown(socket.SHUT_RDWR)
 
 
 _POSTGRES_NOW = "SELECT extract(epoch FROM clock_timestamp())"

@@ -34,13 +34,14 @@ from kafka_rollout.domain.model.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.domain.run.lease import Lock
+from kafka_rollout.domain.run.lease import CHANGE_WITHIN_S, Lock
 
 log = logging.getLogger(__name__)
 
 RENEW_EVERY_S = 60.0
 RENEW_FOR_S = 600.0
-_JOIN_S = 10.0
+ANSWER_S = 10.0  # a database that does not answer a check in this time has lost its connection
+_JOIN_S = ANSWER_S
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,9 +58,9 @@ class _Act:
 class SqlChangeLock:
     """Leases in a database. One instance is for one process; its threads can share it."""
 
-    def __init__(self, database: Database, *, renew_every_s: float = RENEW_EVERY_S) -> None:
+    def __init__(self, database: Database, *, renew_every_s: float = RENEW_EVERY_S, answer_s: float = ANSWER_S) -> None:
         self._database = database
-        self._renew_every_s = renew_every_s
+        self._renew_every_s, self._answer_s = renew_every_s, answer_s
         self._taken: dict[str, int] = {}  # cluster → token of the lease that this process acquired last
         self._acts: dict[str, _Act] = {}
 
@@ -125,17 +126,18 @@ class SqlChangeLock:
                 del self._acts[cluster]
 
     def check_acting(self, cluster: str) -> None:
-        """Raise RefusedError unless this process acts on the cluster with the newest token and a valid lease."""
+        """Raise RefusedError unless this process acts with the newest token, on a lease longer than CHANGE_WITHIN_S."""
         act = self._acts.get(cluster)
         if act is None:
             raise RefusedError(
                 f"Nothing was changed: this process does not hold the lock of cluster {cluster} for an action.",
                 remedy="Report this as a bug of kafka-rollout.",
             )
-        with self._connection_of(act) as connection:
+        with self._database.reading() if act.connection is None else self._connection_of(act) as connection:
             row, now = _row(connection, cluster), self._database.now(connection)
-        if row is None or row.holder != act.holder or row.token != act.token or row.expires_at <= now:
-            raise _lease_lost(cluster, act.holder, row, now)
+        valid_until = now + CHANGE_WITHIN_S
+        if row is None or row.holder != act.holder or row.token != act.token or row.expires_at <= valid_until:
+            raise _lease_lost(cluster, act.holder, row, valid_until)
 
     @contextmanager
     def renewing(self, cluster: str, holder: str) -> Iterator[None]:
@@ -231,7 +233,11 @@ class SqlChangeLock:
             with self._database.begin() as connection:
                 yield connection
         else:
-            with act.guard, self._database.convert_errors():
+            with (
+                act.guard,
+                self._database.convert_errors(),
+                self._database.closed_after(act.connection, self._answer_s),
+            ):
                 yield act.connection
 
     @contextmanager
@@ -278,7 +284,7 @@ class SqlChangeLock:
             try:
                 yield connection
             finally:  # the server ends a closed session a moment later; the next action must not wait for that
-                with suppress(SQLAlchemyError):
+                with suppress(SQLAlchemyError, TransientError), self._database.closed_after(connection, self._answer_s):
                     connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
 
 

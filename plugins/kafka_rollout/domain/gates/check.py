@@ -8,7 +8,7 @@ the time in. So a trigger, a sensor and the command line use one rule.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kafka_rollout.domain.model.errors import UserError
@@ -61,6 +61,17 @@ class BeforeStop:
     was_active_controller: bool
     groups: frozenset[str] = frozenset()
     transactional_ids: frozenset[str] = frozenset()
+
+    def joined(self, earlier: BeforeStop) -> BeforeStop:
+        """Return this state with everything of an earlier one, which commands before the stop can have moved away."""
+        return replace(
+            self,
+            in_isr=self.in_isr | earlier.in_isr,
+            leads=self.leads | earlier.leads,
+            was_active_controller=self.was_active_controller or earlier.was_active_controller,
+            groups=self.groups | earlier.groups,
+            transactional_ids=self.transactional_ids | earlier.transactional_ids,
+        )
 
 
 class GateKind(StrEnum):

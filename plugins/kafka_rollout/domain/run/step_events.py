@@ -25,6 +25,19 @@ class NodeEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreparingStop(NodeEvent, kind="preparing-stop"):
+    """Recorded before the operator's commands before a stop. `at_most_s`: sum of their time limits."""
+
+    commands: int
+    at_most_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopPrepared(NodeEvent, kind="stop-prepared"):
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping(NodeEvent, kind="stopping"):
     """Recorded before the node is asked to stop."""
 

@@ -10,7 +10,7 @@ from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.log_lines import LogEvent, is_throwable, parse_events
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.run.step_events import Started, Stopped, Stopping
+from kafka_rollout.domain.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
@@ -82,6 +82,22 @@ def install_release(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Re
     """Set the release that a stopped node starts next, with the plan's configuration changes for it."""
     changes = tuple(c for c in plan.config_changes if (c.node_id, c.release) == (node.node_id, release))
     ports.runtime.install(node, release, changes)
+
+
+def run_commands_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    """Run the operator's commands before a stop; return whether there are any. A repeated call runs them again."""
+    commands = node.commands_before_stop
+    if not commands:
+        return False
+    began = ports.clock.monotonic()
+    at_most_s = sum(command.timeout_s for command in commands)
+    ports.run.record(
+        PreparingStop(node_id=node.node_id, release_step=release_step.key, commands=len(commands), at_most_s=at_most_s)
+    )
+    ports.runtime.prepare_stop(node)
+    took = round(ports.clock.monotonic() - began, 3)
+    ports.run.record(StopPrepared(node_id=node.node_id, release_step=release_step.key, seconds=took))
+    return True
 
 
 def stop_node(

@@ -34,6 +34,7 @@ from kafka_rollout.steps.live.controllers import READY_WITHIN_S, Controllers, se
 from kafka_rollout.steps.live.undo import finish_undo, undo_or_continue
 from kafka_rollout.steps.offline.snapshot import (
     SNAPSHOTS,
+    at_once,
     choose_once,
     chosen_node,
     install_on,
@@ -76,6 +77,8 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
         if nothing_was_stopped(ports):
             if not _lacks(ports, plan):
                 return f"metadata.version is {plan.levels[METADATA_VERSION]} already."
+            # Before the gate: the operator's commands can take an hour.
+            at_once(ports.runtime.prepare_stop, [one for one in ports.cluster.controllers if one.commands_before_stop])
             _refuse_unready(ports, plan)
             prepared = opened.enter_context(_prepare(ports, plan))
             return _lower(ports, plan, prepared, opened)

@@ -41,6 +41,7 @@ from kafka_rollout.steps.common.node_steps import (
     offline_release_step,
     read_last_error,
     record_start,
+    run_commands_before_stop,
     stop_node,
 )
 from kafka_rollout.steps.common.until import until
@@ -81,6 +82,9 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                     remedy="Lower the levels first.",
                 )
             at_once(lambda node: ports.runtime.bring(node, release_step.to_release), ports.cluster.nodes)
+            at_once(lambda node: run_commands_before_stop(ports, release_step, node), ports.cluster.nodes)
+            if any(node.commands_before_stop for node in ports.cluster.nodes):  # they can take an hour
+                refuse_new_blockers(ports, plan)
             refuse_new_in_logs(ports, plan, release_step)
             _record_before(ports, release_step)
         stopped: list[int] = []

@@ -24,6 +24,8 @@ from kafka_rollout.steps.offline.snapshot import install_on, quorum_lacks
 
 def stop_late(ports: ClusterPorts, plan: Plan, node: NodeSpec, *, deadline_s: float) -> None:
     """Stop a node that runs its old release while the others serve. Raises RefusedError if they cannot spare it."""
+    if node.commands_before_stop:  # before the gate: they can take an hour
+        ports.runtime.prepare_stop(node)
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     seen = check_before_stop(
         ports.cluster, state, node, accept_unavailable=plan.accept_unavailable, unchecked=plan.unchecked

@@ -80,6 +80,8 @@ def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
 
     def stop(node: NodeSpec) -> None:
         if _runs_target(ports, node, release_step):
+            if node.commands_before_stop:
+                ports.runtime.prepare_stop(node)
             ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
 
     at_once(stop, reached)

@@ -7,33 +7,21 @@ each call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.domain.features.checks import range_findings
-from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
-from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.model.cluster.state import ProcessState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.domain.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S
-from kafka_rollout.domain.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
-from kafka_rollout.domain.run.events import ApprovalOf, RollbackClosed
+from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.projections.nodes import (
     has_acted_on_node,
-    has_stopped_in_step,
-    started_release_steps,
-    stop_asked_at,
-    stop_is_unfinished,
 )
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
-from kafka_rollout.steps.common.coordinators import coordinated_by
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     install_release,
@@ -41,103 +29,14 @@ from kafka_rollout.steps.common.node_steps import (
     node_step_state,
     read_last_error,
     record_start,
+    run_commands_before_stop,
     running_release,
     stop_node,
 )
-from kafka_rollout.steps.downgrade.metadata_logs import make_readable, refuse_unreadable, starts_older_release
-from kafka_rollout.steps.features.levels import pending_changes
-from kafka_rollout.steps.features.sending import levels_now
-from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, load_before_stop
-from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
-from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
-from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
-
-
-def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
-    """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
-
-    Before the first stop of the release step, settings are read and validated. The coordinator logs are read if a
-    release that this run started writes records that the older release cannot load.
-    """
-    levels = range_findings(ports.catalogue, observe(ports), release_step.to_release)
-    if not levels.ok:
-        raise RefusedError(
-            f"{release_step.to_release} can no longer run this cluster: "
-            f"{'; '.join(finding.sentence for finding in levels.blockers)}",
-            remedy=" ".join(dict.fromkeys(finding.remedy for finding in levels.blockers)),
-        )
-    if not first_stop:
-        return
-    _refuse_settings(ports, release_step)
-    configs = recheck_dynamic_configs(ports, plan, release_step.to_release)
-    _refuse_found(ports, release_step, [found for found in configs if found.severity is Severity.BLOCKER])
-    if closing := _closing(ports, plan, release_step):
-        _refuse_unloadable(ports, plan, release_step, closing)
-
-
-def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
-    """Refuse settings, created since the upgrade, that the older release does not support.
-
-    Its next metadata snapshot would make them unreadable for every release.
-    """
-    lacking = lacking_settings(ports.catalogue, [release_step.to_release])
-    if not lacking:
-        return
-    _refuse_found(
-        ports, release_step, settings_findings(lacking, ports.admin.settings(), accepted=False, acceptable=False)
-    )
-
-
-def _refuse_found(ports: ClusterPorts, release_step: ReleaseStep, found: Sequence[Finding]) -> None:
-    if not found:
-        return
-    listed = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
-    sentence = f"A rollback to {release_step.to_release} is not possible now. {listed}"
-    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
-    raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
-
-
-def _closing(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
-    """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915)."""
-    begun = started_release_steps(ports.run.events())
-    levels = levels_now(ports).finalized
-    return tuple(
-        record
-        for rolled in plan.release_steps
-        if rolled.key in begun
-        for record in find_closing_records(ports.catalogue, release_step.to_release, rolled.to_release, levels)
-    )
-
-
-def _refuse_unloadable(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]
-) -> None:
-    scanned = scan_before_roll(ports)
-    if scanned is None:
-        why = f"{closing[0].record} records of {plan.target} stop it, and no scan shows whether such records exist"
-    else:
-        scan = ports.logs.scan_new_records(scanned)
-        if scan.is_proved_loadable(release_step.to_release):
-            return
-        if failing := scan.failing(release_step.to_release):
-            first = failing[0]
-            where = f"{first.topic}-{first.partition}"
-            reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
-            why = f"it can no longer load {len(failing)} partition(s) of the coordinator logs; first {where}{reason}"
-        else:
-            reason = "they were not read completely" if scan.damage else "the scan did not evaluate this release"
-            why = f"it is unknown whether it can load the coordinator logs, because {reason}"
-    sentence = f"A rollback to {release_step.to_release} is not possible: {why}."
-    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
-    raise RefusedError(
-        sentence,
-        remedy=f"Keep {release_step.from_release}, which can load the logs, and run kafka_downgrade from there: "
-        "it scans the logs and shows the groups to convert and the time to wait.",
-    )
-
-
-# A stop requested within this time may still be in progress, so the node can look degraded.
-_STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
+from kafka_rollout.steps.downgrade.metadata_logs import make_readable
+from kafka_rollout.steps.gates.checks import check_stop_is_safe, load_before_stop
+from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.roll.stop import prepare_stop, refuse_unsafe_stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +81,7 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
             return _nothing_to_do(release_step, node, process)
         stop_s = 0.0
         if process.pid is not None:
-            _prepare_stop(ports, plan, release_step, node)
+            prepare_stop(ports, plan, release_step, node)
             stop_s = _stop(ports, release_step, node)
         else:
             _refuse_unexplained_absence(ports, release_step, node)
@@ -214,7 +113,8 @@ def restart_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node_id}"):
         stop_s = 0.0
         if ports.runtime.process(node).pid is not None:
-            _refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
+            run_commands_before_stop(ports, release_step, node)
+            refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
             # *Retry* comes from a named approver, which is required for a kill.
             stop_s = _stop(ports, release_step, node, force=True)
         return _start(ports, plan, release_step, node, stop_s)
@@ -284,64 +184,6 @@ def _nothing_to_do(release_step: ReleaseStep, node: NodeSpec, process: ProcessSt
         acted=False,
         started_at=process.started_at,
     )
-
-
-def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    if _stop_is_under_way(ports, release_step, node):
-        # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
-        # nodes must still be able to spare it.
-        _refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
-        return
-    if is_rollback_step(plan, release_step):
-        refuse_closed(
-            ports, plan, release_step, first_stop=not has_stopped_in_step(ports.run.events(), release_step.key)
-        )
-    else:
-        refuse_new_blockers(ports, plan, (release_step, node))
-        refuse_unready(ports, plan, release_step, node)
-        ports.runtime.bring(node, release_step.to_release)
-        if not has_stopped_in_step(ports.run.events(), release_step.key):
-            refuse_new_in_logs(ports, plan, release_step)
-    _refuse_unsafe_stop(
-        node,
-        check_gate(
-            ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id)
-        ),
-    )
-    state = observe_some(ports, (node,), metrics=False)
-    coordinated = coordinated_by(ports, state, node)
-    seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now(), coordinated)
-    # The first record of a requested stop counts: the node may have left its ISRs since.
-    unfinished = stop_is_unfinished(ports.run.events(), release_step.key, node.node_id)
-    ports.run.save_before_stop(release_step.key, seen, replace=not unfinished)
-
-
-def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Raise if an older release cannot start with the current levels, or with this node's metadata log."""
-    if not starts_older_release(plan, release_step):
-        return
-    if left := pending_changes(ports, plan):
-        raise RefusedError(
-            f"Node {node.node_id} cannot move to {release_step.to_release} yet: "
-            f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
-            remedy="Lower the levels first (in a DAG: clear lower_features and all downstream tasks).",
-        )
-    refuse_unreadable(ports, plan, release_step, node)
-
-
-def _refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
-    if not seen.passes:
-        raise TransientError(
-            f"Node {node.node_id} cannot be stopped safely yet: {seen.waits_for}.",
-            remedy="Wait until the conditions are met, then repeat the step.",
-        )
-
-
-def _stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
-    if ports.run.load_before_stop(release_step.key, node.node_id) is None:
-        return False
-    asked_at = stop_asked_at(ports.run.events(), release_step.key, node.node_id)
-    return asked_at is not None and ports.clock.now() - asked_at < _STOP_UNDER_WAY_S
 
 
 def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:

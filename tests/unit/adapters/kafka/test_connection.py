@@ -322,7 +322,7 @@ class _Answering:
         self.response = response
         self.request: Any = None
 
-    def first_answer(self, targets: Any, request: Any, accept: Any, *, only_if_not_sent: bool) -> Any:
+    def first_answer(self, targets: Any, request: Any, accept: Any, *, only_if_not_sent: bool, fence: Any) -> Any:
         self.request = request()
         return accept(self.response, Target(node_id=1, address="a:1", who="Node 1"))
 

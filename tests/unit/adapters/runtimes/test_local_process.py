@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,7 +15,7 @@ from kafka_rollout.adapters.releases.cache import Agents
 from kafka_rollout.adapters.runtimes import local_process
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 
@@ -36,6 +38,39 @@ def runtime(tmp_path: Path) -> LocalProcessRuntime:
     node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}), directory=str(tmp_path))
     cluster = ClusterSpec(name="orders", nodes=(node,), release_overrides={str(NEW): {"a": "2"}})
     return LocalProcessRuntime(cluster=cluster, cache=NoJars())
+
+
+def test_a_process_that_cannot_be_fenced_installs_nothing(runtime: LocalProcessRuntime) -> None:
+    (node,) = runtime.cluster.nodes
+    home = Path(str(node.directory))
+    (home / "server.properties").write_text("a=1\n")
+
+    def refuse() -> None:
+        raise RefusedError("The lease is lost.")
+
+    with pytest.raises(RefusedError):
+        replace(runtime, fence=refuse).install(node, NEW)
+    assert (home / "server.properties").read_text() == "a=1\n"
+    assert not (home / "release").exists()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_process_that_cannot_be_fenced_is_not_stopped(
+    runtime: LocalProcessRuntime, monkeypatch: pytest.MonkeyPatch, *, force: bool
+) -> None:
+    """The lease can be lost while a node shuts down: then the kill is not sent."""
+    signals: list[signal.Signals] = []
+    monkeypatch.setattr(local_process, "_find", lambda home: psutil.Process())
+    monkeypatch.setattr(local_process, "_send", lambda process, number: signals.append(number))
+    monkeypatch.setattr(local_process, "_wait_for_exit", lambda process, seconds: False)
+
+    def refuse() -> None:
+        if not force or signals:
+            raise RefusedError("The lease is lost.")
+
+    with pytest.raises(RefusedError):
+        replace(runtime, fence=refuse).stop(runtime.cluster.nodes[0], deadline_s=1, force=True)
+    assert signals == ([signal.SIGTERM] if force else [])
 
 
 def rights(path: Path) -> tuple[int, int, int]:

@@ -154,7 +154,9 @@ def test_the_operators_commands_run_before_the_stop_and_after_the_start() -> Non
     host = FakeHost()
     node = node_of(before_stop=(HostCommand(command="drain 1"),), after_start=(HostCommand(command="drain 0"),))
     runtime = runtime_on(host)
+    runtime.prepare_stop(node)
     runtime.stop(node, deadline_s=180)
+    runtime.prepare_stop(node)  # without a process
     runtime.start(node)
     assert [line.split()[0:2] for line in host.history if line.split()[0] in ("drain", "systemctl")] == [
         ["drain", "1"],
@@ -168,7 +170,7 @@ def test_a_command_that_fails_before_the_stop_stops_nothing() -> None:
     host = FakeHost()
     node = node_of(before_stop=(HostCommand(command="drain fail"),))
     with pytest.raises(FatalError, match="`drain fail`: no such backend"):
-        runtime_on(host).stop(node, deadline_s=180)
+        runtime_on(host).prepare_stop(node)
     assert host.pid == 50
 
 

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -20,16 +20,20 @@ from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, stop
 from kafka_rollout.adapters.system.files import give_to_owner, open_regular, sha256_of, sync_folder, take_rights
 from kafka_rollout.domain.metadata_log.backup_space import space_for_backup
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 MANIFEST = "manifest.json"
 _DRAFT = ".kafka-rollout"
 
 
+@dataclass
 class Files:
-    """Every change of a node's disk, and what a change must know of it.
+    """Every change of a node's disk, and what a change must know of it. `fence`: checked right before each change.
 
     Tests replace it by one that ends the process at a chosen change, hosts by one that changes their files too.
     """
+
+    fence: Fence = field(default=unfenced, kw_only=True)
 
     def stopped(self, folder: MetadataFolder) -> AbstractContextManager[None]:
         """Keep the node stopped during the block. Raises UserError while it runs."""
@@ -42,23 +46,25 @@ class Files:
         """Copy a file from a byte on, whole or not at all, with the owner and rights of the source or of `like`."""
         with (
             os.fdopen(open_regular(source, follow_links=False), "rb") as read,
-            _draft(target, like or source) as write,
+            _draft(target, like or source, self.fence) as write,
         ):
             read.seek(position)
             shutil.copyfileobj(read, write, 1 << 20)
 
     def write(self, target: Path, text: str, *, like: Path) -> None:
-        with _draft(target, like) as file:
+        with _draft(target, like, self.fence) as file:
             file.write(text.encode())
 
     def make_folder(self, path: Path) -> None:
         """Make a folder that only the owner of its parent can read: the files in it hold password verifiers."""
+        self.fence()
         with _folder_of(path) as parent:
             os.mkdir(path.name, mode=0o700, dir_fd=parent)
             with _opened_folder(path.name, parent) as folder:
                 give_to_owner(folder, os.fstat(parent), path)
 
     def remove(self, path: Path) -> None:
+        self.fence()
         with _folder_of(path) as parent, suppress(FileNotFoundError):
             os.unlink(path.name, dir_fd=parent)
 
@@ -66,6 +72,7 @@ class Files:
         """Remove the manifest first: without it the backup is incomplete."""
         self.remove(path / MANIFEST)
         self.sync(path)
+        self.fence()
         with _folder_of(path) as parent:
             shutil.rmtree(path.name, dir_fd=parent)
 
@@ -92,10 +99,10 @@ def _folder_of(path: Path) -> AbstractContextManager[int]:
 
 
 @contextmanager
-def _draft(target: Path, like: Path) -> Iterator[BinaryIO]:
+def _draft(target: Path, like: Path, fence: Fence) -> Iterator[BinaryIO]:
     """A new file next to the target. At the end it gets the rights, owner and times of `like` and replaces the target.
 
-    Until then only this process's user can read it.
+    Until then only this process's user can read it. The fence is checked right before the target is replaced.
 
     Raises UserError if the folder belongs to another user than `like`: it was replaced by another folder.
     """
@@ -116,6 +123,7 @@ def _draft(target: Path, like: Path) -> Iterator[BinaryIO]:
             take_rights(created, example.fileno(), target)
             os.utime(created, ns=(of.st_atime_ns, of.st_mtime_ns))
             os.fsync(created)
+        fence()
         os.rename(draft, target.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 

@@ -72,7 +72,7 @@ class HostPlaces:
                 yield Place(root=root, path=directory.path, files=HostFiles(directory, root, entries))
 
 
-@dataclass(frozen=True)
+@dataclass
 class HostFiles(Files):
     """Changes on a host. `root`: the copy of the directory, which is changed in the same way. `seen`: at its time."""
 

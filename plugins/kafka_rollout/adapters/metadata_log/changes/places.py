@@ -15,6 +15,7 @@ from kafka_rollout.adapters.metadata_log.disk.folder import BOOTSTRAP, META, Met
 from kafka_rollout.adapters.system.files import reading
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 COPY_TRIES = 5
 _NOT_COPIED = (".index", ".timeindex", ".txnindex", ".snapshot", ".deleted")
@@ -62,9 +63,10 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalPlaces:
-    """Directories on this machine. `directory_of`: NodeRuntime.metadata_log_dir."""
+    """Directories on this machine. `directory_of`: NodeRuntime.metadata_log_dir. `fence`: of each change."""
 
     directory_of: Callable[[NodeSpec], Path | None]
+    fence: Fence = unfenced
 
     @contextmanager
     def copy(self, node: NodeSpec) -> Iterator[Place]:
@@ -75,7 +77,7 @@ class LocalPlaces:
     @contextmanager
     def in_place(self, node: NodeSpec) -> Iterator[Place]:
         directory = self._directory(node)
-        yield Place(root=directory, path=str(directory), files=Files())
+        yield Place(root=directory, path=str(directory), files=Files(fence=self.fence))
 
     def sizes(self, node: NodeSpec) -> Mapping[str, int]:
         log = open_folder(self._directory(node)).log

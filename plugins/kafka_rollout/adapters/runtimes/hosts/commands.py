@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -9,17 +10,79 @@ from kafka_rollout.adapters.runtimes.hosts.rights import Right, Rights
 from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done, Shell, refused_by_sudo
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.run.lease import CHANGE_WITHIN_S
+from kafka_rollout.ports.cluster import Fence
+
+_UPTIME = "cut -d. -f1 /proc/uptime"
+_UPTIME_FRESH_S = 2.0
+_LATE, _LATE_CODE = "kafka-rollout: this command arrived too late, so it was not run", 76
+_TRIES = 3
 
 
 class HostCommands:
-    """A base of runtimes on hosts."""
+    """A base of runtimes on hosts. `fence`: checked before each change. `uptimes`: host → when it was read, seconds."""
 
     __slots__ = ()
     shell: Shell
+    fence: Fence
+    monotonic: Callable[[], float]
+    uptimes: dict[str, tuple[float, int]]
 
     def act(self, node: NodeSpec, right: Right, *, text: str | bytes | None = None, **values: object) -> Done:
-        """Run a command with sudo; raises if it fails."""
+        """Run a command with sudo that changes nothing; raises if it fails."""
         return self.expect(node, right, self.sudo(node, right, text=text, values=values))
+
+    def change(
+        self,
+        node: NodeSpec,
+        right: Right,
+        *,
+        text: str | bytes | None = None,
+        within_s: float = COMMAND_S,
+        **values: object,
+    ) -> Done:
+        """Run a command with sudo that changes the host; raises if it fails, or if this process may not act now."""
+        line = shlex.join(right.command(**values))
+        return self.expect(node, right, self.run_fenced(node, line, text=text, within_s=within_s))
+
+    def run_fenced(
+        self, node: NodeSpec, *lines: str, text: str | bytes | None = None, within_s: float = COMMAND_S
+    ) -> Done:
+        """Run lines of the login shell that change the host, each after the one before has succeeded.
+
+        The fence is checked right before they are sent. The host itself refuses a line that it does not start within
+        CHANGE_WITHIN_S after this check, by its own clock: then this process or the network was paused, and another run
+        may act. A refused line is sent again after a new check. Raises what the fence raises.
+        """
+        host = service_of(node).host
+        for _ in range(_TRIES):
+            until = self._read_uptime(host) + int(CHANGE_WITHIN_S)
+            self.fence()
+            done = self.shell.run(
+                host, " && ".join(_in_time(until, line) for line in lines), text=text, within_s=within_s
+            )
+            if (done.code, _LATE in done.err) != (_LATE_CODE, True):
+                return done
+        raise TransientError(
+            f"A command reached host {host} more than {CHANGE_WITHIN_S:.0f} s after the check of the lock, so it was "
+            "not run.",
+            remedy="Check the network and the load of the host and of this machine, then repeat the step.",
+        )
+
+    def _read_uptime(self, host: str) -> int:
+        """Seconds since the boot of the host, at most _UPTIME_FRESH_S old."""
+        read_at, uptime = self.uptimes.get(host, (float("-inf"), 0))
+        now = self.monotonic()
+        if now - read_at > _UPTIME_FRESH_S:
+            done = self.shell.run(host, _UPTIME)
+            if not done.out.strip().isdigit():
+                raise TransientError(
+                    f"Host {host} does not report its uptime: {done.problem}.",
+                    remedy="Make /proc/uptime readable for the SSH user, then repeat the step.",
+                )
+            read_at, uptime = now, int(done.out)
+            self.uptimes[host] = read_at, uptime
+        return uptime
 
     def sudo(
         self,
@@ -60,6 +123,13 @@ class HostCommands:
                 f"cannot {right.purpose} (node {node.name}).",
                 remedy=f"Add to the sudoers file of the host: ({right.as_user}) NOPASSWD: {right.sudoers()}",
             )
+
+
+def _in_time(until: int, line: str) -> str:
+    """A line that is run only if the uptime of its host is less than `until` (seconds)."""
+    return (
+        f'{{ test "$({_UPTIME})" -lt {until} || {{ echo {shlex.quote(_LATE)} >&2; exit {_LATE_CODE}; }}; }} && {line}'
+    )
 
 
 def service_of(node: NodeSpec) -> ServiceSpec:

@@ -82,7 +82,7 @@ class HostDirectory:
             raise self._runs()
 
     def change(self, *steps: tuple[Right, dict[str, str]], data: bytes | None = None) -> Done:
-        """Run commands one after the other until one fails. `data`: input of the last one.
+        """Run commands one after the other until one fails, each of them fenced. `data`: input of the last one.
 
         Raises UserError, and changes nothing, if the unit of the node runs; FatalError if a command fails.
         """
@@ -91,7 +91,7 @@ class HostDirectory:
             lines[-1] = lines[-1].replace("</dev/null", ">/dev/null")
         lines.insert(0, _is_stopped(self.node))
         within_s = transfer_s(len(data or b""))
-        done = self.commands.run(self.node, " && ".join(lines), text=data, within_s=within_s)
+        done = self.commands.run_fenced(self.node, *lines, text=data, within_s=within_s)
         if done.code == _RUNS:
             raise self._runs()
         if refused_by_sudo(done):

@@ -50,9 +50,9 @@ class HostRecords(HostCommands):
             copied=sha256(before).hexdigest(),
             is_restored=left != release and after == self._copy_of(node, release),
         )
-        self.act(node, rights.back_up, release=left)
-        self.act(node, rights.draft_configuration)
-        self.act(node, rights.write_configuration, text=after)
+        self.change(node, rights.back_up, release=left)
+        self.change(node, rights.draft_configuration)
+        self.change(node, rights.write_configuration, text=after)
         if self.act(node, rights.digest).out.split()[:1] != [digest]:
             raise FatalError(
                 f"The changed configuration of node {node.name} did not arrive whole on host {service_of(node).host}. "
@@ -61,7 +61,7 @@ class HostRecords(HostCommands):
             )
         self.act(node, rights.sync)
         self._write_record(node, _written(node), change.dump().encode())
-        self.act(node, rights.switch_configuration)
+        self.change(node, rights.switch_configuration)
 
     def configuration(self, node: NodeSpec) -> bytes:
         return self.act(node, rights_of(node).read_configuration).content
@@ -94,7 +94,7 @@ class HostRecords(HostCommands):
         """Replace a record at once: it is whole also after a loss of power."""
         folder, draft = path.rsplit("/", 1)[0], path + DRAFT
         line = f"mkdir -p {folder} && cat > {draft} && sync {draft} && mv -T {draft} {path}"
-        done = self.run(node, line, text=content)
+        done = self.run_fenced(node, line, text=content)
         if done.code != 0:
             raise FatalError(
                 f"{path} of node {node.name} cannot be written in the home folder of the SSH user on host "

@@ -50,7 +50,7 @@ def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
     service = service_of(node)
     if service.install is not None:
         line, within_s = service.install.command.replace("{release}", str(release)), service.install.timeout_s
-        done = commands.run(node, line, within_s=within_s)
+        done = commands.run_fenced(node, line, within_s=within_s)
         if done.code != 0:
             raise FatalError(
                 f"The command that installs Kafka {release} on host {service.host} failed: `{line}`: {done.problem}.",
@@ -63,7 +63,7 @@ def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
 def _unpack(commands: HostCommands, node: NodeSpec, release: Release, content: bytes) -> None:
     service, folder = service_of(node), service_of(node).folder(release)
     draft, target = shlex.quote(folder + DRAFT), shlex.quote(folder)
-    made = commands.run(node, f"rm -rf {draft} && umask 022 && mkdir {draft}")
+    made = commands.run_fenced(node, f"rm -rf {draft} && umask 022 && mkdir {draft}")
     if made.code != 0:
         raise RefusedError(
             f"The SSH user cannot create {folder}{DRAFT} on host {service.host}: {made.problem}.",
@@ -71,7 +71,7 @@ def _unpack(commands: HostCommands, node: NodeSpec, release: Release, content: b
         )
     options = "--extract --gzip --no-same-owner --no-same-permissions --strip-components=1"
     line = f"umask 022 && tar {options} --directory={draft} && mv -T {draft} {target}"
-    done = commands.run(node, line, text=content, within_s=transfer_s(len(content)))
+    done = commands.run_fenced(node, line, text=content, within_s=transfer_s(len(content)))
     if done.code != 0:
         raise FatalError(
             f"Kafka {release} cannot be unpacked to {folder} on host {service.host}: {done.problem}.",

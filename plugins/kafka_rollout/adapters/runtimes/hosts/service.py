@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -41,6 +42,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.ports.cluster import Fence, unfenced
 
 _POLL_S = 0.3
 _KILL_S = 20.0
@@ -58,6 +60,8 @@ class SshServiceRuntime(HostRecords):
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
+    fence: Fence = unfenced
+    uptimes: dict[str, tuple[float, int]] = field(default_factory=dict)
     # (node, pid, start) → the version of the process, which cannot change.
     _loaded: dict[tuple[int, int, float | None], str] = field(default_factory=dict)
 
@@ -84,14 +88,16 @@ class SshServiceRuntime(HostRecords):
         if f"libs {folder}" not in self._found(node, folder):
             provide(self, node, release)
 
+    def prepare_stop(self, node: NodeSpec) -> None:
+        if self.unit(node).pid is not None:
+            self._run_commands(node, service_of(node).before_stop, "before the stop")
+
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """`systemctl stop`, which is Kafka's controlled shutdown; with `force`, SIGKILL after `deadline_s`."""
         unit = self.unit(node)
         if unit.is_down:
             return
-        if unit.pid is not None:
-            self._run_commands(node, service_of(node).before_stop, "before the stop")
-        self.act(node, rights_of(node).stop)
+        self.change(node, rights_of(node).stop)
         if self._wait(node, lambda now: now.is_down, deadline_s):
             return
         if not force:
@@ -102,7 +108,7 @@ class SshServiceRuntime(HostRecords):
             )
         # The process can end just before the signal: then systemd has nothing to kill.
         kill = rights_of(node).kill
-        self.refuse_missing_right(node, kill, self.sudo(node, kill))
+        self.refuse_missing_right(node, kill, self.run_fenced(node, shlex.join(kill.command())))
         if not self._wait(node, lambda now: now.is_down, _KILL_S):
             raise FatalError(
                 f"Unit {service_of(node).unit} on host {service_of(node).host} does not end after SIGKILL.",
@@ -135,8 +141,8 @@ class SshServiceRuntime(HostRecords):
             self.write_configuration(node, installed or release, release, before, after)
         if installed != release:
             rights = rights_of(node)
-            self.act(node, rights.draft_link, release=release)
-            self.act(node, rights.switch_link)
+            self.change(node, rights.draft_link, release=release)
+            self.change(node, rights.switch_link)
 
     def start(self, node: NodeSpec) -> None:
         """Start the unit unless it runs; returns when systemd has started a process, and records it."""
@@ -149,8 +155,8 @@ class SshServiceRuntime(HostRecords):
             )
         if unit.pid is None:
             if unit.active == "failed":
-                self.act(node, rights_of(node).forget_failures)
-            self.act(node, rights_of(node).start)
+                self.change(node, rights_of(node).forget_failures)
+            self.change(node, rights_of(node).start)
             before = unit.last_pid, unit.started_at
             self._wait(node, lambda now: now.pid is not None or (now.last_pid, now.started_at) != before, _START_S)
             unit = self.unit(node)
@@ -284,7 +290,7 @@ class SshServiceRuntime(HostRecords):
 
     def _run_commands(self, node: NodeSpec, commands: Sequence[HostCommand], when: str) -> None:
         for one in commands:
-            done = self.run(node, one.command, within_s=one.timeout_s)
+            done = self.run_fenced(node, one.command, within_s=one.timeout_s)
             if done.code != 0:
                 raise FatalError(
                     f"The command {when} of node {node.name} failed: `{one.command}`: {done.problem}.",

@@ -92,6 +92,11 @@ class NodeSpec:
     def is_broker(self) -> bool:
         return Role.BROKER in self.roles
 
+    @property
+    def commands_before_stop(self) -> tuple[HostCommand, ...]:
+        """The operator's commands before a stop (NodeChanges.prepare_stop)."""
+        return () if self.service is None else self.service.before_stop
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:

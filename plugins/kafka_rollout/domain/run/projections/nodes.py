@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.run.events import Event, events_of, has
-from kafka_rollout.domain.run.step_events import GatePassed, Started, Stopped, Stopping
+from kafka_rollout.domain.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping
 
 
 def has_stopped_nodes(events: Sequence[Event]) -> bool:
@@ -39,6 +39,12 @@ def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int)
     """Return whether the run requested the stop and has not started the node since."""
     acts = [e for e in events if isinstance(e, Stopping | Started) and e.node_id == node_id]
     return bool(acts) and isinstance(acts[-1], Stopping) and acts[-1].release_step == release_step
+
+
+def stop_is_prepared(events: Sequence[Event], release_step: str, node_id: int) -> bool:
+    """Return whether the run began the commands before the stop, and has not requested the stop since."""
+    acts = [e for e in events if isinstance(e, PreparingStop | Stopping | Started) and e.node_id == node_id]
+    return bool(acts) and isinstance(acts[-1], PreparingStop) and acts[-1].release_step == release_step
 
 
 def find_last_node_event(events: Sequence[Event]) -> Stopping | Started | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log.changes.backup import Files
+from kafka_rollout.adapters.metadata_log.changes.backup import MANIFEST, Files
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, stopped_node
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.composition.fenced import calls_of
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 
 
 def mode(path: Path) -> int:
@@ -91,3 +93,33 @@ def test_the_lock_of_a_directory_is_not_created_through_a_link(tmp_path: Path) -
     with pytest.raises(UserError, match=r"\.lock cannot be read"), stopped_node(folder):
         pass
     assert not (tmp_path / "created").exists()
+
+
+CHANGES: dict[str, Callable[[Files, Path], object]] = {
+    "copy": lambda files, log: files.copy(log / "source", log / "target"),
+    "write": lambda files, log: files.write(log / "source", "new", like=log / "source"),
+    "make_folder": lambda files, log: files.make_folder(log / "new"),
+    "remove": lambda files, log: files.remove(log / "source"),
+    "remove_folder": lambda files, log: files.remove_folder(log / "backup"),
+}
+OTHERS = {"stopped", "free_bytes", "sync", "fence"}
+
+
+def test_every_call_of_a_nodes_files_is_known_as_a_change_or_not() -> None:
+    assert calls_of(Files) == CHANGES.keys() | OTHERS
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_of_a_nodes_files_is_refused_by_the_fence(tmp_path: Path, change: str) -> None:
+    (tmp_path / "backup").mkdir()
+    for path in (tmp_path / "source", tmp_path / "backup" / MANIFEST):
+        path.write_text("old")
+
+    def refuse() -> None:
+        raise RefusedError("The lease is lost.")
+
+    with pytest.raises(RefusedError, match="The lease is lost"):
+        CHANGES[change](Files(fence=refuse), tmp_path)
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.suffix != ".kafka-rollout"}
+    assert found == {"source", "backup", f"backup/{MANIFEST}"}
+    assert (tmp_path / "source").read_text() == "old"

@@ -1,0 +1,204 @@
+"""The decision to stop a node, with what must be done and recorded before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_rollout.domain.features.checks import range_findings
+from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.domain.gates.node import state_before_stop
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
+from kafka_rollout.domain.planning.findings.downgrade_scans import lacking_settings, settings_findings
+from kafka_rollout.domain.planning.findings.hosts import STOP_DEADLINE_S
+from kafka_rollout.domain.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
+from kafka_rollout.domain.run.events import RollbackClosed
+from kafka_rollout.domain.run.projections.nodes import (
+    has_stopped_in_step,
+    started_release_steps,
+    stop_asked_at,
+    stop_is_prepared,
+    stop_is_unfinished,
+)
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
+from kafka_rollout.steps.common.coordinators import coordinated_by
+from kafka_rollout.steps.common.node_steps import (
+    is_rollback_step,
+    run_commands_before_stop,
+)
+from kafka_rollout.steps.common.until import until
+from kafka_rollout.steps.downgrade.metadata_logs import refuse_unreadable, starts_older_release
+from kafka_rollout.steps.features.levels import pending_changes
+from kafka_rollout.steps.features.sending import levels_now
+from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe
+from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs
+from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
+from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
+
+# A stop requested within this time may still be in progress, so the node can look degraded.
+_STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
+# The operator's commands before a stop can move leaders, so the gate after them can need some checks to pass again.
+SAFE_AGAIN_WITHIN_S = 60.0
+
+
+def prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+    """Check findings and gate, record the node's state and run the operator's commands before a stop.
+
+    The commands can take an hour, so findings, gate and state are those after them. Raises TransientError if the gate
+    does not pass; a repeated call runs the commands again.
+    """
+    if _stop_is_under_way(ports, release_step, node):
+        # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
+        # nodes must still be able to spare it.
+        refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
+        return
+    _check_stop(ports, plan, release_step, node)
+    _record_before_stop(ports, release_step, node)
+    if run_commands_before_stop(ports, release_step, node):
+        _check_stop(ports, plan, release_step, node, within_s=SAFE_AGAIN_WITHIN_S)
+        _record_before_stop(ports, release_step, node)
+
+
+def _check_stop(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, *, within_s: float = 0.0
+) -> None:
+    """Raise unless the node can be stopped now. `within_s`: seconds in which the gate must pass."""
+    if is_rollback_step(plan, release_step):
+        refuse_closed(
+            ports, plan, release_step, first_stop=not has_stopped_in_step(ports.run.events(), release_step.key)
+        )
+    else:
+        refuse_new_blockers(ports, plan, (release_step, node))
+        refuse_unready(ports, plan, release_step, node)
+        ports.runtime.bring(node, release_step.to_release)
+        if not has_stopped_in_step(ports.run.events(), release_step.key):
+            refuse_new_in_logs(ports, plan, release_step)
+    ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id)
+    seen = until(ports.clock, lambda: check_gate(ports, plan, ref), lambda seen: seen.passes, for_s=within_s)
+    refuse_unsafe_stop(node, seen)
+
+
+def _record_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
+    state = observe_some(ports, (node,), metrics=False)
+    coordinated = coordinated_by(ports, state, node)
+    seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now(), coordinated)
+    known = ports.run.load_before_stop(release_step.key, node.node_id)
+    if known is not None and stop_is_prepared(ports.run.events(), release_step.key, node.node_id):
+        seen = seen.joined(known)
+    # The first record of a requested stop counts: the node may have left its ISRs since.
+    unfinished = stop_is_unfinished(ports.run.events(), release_step.key, node.node_id)
+    ports.run.save_before_stop(release_step.key, seen, replace=not unfinished)
+
+
+def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
+    """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
+
+    Before the first stop of the release step, settings are read and validated. The coordinator logs are read if a
+    release that this run started writes records that the older release cannot load.
+    """
+    levels = range_findings(ports.catalogue, observe(ports), release_step.to_release)
+    if not levels.ok:
+        raise RefusedError(
+            f"{release_step.to_release} can no longer run this cluster: "
+            f"{'; '.join(finding.sentence for finding in levels.blockers)}",
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in levels.blockers)),
+        )
+    if not first_stop:
+        return
+    _refuse_settings(ports, release_step)
+    configs = recheck_dynamic_configs(ports, plan, release_step.to_release)
+    _refuse_found(ports, release_step, [found for found in configs if found.severity is Severity.BLOCKER])
+    if closing := _closing(ports, plan, release_step):
+        _refuse_unloadable(ports, plan, release_step, closing)
+
+
+def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
+    """Refuse settings, created since the upgrade, that the older release does not support.
+
+    Its next metadata snapshot would make them unreadable for every release.
+    """
+    lacking = lacking_settings(ports.catalogue, [release_step.to_release])
+    if not lacking:
+        return
+    _refuse_found(
+        ports, release_step, settings_findings(lacking, ports.admin.settings(), accepted=False, acceptable=False)
+    )
+
+
+def _refuse_found(ports: ClusterPorts, release_step: ReleaseStep, found: Sequence[Finding]) -> None:
+    if not found:
+        return
+    listed = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
+    sentence = f"A rollback to {release_step.to_release} is not possible now. {listed}"
+    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
+    raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
+
+
+def _closing(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
+    """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915)."""
+    begun = started_release_steps(ports.run.events())
+    levels = levels_now(ports).finalized
+    return tuple(
+        record
+        for rolled in plan.release_steps
+        if rolled.key in begun
+        for record in find_closing_records(ports.catalogue, release_step.to_release, rolled.to_release, levels)
+    )
+
+
+def _refuse_unloadable(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]
+) -> None:
+    scanned = scan_before_roll(ports)
+    if scanned is None:
+        why = f"{closing[0].record} records of {plan.target} stop it, and no scan shows whether such records exist"
+    else:
+        scan = ports.logs.scan_new_records(scanned)
+        if scan.is_proved_loadable(release_step.to_release):
+            return
+        if failing := scan.failing(release_step.to_release):
+            first = failing[0]
+            where = f"{first.topic}-{first.partition}"
+            reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
+            why = f"it can no longer load {len(failing)} partition(s) of the coordinator logs; first {where}{reason}"
+        else:
+            reason = "they were not read completely" if scan.damage else "the scan did not evaluate this release"
+            why = f"it is unknown whether it can load the coordinator logs, because {reason}"
+    sentence = f"A rollback to {release_step.to_release} is not possible: {why}."
+    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
+    raise RefusedError(
+        sentence,
+        remedy=f"Keep {release_step.from_release}, which can load the logs, and run kafka_downgrade from there: "
+        "it scans the logs and shows the groups to convert and the time to wait.",
+    )
+
+
+def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+    """Raise if an older release cannot start with the current levels, or with this node's metadata log."""
+    if not starts_older_release(plan, release_step):
+        return
+    if left := pending_changes(ports, plan):
+        raise RefusedError(
+            f"Node {node.node_id} cannot move to {release_step.to_release} yet: "
+            f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
+            remedy="Lower the levels first (in a DAG: clear lower_features and all downstream tasks).",
+        )
+    refuse_unreadable(ports, plan, release_step, node)
+
+
+def refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
+    """Raise TransientError unless the gate passes."""
+    if not seen.passes:
+        raise TransientError(
+            f"Node {node.node_id} cannot be stopped safely yet: {seen.waits_for}.",
+            remedy="Wait until the conditions are met, then repeat the step.",
+        )
+
+
+def _stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    if ports.run.load_before_stop(release_step.key, node.node_id) is None:
+        return False
+    asked_at = stop_asked_at(ports.run.events(), release_step.key, node.node_id)
+    return asked_at is not None and ports.clock.now() - asked_at < _STOP_UNDER_WAY_S

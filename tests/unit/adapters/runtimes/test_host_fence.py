@@ -1,0 +1,116 @@
+"""Commands that change a host are sent right after a check of the fence, and not run if they arrive late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.composition.fenced import calls_of
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.ports.cluster import NodeChanges
+from tests.fakes.clock import FakeClock
+from tests.fakes.host import FakeHost
+
+R431 = Release(4, 3, 1)
+CHANGE = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="a test")
+
+
+def node_of(**service: object) -> NodeSpec:
+    return NodeSpec(
+        node_id=1,
+        name="kafka-1",
+        roles=frozenset({Role.BROKER}),
+        broker_address="kafka-1:9092",
+        service=ServiceSpec(host="kafka-1", **service),
+    )
+
+
+NODE = node_of()
+PREPARED = node_of(before_stop=(HostCommand(command="drain 1"),), install=HostCommand(command="install {release}"))
+
+
+def runtime_on(host: FakeHost) -> SshServiceRuntime:
+    clock = FakeClock()
+    cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,))
+    return SshServiceRuntime(cluster, host, Release.parse, sleep=clock.sleep, monotonic=clock.monotonic)
+
+
+CALLS: dict[str, Callable[[SshServiceRuntime], object]] = {
+    "bring": lambda runtime: runtime.bring(PREPARED, Release(4, 4, 0)),
+    "prepare_stop": lambda runtime: runtime.prepare_stop(PREPARED),
+    "stop": lambda runtime: runtime.stop(PREPARED, deadline_s=180),
+    "install": lambda runtime: runtime.install(PREPARED, R431, [CHANGE]),
+    "start": lambda runtime: runtime.start(PREPARED),
+}
+
+
+@pytest.mark.parametrize("call", sorted(calls_of(NodeChanges)))
+def test_every_change_of_a_host_is_refused_by_the_fence_when_it_reaches_the_runtime(call: str) -> None:
+    runs = call in ("prepare_stop", "stop")
+    host = FakeHost(**({} if runs else {"active": "failed", "sub": "failed", "pid": 0}))
+    files = dict(host.files)
+    runtime, checks = runtime_on(host), [0]
+
+    def refuse() -> None:
+        checks[0] += 1
+        raise RefusedError("The lease is lost.")
+
+    runtime.fence = refuse
+    with pytest.raises(RefusedError, match="The lease is lost"):
+        CALLS[call](runtime)
+    assert checks == [1]
+    assert not [line for line in host.history if not line.startswith(("cat ", "sha256sum ", "ls ", "readlink "))]
+    assert (host.files, host.pid, host.link) == (files, 50 if runs else 0, FakeHost().link)
+
+
+def test_a_command_that_reaches_the_host_late_is_sent_again_after_a_new_check_of_the_fence() -> None:
+    """As a process that was paused after the check, or a network that was cut."""
+    host, checks, late = FakeHost(), [0], [True, False]
+    runtime = runtime_on(host)
+
+    def fence() -> None:
+        checks[0] += 1
+
+    def arrive(line: str) -> None:
+        if "systemctl stop" in line and late.pop(0):
+            host.uptime += 20
+            runtime.sleep(20)
+
+    runtime.fence, host.on_command = fence, arrive
+    runtime.stop(NODE, deadline_s=180)
+    assert (host.pid, checks, late) == (0, [2], [])
+
+
+def test_a_command_that_is_always_late_is_never_run() -> None:
+    host = FakeHost()
+    runtime = runtime_on(host)
+
+    def arrive(line: str) -> None:
+        if "systemctl stop" in line:
+            host.uptime += 20
+            runtime.sleep(20)
+
+    host.on_command = arrive
+    with pytest.raises(TransientError, match="more than 20 s after the check of the lock"):
+        runtime.stop(NODE, deadline_s=180)
+    assert host.pid == 50
+
+
+def test_a_reading_of_a_hosts_uptime_is_used_for_two_seconds() -> None:
+    host = FakeHost(active="inactive", pid=0)
+    runtime, read = runtime_on(host), [0]
+
+    def arrive(line: str) -> None:
+        if line.startswith("cut "):
+            read[0] += 1
+        if "/usr/bin/ln " in line:
+            runtime.sleep(3)
+
+    host.on_command = arrive
+    runtime.install(NODE, R431, [CHANGE])
+    assert read == [2]
