@@ -186,5 +186,5 @@ class FakeHost:
         return (
             f"LoadState=loaded\nActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
             f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"
-            f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\n"
+            f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
         )

@@ -35,6 +35,13 @@ def test_a_unit_that_exited_and_starts_again_soon_is_not_down() -> None:
     assert not unit.is_down
 
 
+@pytest.mark.parametrize(
+    ("line", "is_root"), [("User=", True), ("User=root\n", True), ("User=kafka", False), ("", False)]
+)
+def test_a_unit_without_a_user_runs_as_root(line: str, is_root: bool) -> None:
+    assert parse_unit(f"{RUNNING}{line}").is_root is is_root
+
+
 @pytest.mark.parametrize("state", ["inactive", "failed"])
 def test_a_stopped_unit_is_down_but_one_that_is_being_stopped_is_not(state: str) -> None:
     stopped = RUNNING.replace("MainPID=66", "MainPID=0", 1).replace("ActiveState=active", f"ActiveState={state}")

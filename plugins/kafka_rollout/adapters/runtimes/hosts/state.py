@@ -69,6 +69,7 @@ def read_host(
         login=values.get("login", ""),
         symlink_can_switch="link" in found,
         stop_timeout_s=unit.stop_s,
+        runs_as_root=unit.is_root,
         denied=denied,
         excess=excess or (),
         paths=paths,

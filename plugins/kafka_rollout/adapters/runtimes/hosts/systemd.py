@@ -16,6 +16,7 @@ _PROPERTIES = (
     "ExecMainStartTimestamp",
     "NRestarts",
     "TimeoutStopUSec",
+    "User",
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -24,7 +25,8 @@ _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 864
 class UnitState:
     """A unit. `pid`: its main process, None without one. `last_pid`, `started_at` (epoch seconds): its newest main
     process, which can have exited. `restarts`: by systemd itself, since the last start that a run or an operator
-    requested. `stop_s`: TimeoutStopSec, after which systemd kills the process; infinity: never; None: not reported."""
+    requested. `stop_s`: TimeoutStopSec, after which systemd kills the process; infinity: never; None: not reported.
+    `is_root`: its process runs as root."""
 
     exists: bool
     active: str
@@ -34,6 +36,7 @@ class UnitState:
     started_at: float | None
     restarts: int
     stop_s: float | None
+    is_root: bool
 
     @property
     def waits_for_restart(self) -> bool:
@@ -62,6 +65,7 @@ def parse_unit(text: str) -> UnitState:
         started_at=_time(values.get("ExecMainStartTimestamp", "")),
         restarts=int(values.get("NRestarts") or 0),
         stop_s=_seconds(values.get("TimeoutStopUSec", "")),
+        is_root=values.get("User") in ("", "root", "0"),
     )
 
 

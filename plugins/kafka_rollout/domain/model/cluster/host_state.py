@@ -53,9 +53,10 @@ class HostState:
     `symlink_can_switch`: False if a file or a folder has its name. `brought`: those of `releases` that
     the run puts there; `unpinned`: those whose archive is verified only by a file next to it. `can_unpack`: whether the
     SSH user `login` can write into the folder of the releases. `stop_timeout_s`: then the service manager kills a
-    process that shuts down; infinity: never; None: unknown. `denied`: commands that sudo refuses. `excess`: rights with
-    which the SSH user can become root. `paths`: of the files and folders that a run changes, with every folder above.
-    `free_bytes`: of the configuration's file system, if known. `unknown`: what the host did not report.
+    process that shuts down; infinity: never; None: unknown. `runs_as_root`: the process. `denied`: commands that sudo
+    refuses. `excess`: rights with which the SSH user can become root. `paths`: of the files and folders that a run
+    changes, with every folder above. `free_bytes`: of the configuration's file system, if known. `unknown`: what the
+    host did not report.
     """
 
     name: str
@@ -69,6 +70,7 @@ class HostState:
     unpinned: frozenset[Release] = frozenset()
     can_unpack: bool = True
     login: str = ""
+    runs_as_root: bool = False
     denied: tuple[str, ...] = ()
     excess: tuple[str, ...] = ()
     paths: tuple[HostPath, ...] = ()

@@ -31,6 +31,14 @@ def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
         )
     if service.archive is not None:
         yield from _of_releases(service, subject, host)
+    if host.runs_as_root:
+        yield warning(
+            "UNIT-RUNS-AS-ROOT",
+            subject,
+            f"The process of {host.unit} on host {host.name} runs as root. Kafka runs code that its configuration "
+            f"names, so the SSH user {host.login}, who can change the configuration, can become root.",
+            f"Set User={service.user} in the unit, and give this user the data directories.",
+        )
     if host.excess:
         yield warning(
             "HOST-RIGHT-EXCESS",

@@ -80,6 +80,14 @@ def test_an_archive_needs_a_folder_of_the_ssh_user_that_the_node_cannot_change()
     assert (code, "kafka could redirect the files" in sentence) == ("HOST-PATH-UNSAFE", True)
 
 
+def test_a_process_of_root_makes_the_ssh_user_root() -> None:
+    ((code, sentence),) = found(state={"runs_as_root": True})
+    assert (code, "The process of kafka.service on host kafka-4 runs as root" in sentence) == (
+        "UNIT-RUNS-AS-ROOT",
+        True,
+    )
+
+
 def test_rights_that_make_the_ssh_user_root_are_listed() -> None:
     ((code, sentence),) = found(state={"excess": ("(root) NOPASSWD: /usr/bin/tar x",)})
     assert code == "HOST-RIGHT-EXCESS"
