@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,16 +39,23 @@ sed -i 's/^JAVA_VERSION=.*/JAVA_VERSION="11.0.2"/' "${java%/bin/java}/release"
 """
 
 
+def _observed(shell: Shell) -> dict[str, Any]:
+    done = shell("observe", "--cluster", "testbed", "--json")
+    assert done.stdout, done.stderr
+    (node,) = json.loads(done.stdout)["state"]["nodes"].values()
+    return node  # type: ignore[no-any-return]
+
+
 def test_an_agent_that_only_its_host_reaches_is_read_through_ssh(make_bed: MakeBed, tmp_path: Path) -> None:
     bed = make_bed("4.3.1", others=(), size=1)
     shell, (host,) = Shell(tmp_path, bed), bed.hosts
     inventory = bed.inventory_path.read_text()
     assert f"http://{host.address}:" in inventory
     bed.inventory_path.write_text(inventory.replace(f"http://{host.address}:", "http://127.0.0.1:"))
-    (node,) = json.loads(shell("observe", "--cluster", "testbed", "--json").stdout)["state"]["nodes"].values()
+    node = _observed(shell)
     assert node["metrics"]["current_metadata_version_prometheus"] == 30
     host.run("sh", "-c", "echo 'AllowTcpForwarding no' > /etc/ssh/sshd_config.d/no.conf && systemctl restart ssh")
-    (node,) = json.loads(shell("observe", "--cluster", "testbed", "--json").stdout)["state"]["nodes"].values()
+    node = _observed(shell)
     assert node["metrics"] is None
     assert "not reached from host" in node["problem"]
 
