@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.state import Movements
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.domain.model.cluster.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
@@ -33,6 +34,7 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
+from tests.fakes.ports import fake_bench
 from tests.fakes.runtime import FakeRuntime
 from tests.unit.steps.offline.test_actions import R421
 
@@ -294,3 +296,26 @@ def test_killed_before_the_first_stop_the_next_call_checks_the_gate_again(
     world.movements = Movements()
     live.lower_live(ports, plan)
     assert is_lowered(world)
+
+
+def test_the_commands_before_a_stop_run_before_the_gate_and_not_between_the_stops(tmp_path: Path) -> None:
+    world = FakeCluster(R431)
+    service = ServiceSpec(host="controller", before_stop=(HostCommand(command="drain", timeout_s=3600.0),))
+    nodes = [replace(node, service=service) if node.is_controller else node for node in world.spec.nodes]
+    world.spec = replace(world.spec, nodes=tuple(nodes))
+    ports = fake_bench(world, tmp_path)
+    plan = approved(ports)
+    prepared: list[int] = []
+
+    def drain(node_id: int) -> None:
+        prepared.append(node_id)
+        world.movements = Movements(reassigned=("orders-1",))
+
+    world.on_prepare = drain
+    with pytest.raises(TransientError, match="no reassignment: orders-1"):
+        live.lower_live(ports, plan)
+    assert (set(prepared), world.stops) == (CONTROLLERS, [])
+    world.movements, world.on_prepare = Movements(), lambda node_id: prepared.append(-len(world.stops))
+    live.lower_live(ports, plan)
+    assert is_lowered(world)
+    assert prepared[3:] == [0, 0, 0], "before the first stop"
