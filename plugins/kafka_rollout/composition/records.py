@@ -106,4 +106,4 @@ def _database(settings: Settings | None) -> Database:
 def _documents(settings: Settings) -> Artifacts:
     from kafka_rollout.adapters.store.artifacts import Artifacts
 
-    return Artifacts(settings.artifacts_url)
+    return Artifacts(settings.artifacts_url, shared=bool(settings.artifacts))

@@ -249,9 +249,7 @@ def test_the_report_replaces_itself_whole(run: SqlRunStore) -> None:
     assert json.loads(Path(data).read_text(encoding="utf-8"))["nodes"] == [1, 2]
 
 
-def test_documents_can_be_read_by_others_and_private_things_cannot(run: SqlRunStore, tmp_path: Path) -> None:
-    run.attach("a.json", {})
-    assert stat.S_IMODE(Path(run.location("a.json")).stat().st_mode) & 0o044 == 0o044
+def test_private_things_cannot_be_read_by_others(run: SqlRunStore, tmp_path: Path) -> None:
     path = run.private_path("snapshot-00.checkpoint")
     assert tmp_path / "runs" not in path.parents
     for folder in (path.parent, path.parent.parent, tmp_path / "private"):

@@ -1,7 +1,8 @@
 """Documents of runs and scans below one URL: a folder, or an object store.
 
 A key is a path of safe names below the URL, such as `runs/orders/run-1/report.html`. A document is written completely
-or not at all: in a folder by a rename, in an object store by one upload.
+or not at all: in a folder by a rename, in an object store by one upload. Documents contain configuration values and
+texts of approvals: in the home folder only their owner can read them.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ def artifact_key(*names: str) -> str:
 
 
 class Artifacts:
-    """Documents below `url`: a path, or a URL of a file system that fsspec supports (s3://bucket/folder)."""
+    """Documents below `url`: a path, or a URL of a file system that fsspec supports (s3://bucket/folder).
 
-    def __init__(self, url: str) -> None:
+    `shared`: a folder of several users. Then the umask decides who can read and write.
+    """
+
+    def __init__(self, url: str, *, shared: bool = False) -> None:
         self._url = url
+        self._shared = shared
         self._folder = None if "://" in url else Path(url).expanduser()
         if url.startswith("file://"):
             self._folder = Path(url.removeprefix("file://"))
@@ -38,7 +43,8 @@ class Artifacts:
         with self._errors(key):
             path = self._path(key)
             if isinstance(path, Path) and self._folder is not None:
-                write_whole(path, content, mode=0o666)
+                _make_folders(path.parent, 0o777 if self._shared else 0o700)
+                write_whole(path, content, mode=0o666 if self._shared else 0o600)
             else:
                 path.write_bytes(content)
 
@@ -97,3 +103,8 @@ class Artifacts:
                 f"The document {where} cannot be read or written: {why}.",
                 remedy="Check the free space, the permissions and the connection, then repeat the command or the task.",
             ) from None
+
+
+def _make_folders(path: Path, mode: int) -> None:
+    for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
+        folder.mkdir(mode=mode, exist_ok=True)

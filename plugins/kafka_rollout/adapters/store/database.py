@@ -37,6 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from kafka_rollout.adapters.store.tables import REVISION
+from kafka_rollout.adapters.system.files import make_private, private_lock_file
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 
 _BUSY_S = 30.0  # SQLite: time that a writer waits for another writer
@@ -178,7 +179,7 @@ class Database:
 
         with self.convert_errors(), self._upgrade_guard():
             if self.file is not None and not self.file.exists():
-                self.file.touch()
+                self.file.touch(mode=0o600)
             with self._engine_of_process().begin() as connection:
                 if not self.is_sqlite:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SERIAL})
@@ -219,7 +220,10 @@ class Database:
 
     def _create(self) -> Engine:
         if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            name = self.file.name
+            for one in (name, f"{name}-wal", f"{name}-shm", f".{name}.upgrade"):
+                make_private(self.file.with_name(one))
             engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": _BUSY_S})
             event.listen(engine, "connect", _sqlite_settings)
             event.listen(engine, "begin", _sqlite_begin)
@@ -239,8 +243,8 @@ class Database:
         if self.file is None:
             yield
             return
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.with_name(f".{self.file.name}.upgrade").open("a") as guard:
+        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with private_lock_file(self.file.with_name(f".{self.file.name}.upgrade")) as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
             yield
 

@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kafka_rollout.adapters.store.database import Database, put
 from kafka_rollout.adapters.store.tables import lease_log, leases
-from kafka_rollout.adapters.system.files import safe_name
+from kafka_rollout.adapters.system.files import make_private, private_lock_file, safe_name
 from kafka_rollout.domain.model.errors import (
     FatalError,
     LockHeldError,
@@ -269,8 +269,9 @@ class SqlChangeLock:
         )
         if self._database.file is not None:
             folder = self._database.file.parent / "locks"
-            folder.mkdir(parents=True, exist_ok=True)
-            with (folder / f"{safe_name(cluster)}.acting").open("a") as file:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(folder)
+            with private_lock_file(folder / f"{safe_name(cluster)}.acting") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:

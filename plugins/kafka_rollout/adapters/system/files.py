@@ -66,6 +66,22 @@ def writing_whole(path: Path, *, mode: int = 0o600, like: Path | None = None) ->
         fresh.unlink(missing_ok=True)
 
 
+def make_private(path: Path) -> None:
+    """Take away other users' rights to a file or folder, if it exists and belongs to this process's user."""
+    with suppress(FileNotFoundError):
+        of = path.stat()
+        if of.st_uid == os.geteuid() and of.st_mode & 0o077:
+            path.chmod(stat.S_IMODE(of.st_mode) & ~0o077)
+
+
+@contextmanager
+def private_lock_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for `flock`, and create it if it is missing. No other user can open it, and so lock it."""
+    make_private(path)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+        yield file
+
+
 def take_rights(descriptor: int, like: Path | int, path: Path) -> None:
     """Give an open file the owner, mode and access list of another file. `path`: its name in the error.
 
