@@ -70,6 +70,7 @@ class FakeNode:
     behind: int = 0
     starts: list[StartRecord] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
+    jvm_arguments: tuple[str, ...] | None = ()  # None: they cannot be read
     checkpoints: list[CheckpointFile] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 

@@ -60,6 +60,7 @@ class FakeHost:
     clock: float = 1_700_000_000.5
     uptime: int = 5000
     on_command: Callable[[str], None] = lambda line: None
+    jvm: str = "env \narg java\narg -Da=b c\n"
 
     def run(
         self,
@@ -146,6 +147,8 @@ class FakeHost:
         return done_with(0, "", "")
 
     def _login(self, line: str, text: str | None) -> Done:
+        if "--property=Environment" in line:
+            return done_with(0, self.jvm, "")
         if "systemctl show" in line:
             return done_with(0, f"{self._show()}Link={self.link}\n", "")
         if line.startswith("test -d "):

@@ -84,6 +84,12 @@ class FakeRuntime:
     def java_version(self, node: NodeSpec) -> int:
         return self._cluster.java
 
+    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
+        arguments = self._cluster.nodes[node.node_id].jvm_arguments
+        if arguments is None:
+            raise TransientError(f"The arguments of node {node.node_id} are unknown.")
+        return arguments
+
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)
 

@@ -100,9 +100,8 @@ class LocalProcessRuntime:
 
     def process(self, node: NodeSpec) -> ProcessState:
         home = _home(node)
-        found = _find(home)
         installed = _read_release(home)
-        if found is None:
+        if (found := _find(home)) is None:
             return ProcessState(pid=None, installed=installed)
         return ProcessState(pid=found.pid, started_at=_start_time(found), installed=installed)
 
@@ -180,7 +179,7 @@ class LocalProcessRuntime:
         home = _home(node)
         release = _read_release(home)
         if release is None:
-            raise FatalError(f"No release is installed for node {node.name}.", remedy=(f"Install one in {home} first."))
+            raise FatalError(f"No release is installed for node {node.name}.", remedy=f"Install one in {home} first.")
         command = self._command(node, home, release)
         with _lock(home):
             running = _find(home)
@@ -206,6 +205,10 @@ class LocalProcessRuntime:
         if version is None:
             raise FatalError(f"{binary} of {node.name} does not run.", remedy="Set JAVA_HOME to a Java installation.")
         return version
+
+    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
+        content = read_if_exists(_home(node) / "jvm.options")
+        return JVM_OPTIONS if content is None else tuple(content.decode().split())
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.parse(_read_config(_home(node), node))
@@ -253,8 +256,7 @@ class LocalProcessRuntime:
             shutil.copyfileobj(source, target, 1 << 20)
 
     def _command(self, node: NodeSpec, home: Path, release: Release) -> list[str]:
-        options_file = home / "jvm.options"
-        options = read_regular(options_file).decode().split() if options_file.exists() else list(JVM_OPTIONS)
+        options = list(self.jvm_arguments(node))
         metrics = self.cache.include / "metrics"
         if node.prometheus_url:
             host, port = host_and_port(node.prometheus_url, node.name)
@@ -269,10 +271,8 @@ class LocalProcessRuntime:
                 f"=host={host},port={port},discoveryEnabled=false,policyLocation={policy}"
             )
         logging_file, _ = logging_configuration(release, home)
-        if logging_file.suffix == ".yaml":
-            options.append(f"-Dlog4j2.configurationFile={logging_file.as_uri()}")
-        else:
-            options.append(f"-Dlog4j.configuration={logging_file.as_uri()}")
+        name = "log4j2.configurationFile" if logging_file.suffix == ".yaml" else "log4j.configuration"
+        options.append(f"-D{name}={logging_file.as_uri()}")
         classpath = str(self.cache.libs(release) / "*")
         return [str(java_binary()), *options, "-cp", classpath, MAIN_CLASS, str(home / "server.properties")]
 

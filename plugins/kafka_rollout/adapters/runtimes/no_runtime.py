@@ -69,6 +69,9 @@ class NoRuntime:
             self._not_observable(node, "Java version")
         return java
 
+    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
+        self._not_observable(node, "command line")
+
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         """Without the values of secrets, which brokers do not report."""
         return self.admin.node_config(node)

@@ -18,10 +18,11 @@ from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import NotObservableError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding
-from kafka_rollout.domain.model.plan import Plan, ReleaseStep
+from kafka_rollout.domain.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import config_findings, effective_config, java_findings
 from kafka_rollout.domain.planning.findings.hosts import host_problems
+from kafka_rollout.domain.planning.release_changes.jvm_properties import jvm_findings, needs_jvm_arguments
 from kafka_rollout.domain.planning.release_path import plan_release_steps, plan_steps_down
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
@@ -115,6 +116,28 @@ def find_host_problems(
     return host_problems(ports.cluster, ports.catalogue, hosts, releases)
 
 
+def find_jvm_problems(
+    ports: ClusterPorts,
+    releases: Sequence[Release],
+    configs: Mapping[int, Mapping[str, str]],
+    changes: Sequence[ConfigChange],
+) -> tuple[Finding, ...]:
+    """Return the findings about properties of the JVM that `releases` need. `changes`: of the plan, by release.
+
+    The arguments of nodes are read only if their configuration needs such a property.
+    """
+    wanted = {
+        node_id: {release: effective_config(node_id, config, changes, release) for release in releases}
+        for node_id, config in configs.items()
+    }
+    arguments: dict[int, tuple[str, ...]] = {}
+    for node_id, by_release in wanted.items():
+        if any(map(needs_jvm_arguments, by_release.values())):
+            with suppress(TransientError, UserError, NotObservableError):  # unknown, which a finding reports
+                arguments[node_id] = ports.runtime.jvm_arguments(ports.cluster.node(node_id))
+    return jvm_findings(wanted, arguments, observable=ports.cluster.manages_nodes)
+
+
 def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings that prevent `node` from starting on the release of the release step, by its current host."""
     release = release_step.to_release
@@ -133,6 +156,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         *config_findings(release, {node.node_id: problems}),
         *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
         *find_host_problems(ports, (release,), (node,)),
+        *find_jvm_problems(ports, (release,), {node.node_id: config}, plan.config_changes),
     )
 
 

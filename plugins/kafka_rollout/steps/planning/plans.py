@@ -24,6 +24,7 @@ from kafka_rollout.steps.planning.dynamic_configs import plan_dynamic_configs
 from kafka_rollout.steps.planning.hosts import (
     config_problems,
     find_host_problems,
+    find_jvm_problems,
     java_versions,
     node_configs,
     releases_ahead,
@@ -68,7 +69,7 @@ def plan_upgrade(
         accept_unavailable=accepted,
     )
     ahead = [release_step.to_release for release_step in plan.release_steps]
-    hosts = find_host_problems(ports, ahead)
+    hosts = (*find_host_problems(ports, ahead), *find_jvm_problems(ports, ahead, configs, plan.config_changes))
     plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
     next_start = planned_configs(plan.path, configs, plan.config_changes)[plan.path[-1]]
     effects = plan_min_isr(
@@ -153,7 +154,7 @@ def plan_downgrade(
         accept_unavailable=accepted,
     )
     ahead = [release_step.to_release for release_step in plan.release_steps]
-    hosts = find_host_problems(ports, ahead)
+    hosts = (*find_host_problems(ports, ahead), *find_jvm_problems(ports, ahead, configs, plan.config_changes))
     plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
     record_observed(ports, state)
     freeze(ports, plan, RunOf.DOWNGRADE)

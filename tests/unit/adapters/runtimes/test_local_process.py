@@ -101,6 +101,13 @@ def test_relative_directories_count_from_the_home_in_which_the_process_starts(ru
     assert runtime.metadata_log_dir(node) == home / "data"
 
 
+def test_the_arguments_of_the_next_start_are_those_of_the_file(runtime: LocalProcessRuntime) -> None:
+    (node,) = runtime.cluster.nodes
+    assert runtime.jvm_arguments(node) == local_process.JVM_OPTIONS
+    (Path(str(node.directory)) / "jvm.options").write_text("-Xmx1g\n-Da=b\n")
+    assert runtime.jvm_arguments(node) == ("-Xmx1g", "-Da=b")
+
+
 def test_directories_that_a_config_provider_has_are_unknown(runtime: LocalProcessRuntime) -> None:
     (node,) = runtime.cluster.nodes
     (Path(str(node.directory)) / "server.properties").write_text("log.dirs=${env:DATA}\n")

@@ -184,6 +184,16 @@ def test_clock_space_jars_and_arguments_of_a_host_are_read() -> None:
     assert facts.release_jars == {R431: frozenset({"new.jar"})}
 
 
+def test_arguments_of_the_jvm_are_those_of_the_process_and_of_the_units_environment() -> None:
+    assert runtime_on(FakeHost()).jvm_arguments(NODE) == ("java", "-Da=b c")
+    unit = 'env "KAFKA_OPTS=-Da=1 -Db=2" KAFKA_HEAP_OPTS=-Xmx1g\narg java\n'
+    assert runtime_on(FakeHost(jvm=unit)).jvm_arguments(NODE) == ("java", "-Da=1", "-Db=2", "-Xmx1g")
+    assert runtime_on(FakeHost(jvm="env KAFKA_OPTS=-Da=1\n")).jvm_arguments(NODE) == ("-Da=1",), "it is stopped"
+    for unknown in ("env \n", 'env "KAFKA_OPTS=-Da=1\n'):
+        with pytest.raises(TransientError, match="arguments of the process of unit kafka"):
+            runtime_on(FakeHost(jvm=unknown)).jvm_arguments(NODE)
+
+
 @pytest.mark.parametrize("java", [f"{JAVA}/bin/java", f"{JAVA}/bin/java (deleted)", f"{JAVA}/jre/bin/java"])
 @pytest.mark.parametrize("pid", [50, 0])
 def test_java_is_read_from_its_files_and_never_executed(java: str, pid: int) -> None:

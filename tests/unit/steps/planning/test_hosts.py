@@ -55,3 +55,26 @@ def test_directories_are_checked_with_the_format_that_the_runtime_reads(
     ports.run.save_fingerprints({})  # before a stop, a configuration that changed is checked again
     host_findings(ports, plan, release_step, ports.cluster.nodes[0])
     assert checked == [expected] * (len(ports.cluster.nodes) + 1)
+
+
+@pytest.mark.parametrize("arguments", [("java",), None], ids=["missing", "unknown"])
+def test_an_oauth_url_that_the_jvm_does_not_allow_blocks_the_plan_and_the_stop(
+    tmp_path: Path, arguments: tuple[str, ...] | None
+) -> None:
+    url = "listener.name.clients.oauthbearer.sasl.oauthbearer.jwks.endpoint.url"
+    allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://idp/jwks"
+    cluster = FakeCluster(R391)
+    for fake in cluster.nodes.values():
+        fake.config |= {"sasl.enabled.mechanisms": "OAUTHBEARER", url: "https://idp/jwks"}
+        fake.jvm_arguments = ("java", allowed)
+    ports = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert plan.blockers == ()
+    (release_step,) = plan.release_steps
+    node = ports.cluster.nodes[0]
+    assert host_findings(ports, plan, release_step, node) == ()
+    cluster.nodes[node.node_id].jvm_arguments = arguments
+    (found,) = plan_upgrade(ports, R431, finalize=False).blockers
+    assert (found.code, found.subject) == ("JVM-PROPERTY-MISSING", f"node {node.node_id}, release 4.3.1")
+    assert allowed in found.remedy
+    assert [one.code for one in host_findings(ports, plan, release_step, node)] == ["JVM-PROPERTY-MISSING"]

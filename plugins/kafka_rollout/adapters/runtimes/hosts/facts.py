@@ -47,6 +47,37 @@ def read_facts(
     )
 
 
+def read_jvm_arguments(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
+    """Read the arguments of the unit's process, then the words of the unit's environment, which the next start uses.
+
+    Raises TransientError if the unit has no process and no environment. Files with an environment are not read.
+    """
+    unit = service_of(node).unit
+    line = (
+        f"LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
+        f"pid=$(systemctl show --property=MainPID --value {unit}); "
+        "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
+    )
+    lines = commands.run(node, line).out.splitlines()
+    found = [line.removeprefix("arg ") for line in lines if line.startswith("arg ")]
+    for text in (line.removeprefix("env ") for line in lines if line.startswith("env ")):
+        found += [word for variable in _words(text) for word in variable.partition("=")[2].split()]
+    if not found:
+        raise TransientError(
+            f"The arguments of the process of unit {unit} on host {service_of(node).host} are unknown.",
+            remedy="Start the node, or set the arguments in the Environment of the unit.",
+        )
+    return tuple(found)
+
+
+def _words(text: str) -> list[str]:
+    """Split a line of systemd, which quotes as a shell does."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # an unknown way to quote: the words of it are not used
+        return []
+
+
 def _line(installation: str, folders: Iterable[str], pid: int | None) -> str:
     """A line of the login shell. A name of a folder has no character that a shell treats specially."""
     below = installation.rsplit("/", 1)[0] or "/"

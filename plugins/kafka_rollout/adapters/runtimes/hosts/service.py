@@ -23,6 +23,7 @@ from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.hosts.commands import rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import MISSING, HostDirectory
+from kafka_rollout.adapters.runtimes.hosts.facts import read_jvm_arguments
 from kafka_rollout.adapters.runtimes.hosts.java import read_java_version
 from kafka_rollout.adapters.runtimes.hosts.records import HostRecords
 from kafka_rollout.adapters.runtimes.hosts.release_source import provide
@@ -178,6 +179,9 @@ class SshServiceRuntime(HostRecords):
 
     def java_version(self, node: NodeSpec) -> int:
         return read_java_version(self, node, self.unit(node).pid)
+
+    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
+        return read_jvm_arguments(self, node)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.parse(self.configuration(node))
