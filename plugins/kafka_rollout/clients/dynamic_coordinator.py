@@ -103,7 +103,10 @@ class DynamicCoordinator(KeptJoins):
 
     def _process_join_group_response(self, response: Any, send_time: float) -> Any:
         answer = super()._process_join_group_response(response, send_time)
-        self._member = self._member.joined(answer.generation_id, answer.protocol_name)
+        # A group of the new protocol has no leader, and its response names none.
+        self._member = self._member.joined(
+            answer.generation_id, answer.protocol_name, in_classic_group=bool(answer.leader)
+        )
         return answer
 
     async def _on_join_complete_async(

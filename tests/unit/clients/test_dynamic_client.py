@@ -8,12 +8,15 @@ import kafka
 import pytest
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.protocol.consumer import JoinGroupResponse
 
 from kafka_rollout.clients import dynamic_consumer
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.dynamic_coordinator import TESTED, DynamicCoordinator, check_kafka_python
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.rebalance.member import Member
+from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY, RANGE
 
 
 def test_the_installed_kafka_python_is_one_it_fits_on() -> None:
@@ -43,6 +46,24 @@ def test_assignors_are_given_by_name_or_class_and_unknown_names_are_told() -> No
     assert dynamic_consumer._assignor(RangeAssignor) is RangeAssignor
     with pytest.raises(UserError, match="cooperative-sticky, range"):
         DynamicProtocolConsumer(bootstrap_servers="nowhere:1", partition_assignment_strategy=["stick"])
+
+
+@pytest.mark.parametrize(("leader", "lost"), [("", frozenset()), ("member-1", frozenset({("orders", 0)}))])
+def test_a_response_without_a_leader_is_of_a_group_of_the_new_protocol(
+    monkeypatch: pytest.MonkeyPatch, leader: str, lost: frozenset[tuple[str, int]]
+) -> None:
+    coordinator = DynamicCoordinator.__new__(DynamicCoordinator)
+    both = (COOPERATIVE_STICKY, RANGE)
+    coordinator._member = Member.start(both)
+    monkeypatch.setattr(ConsumerCoordinator, "_process_join_group_response", lambda self, response, send_time: response)
+    owned = frozenset({("orders", 0)})
+    for epoch in (1, 5):
+        response = JoinGroupResponse(
+            version=7, error_code=0, generation_id=epoch, protocol_name="cooperative-sticky", leader=leader, members=[]
+        )
+        coordinator._process_join_group_response(response, 0.0)
+        coordinator._member, handover = coordinator._member.assigned(owned=owned, assigned=owned)
+    assert handover.lost == lost
 
 
 def test_a_join_that_a_poll_did_not_wait_for_is_gone_on_with_though_its_reason_is_gone() -> None:

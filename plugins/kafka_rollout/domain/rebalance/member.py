@@ -9,6 +9,11 @@ COOPERATIVE, the leader computed the assignment without knowing that. Other memb
 this member no longer has. These partitions are lost, not revoked. Commits for them are rejected until they are assigned
 to this member again. The same applies to partitions that a member claims from before a rebalance whose result it did
 not receive.
+
+In a group of the new protocol (KIP-848) none of this applies. The coordinator returns the first assignor of the member
+itself, and the epoch of the member as its generation, which can rise by more than 1. It assigns a partition to another
+member only after this one has joined without it (GroupMetadataManager.classicGroupJoinToConsumerGroup, 4.3.1). So
+partitions are revoked there, and never lost while the member stays in the group.
 """
 
 from __future__ import annotations
@@ -47,6 +52,8 @@ class Member:
     """The generation joined last; None outside a group."""
     selected: Assignor | None = None
     """The assignor of a generation that was joined, while its assignment is pending."""
+    in_classic_group: bool = True
+    """Whether a leader computes the assignments: the JoinGroup response of a group of the new protocol names none."""
     claims_are_stale: bool = False
     """Another rebalance may have assigned the partitions of this member to others."""
 
@@ -59,13 +66,19 @@ class Member:
     def to_revoke_before_joining(self, owned: frozenset[Partition]) -> frozenset[Partition]:
         return owned if self.protocol is RebalanceProtocol.EAGER else _NOTHING
 
-    def joined(self, generation: int, assignor: str) -> Self:
-        """Apply a JoinGroup response: generation and assignor."""
-        missed_one = self.generation is not None and generation > self.generation + 1
+    def joined(self, generation: int, assignor: str, *, in_classic_group: bool = True) -> Self:
+        """Apply a JoinGroup response: generation and assignor.
+
+        A generation between two that this member joined was missed, unless both were epochs of the new protocol. If
+        the group changed its protocol in between, a missed generation cannot be excluded.
+        """
+        counts = in_classic_group or self.in_classic_group
+        missed_one = counts and self.generation is not None and generation > self.generation + 1
         return replace(
             self,
             generation=generation,
             selected={known.name: known for known in self.assignors}[assignor],
+            in_classic_group=in_classic_group,
             claims_are_stale=self.claims_are_stale or missed_one or self._is_short_circuit,
         )
 
@@ -87,7 +100,7 @@ class Member:
             selected=None,
             claims_are_stale=False,
         )
-        rejoin = bool(gone) and self.selected.is_cooperative
+        rejoin = bool(gone) and (self.selected.is_cooperative or not self.in_classic_group)
         return after, Handover(lost=lost, revoked=revoked, added=assigned - (owned - lost), rejoin=rejoin)
 
     def took_over(self, added: frozenset[Partition]) -> Self:
@@ -96,7 +109,7 @@ class Member:
 
     def out_of_group(self) -> Self:
         """Apply the removal from the group: all owned partitions are lost, and the commits are fenced."""
-        return replace(self, generation=None, selected=None, claims_are_stale=False)
+        return replace(self, generation=None, selected=None, in_classic_group=True, claims_are_stale=False)
 
     def refused(self, partitions: Iterable[Partition]) -> frozenset[Partition]:
         """Return the partitions whose offsets this member must not commit."""
@@ -106,7 +119,8 @@ class Member:
     def _is_short_circuit(self) -> bool:
         """Return whether the last generation was computed for members that own nothing."""
         return (
-            self.protocol is RebalanceProtocol.COOPERATIVE
+            self.in_classic_group
+            and self.protocol is RebalanceProtocol.COOPERATIVE
             and self.selected is not None
             and not self.selected.is_cooperative
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ from confluent_kafka import Consumer
 from kafka_rollout.adapters.releases.java import java_binary
 from tests.integration.harness.groups.members import DEADLINE_S, LiveGroup
 
+_CLASSIC: Mapping[str, Any] = {"heartbeat.interval.ms": 200, "session.timeout.ms": 60_000}
+_NEW_PROTOCOL: Mapping[str, Any] = {"group.protocol": "consumer"}
+
 
 class ConfluentMember(threading.Thread):
-    """A member through librdkafka that commits what it processed."""
+    """A member through librdkafka that commits what it processed. `strategy` None: of the new protocol (KIP-848)."""
 
-    def __init__(self, group: LiveGroup, name: str, strategy: str) -> None:
+    def __init__(self, group: LiveGroup, name: str, strategy: str | None) -> None:
         super().__init__(name=name, daemon=True)
         self.group = group
         self._ending = threading.Event()
@@ -27,11 +30,9 @@ class ConfluentMember(threading.Thread):
                 "bootstrap.servers": group.servers,
                 "group.id": group.topic,
                 "client.id": name,
-                "partition.assignment.strategy": strategy,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "heartbeat.interval.ms": 200,
-                "session.timeout.ms": 60_000,
+                **(_NEW_PROTOCOL if strategy is None else {**_CLASSIC, "partition.assignment.strategy": strategy}),
             }
         )
         self.consumer.subscribe([group.topic], on_assign=self._note("assigned"), on_revoke=self._note("revoked"))

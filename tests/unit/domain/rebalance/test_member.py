@@ -81,6 +81,47 @@ def test_partitions_claimed_from_before_a_missed_generation_are_lost_even_if_ass
     assert member.took_over(handover.added).refused([P0, P1]) == {P0}
 
 
+def in_new_group(member: Member, epoch: int, assignor: str = "cooperative-sticky") -> Member:
+    return member.joined(epoch, assignor, in_classic_group=False)
+
+
+def test_epochs_of_a_group_of_the_new_protocol_may_jump_and_nothing_is_lost() -> None:
+    owned = frozenset({P0, P1})
+    member, handover = in_new_group(cooperative_member(), 2).assigned(owned=owned, assigned=owned)
+    assert handover == Handover()
+    member, handover = in_new_group(member, 7).assigned(owned=owned, assigned=owned)
+    assert handover == Handover()
+    member, handover = in_new_group(member, 9).assigned(owned=owned, assigned=frozenset({P1}))
+    assert handover == Handover(revoked=frozenset({P0}), rejoin=True)
+    assert not member.refused(owned)
+
+
+@pytest.mark.parametrize("to_classic", [True, False])
+def test_a_generation_that_was_missed_before_the_group_changed_its_protocol_counts(to_classic: bool) -> None:
+    owned = frozenset({P0, P1})
+    member = cooperative_member()
+    if to_classic:
+        member, _ = in_new_group(member, 2).assigned(owned=owned, assigned=owned)
+    joined = member.joined(9, "cooperative-sticky", in_classic_group=to_classic)
+    _, handover = joined.assigned(owned=owned, assigned=frozenset({P1}))
+    assert handover.lost == owned
+
+
+def test_the_assignor_of_a_group_of_the_new_protocol_is_no_short_circuit() -> None:
+    """The coordinator returns the member's own first assignor, and respects what the member owns."""
+    owned = frozenset({P0, P1})
+    member, handover = in_new_group(cooperative_member(), 2, "range").assigned(owned=owned, assigned=frozenset({P1}))
+    assert handover == Handover(revoked=frozenset({P0}), rejoin=True), "it must join without the revoked partition"
+    assert not member.refused(owned)
+
+
+def test_a_short_circuit_whose_assignment_is_pending_counts_after_the_change_of_the_protocol() -> None:
+    owned = frozenset({P0, P1})
+    pending = cooperative_member().joined(2, "range")
+    _, handover = in_new_group(pending, 3).assigned(owned=owned, assigned=frozenset({P1}))
+    assert handover.lost == owned
+
+
 def test_a_coordinator_that_repeats_the_generation_takes_nothing_away() -> None:
     member, handover = (
         cooperative_member().joined(1, "cooperative-sticky").assigned(owned=frozenset({P0}), assigned=frozenset({P0}))
