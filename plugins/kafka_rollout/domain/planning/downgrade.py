@@ -21,6 +21,8 @@ from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.configuration import (
     config_changes,
     config_findings,
+    controlled_shutdown_findings,
+    directory_findings,
     java_findings,
     planned_configs,
     quorum_config_findings,
@@ -156,6 +158,8 @@ def make_downgrade_plan(
         *of_cluster,
         *right_findings(cluster, state),
         *zookeeper_findings(cluster, state, configs, registrations),
+        *(controlled_shutdown_findings(cluster, configs) if release_steps else ()),
+        *directory_findings(cluster, configs, state, target, level, unsafe=unsafe),
         *([found] if (found := find_nodes_ahead(state, path[min(1, len(path) - 1)], down=True)) else []),
         *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
         *(f for release in path[1:] for f in group_findings(catalogue, state, release)),

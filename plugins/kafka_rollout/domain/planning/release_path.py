@@ -10,7 +10,8 @@ its last release step is possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
@@ -22,6 +23,7 @@ from kafka_rollout.domain.model.wording import nodes
 
 CONTROLLERS = "controllers"
 BROKERS = "brokers"
+REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
 
 
 def plan_release_steps(
@@ -53,6 +55,32 @@ def plan_release_steps(
         (source, via, reason),
         (via, target, f"KIP-915: every coordinator now tolerates the records that {target} writes."),
     )
+
+
+def with_configured_classes(
+    catalogue: Catalogue, cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]]
+) -> Catalogue:
+    """Return the catalogue with the class EMITTING for tolerant releases that write records of new group protocols.
+
+    3.7 to 3.9 write them if group.coordinator.rebalance.protocols has more than `classic`, in the file of a broker or
+    in release_overrides. A value of a config provider counts as if it had.
+    """
+    files = {configs.get(node.node_id, {}).get(REBALANCE_PROTOCOLS, "") for node in cluster.brokers}
+
+    def emits(release: Release) -> bool:
+        facts = catalogue.get(release)
+        if facts.coordinator_class is not CoordinatorClass.TOLERANT or REBALANCE_PROTOCOLS not in facts.config_names:
+            return False
+        overridden = cluster.release_overrides.get(str(release), {}).get(REBALANCE_PROTOCOLS)
+        values = files if overridden is None else {overridden}
+        return any(one.strip().lower() not in ("", "classic") for value in values for one in value.split(","))
+
+    changed = {
+        release: replace(catalogue.get(release), coordinator_class=CoordinatorClass.EMITTING)
+        for release in catalogue
+        if emits(release)
+    }
+    return replace(catalogue, releases={**catalogue.releases, **changed}) if changed else catalogue
 
 
 def tolerant_between(catalogue: Catalogue, source: Release, target: Release) -> Release:

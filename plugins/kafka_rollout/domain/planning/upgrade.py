@@ -17,6 +17,7 @@ from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.configuration import (
     config_changes,
     config_findings,
+    controlled_shutdown_findings,
     java_findings,
     planned_configs,
     quorum_config_findings,
@@ -65,6 +66,7 @@ def make_plan(
     ]
     findings += right_findings(cluster, state)
     findings += zookeeper_findings(cluster, state, configs, registrations)
+    findings += controlled_shutdown_findings(cluster, configs) if path[1:] else ()
     if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
         findings.append(ahead)
     for release in path[1:]:

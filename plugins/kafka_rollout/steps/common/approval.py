@@ -304,8 +304,9 @@ def unavailability_part(plan: Plan) -> list[str]:
     listed = ", ".join(quote_markdown(pattern) for pattern in plan.accept_unavailable)
     return [
         heading("Unavailable topics that you accept"),
-        f"{listed}. Their partitions can have no leader, or too few replicas for acks=all, while a node restarts. The "
-        "gates before the stops do not check them.",
+        f"{listed}. While a node restarts, their partitions can have no leader, or too few replicas in sync. Then "
+        "acks=all fails, and from 3.7.0 on consumers get no new records, whatever their acks. The gates before the "
+        "stops do not check them.",
     ]
 
 

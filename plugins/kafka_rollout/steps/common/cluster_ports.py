@@ -59,6 +59,7 @@ _T = TypeVar("_T")
 
 # Nodes are queried in parallel, because most of the time is waiting for responses.
 _ASKED_AT_ONCE = 8
+AUTO_JOIN = "controller.quorum.auto.join.enable"
 _NO_PARTITIONS: tuple[PartitionState, ...] = ()
 _LOG_LINES = 2_000
 FETCH_TIMEOUT = "controller.quorum.fetch.timeout.ms"
@@ -144,7 +145,7 @@ def observe_some(
     # The quorum first: what was committed then must have been applied by the nodes, and the brokers that are current
     # report the rest.
     quorum = _ask(_unless_refused(ports, ports.admin.quorum, None, refused), None, unanswered) if brokers else None
-    quorum = _with_fetch_timeout(ports, quorum)
+    quorum = _with_joining_voters(ports, _with_fetch_timeout(ports, quorum))
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
         seen = tuple(pool.map(lambda node: observe_node(ports, node, metrics=metrics), nodes))
     unanswered += [node.problem for node in seen if node.problem]
@@ -197,6 +198,19 @@ def _active_controller(
         return ports.metrics.read(leader)
     except TransientError:
         return None  # the gate's own condition reports it
+
+
+def _with_joining_voters(ports: ClusterPorts, quorum: QuorumState | None) -> QuorumState | None:
+    """Add the voters that replace themselves. A file is read only if another directory of a voter observes."""
+    if quorum is None or not quorum.replaced_voters or not ports.cluster.manages_nodes:
+        return quorum
+    joins: set[int] = set()
+    for node in ports.cluster.controllers:
+        if node.node_id in quorum.replaced_voters:
+            with suppress(RefusedError, TransientError, UserError):  # then the operator replaces the voter
+                if ports.runtime.config(node).get(AUTO_JOIN, "").strip().lower() == "true":
+                    joins.add(node.node_id)
+    return replace(quorum, joins_itself=frozenset(joins))
 
 
 def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -> NodeState:

@@ -15,6 +15,7 @@ from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.findings.configuration import planned_configs
 from kafka_rollout.domain.planning.findings.zookeeper import can_migrate
 from kafka_rollout.domain.planning.lowering import WhereRefused
+from kafka_rollout.domain.planning.release_path import with_configured_classes
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
@@ -55,6 +56,7 @@ def plan_upgrade(
     state = observe(ports)
     record_observed(ports, state)
     configs = node_configs(ports)
+    ports = replace(ports, catalogue=with_configured_classes(ports.catalogue, ports.cluster, configs))
     plan = make_plan(
         ports.cluster,
         ports.catalogue,
@@ -139,6 +141,7 @@ def plan_downgrade(
     accepted = accepted_topics(accept_unavailable)
     state = observe(ports)
     configs = node_configs(ports)
+    ports = replace(ports, catalogue=with_configured_classes(ports.catalogue, ports.cluster, configs))
     plan = make_downgrade_plan(
         ports.cluster,
         ports.catalogue,

@@ -8,12 +8,18 @@ from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.rehearsal import GATE_TIMEOUT_S, order_rehearsal
-from kafka_rollout.domain.planning.release_path import plan_release_steps, plan_steps_down, source_release
+from kafka_rollout.domain.planning.release_path import (
+    plan_release_steps,
+    plan_steps_down,
+    source_release,
+    with_configured_classes,
+)
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.rehearsal.result import CODES, Outcome, RehearsalResult, passed
 from kafka_rollout.domain.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.coordinator_logs import replace_findings
+from kafka_rollout.steps.planning.hosts import node_configs
 from kafka_rollout.steps.step import SkippedStepError
 
 REHEARSAL_RESULT = "rehearsal/result.json"
@@ -60,7 +66,8 @@ def planned_releases(ports: ClusterPorts, target: Release) -> tuple[Direction, t
             f"{', '.join(str(release) for release in sorted(state.releases))}.",
             remedy="Finish the change that was interrupted. A copy starts on one release.",
         )
-    return releases_between(ports.catalogue, source, target)
+    catalogue = with_configured_classes(ports.catalogue, ports.cluster, node_configs(ports))
+    return releases_between(catalogue, source, target)
 
 
 def releases_between(catalogue: Catalogue, source: Release, target: Release) -> tuple[Direction, tuple[Release, ...]]:

@@ -313,6 +313,10 @@ def test_a_voter_whose_directory_is_gone_is_not_caught_up_because_another_of_the
     seen = _after(_rolled(1, quorum=lost), 1)
     assert _failing(seen) == {"quorum"}
     assert "remove-controller, add-controller" in seen.waits_for
+    joining = _after(_rolled(1, quorum=replace(lost, joins_itself=frozenset({1}))), 1)
+    assert _failing(joining) == {"quorum"}
+    assert "it replaces the old voter itself (controller.quorum.auto.join.enable)" in joining.waits_for
+    assert "remove-controller" not in joining.waits_for
     assert "quorum without it" in _failing(_before(SEPARATE, state(quorum=lost), 2)), "no second one can be spared"
 
 

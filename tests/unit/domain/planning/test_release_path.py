@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,11 +9,14 @@ from hypothesis import strategies as st
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.planning.release_path import (
+    REBALANCE_PROTOCOLS,
     find_nodes_ahead,
     node_order,
     plan_release_steps,
+    plan_steps_down,
     source_release,
     target_finding,
+    with_configured_classes,
 )
 from tests.unit.domain.builders import (
     COMBINED,
@@ -50,6 +55,33 @@ def test_without_a_tolerant_release_of_its_own_line_the_nearest_one_above_is_tak
     r332 = facts(Release(3, 3, 2), CoordinatorClass.INTOLERANT, feature("metadata.version", 1, 7))
     release_steps = plan_release_steps(catalogue(r332), r332.release, R431)
     assert release_steps[0][1] == R341
+
+
+def _configured(**protocols: str) -> Catalogue:
+    """The catalogue for a cluster with values of rebalance.protocols: in the file, or for 3.9.1."""
+    known = catalogue()
+    with_name = replace(known.get(R391), config_names=frozenset({REBALANCE_PROTOCOLS}))
+    known = replace(known, releases={**known.releases, R391: with_name})
+    configs = {4: {REBALANCE_PROTOCOLS: protocols["file"]}} if "file" in protocols else {}
+    overrides = {str(R391): {REBALANCE_PROTOCOLS: protocols["override"]}} if "override" in protocols else {}
+    return with_configured_classes(known, replace(SEPARATE, release_overrides=overrides), configs)
+
+
+@pytest.mark.parametrize(
+    "protocols",
+    [{"file": "classic, consumer"}, {"override": "classic,share"}, {"file": "classic", "override": "consumer"},
+     {"file": "${vault:a:b}"}],
+)  # fmt: skip
+def test_3_9_with_the_new_group_protocols_is_reached_through_a_tolerant_release(protocols: dict[str, str]) -> None:
+    known = _configured(**protocols)
+    assert [to for _, to, _ in plan_release_steps(known, R340, R391)] == [R341, R391]
+    assert [to for _, to, _ in plan_steps_down(known, R391, R340)] == [R341, R340]
+    assert [to for _, to, _ in plan_release_steps(known, R341, R391)] == [R391]
+
+
+@pytest.mark.parametrize("protocols", [{}, {"file": "classic"}, {"file": "classic,consumer", "override": "classic"}])
+def test_3_9_with_classic_groups_alone_takes_one_step(protocols: dict[str, str]) -> None:
+    assert [to for _, to, _ in plan_release_steps(_configured(**protocols), R340, R391)] == [R391]
 
 
 def test_without_any_tolerant_release_between_there_is_no_path() -> None:

@@ -30,11 +30,15 @@ def check_caught_up(quorum: QuorumState, replica_id: int) -> tuple[bool, str]:
     behind = f"{lag} records behind the leader"
     behind_ms = quorum.since_ms(replica.last_caught_up_ms)
     if lag > LAG_RECORDS and (behind_ms is None or behind_ms > CAUGHT_UP_MS):
-        if replica_id in {r.replica_id for r in quorum.voters} & {r.replica_id for r in quorum.observers}:
+        if replica_id in quorum.replaced_voters:
+            action = (
+                "it replaces the old voter itself (controller.quorum.auto.join.enable), so do not change the voters"
+                if replica_id in quorum.joins_itself
+                else "remove the old voter and add the new one (kafka-metadata-quorum.sh remove-controller, "
+                "add-controller)"
+            )
             return False, (
-                f"voter {replica_id} is {behind}, and another directory of node "
-                f"{replica_id} is an observer: remove the old voter and add the new one (kafka-metadata-quorum.sh "
-                "remove-controller, add-controller)"
+                f"voter {replica_id} is {behind}, and another directory of node {replica_id} is an observer: {action}"
             )
         return False, behind
     fetched_ms = quorum.since_ms(replica.last_fetch_ms)

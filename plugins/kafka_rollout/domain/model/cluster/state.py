@@ -176,6 +176,13 @@ class QuorumState:
     voters: tuple[ReplicaState, ...]
     observers: tuple[ReplicaState, ...]
     fetch_timeout_ms: int = FETCH_TIMEOUT_MS
+    joins_itself: frozenset[int] = frozenset()
+    """Voters that also observe, from another directory, and join by themselves (controller.quorum.auto.join.enable)."""
+
+    @property
+    def replaced_voters(self) -> frozenset[int]:
+        """Voters of which another directory observes: the directory that has the vote is gone (KIP-853)."""
+        return frozenset(r.replica_id for r in self.voters) & frozenset(r.replica_id for r in self.observers)
 
     def lag(self, replica_id: int) -> int | None:
         """Return the number of records between the leader's log end and the replica; None if the quorum does not list

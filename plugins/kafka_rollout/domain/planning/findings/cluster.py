@@ -320,7 +320,8 @@ _KINDS: tuple[_Kind, ...] = (
         lambda p: 1 < len(p.replicas) <= p.min_isr,
         "MIN-ISR-EQUALS-RF",
         Severity.BLOCKER,
-        "require every replica in sync: acks=all fails while one of their brokers restarts",
+        "require every replica in sync: while one of their brokers restarts, acks=all fails, and from 3.7.0 on "
+        "consumers get no new records, whatever their acks",
         f"Set min.insync.replicas of the topic below its replication factor, add replicas, {_OR_ACCEPT}",
     ),
     (
@@ -334,7 +335,8 @@ _KINDS: tuple[_Kind, ...] = (
         lambda p: len(p.isr) < min(p.min_isr, len(p.replicas)),
         "UNDER-MIN-ISR",
         Severity.BLOCKER,
-        "are under their min.insync.replicas",
+        "are under their min.insync.replicas: acks=all fails, and from 3.7.0 on consumers get no new records, whatever "
+        "their acks",
         f"Wait until the replicas are in sync, start their brokers, {_OR_ACCEPT}",
     ),
     (

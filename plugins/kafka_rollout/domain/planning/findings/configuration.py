@@ -1,22 +1,25 @@
-"""Configuration and Java version of the nodes, compared with the requirements of the releases."""
+"""Configuration and Java version of the nodes, compared with the requirements of the releases and of a roll."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from kafka_rollout.domain.model.cluster.config_providers import known_number
+from kafka_rollout.domain.model.cluster.config_providers import is_reference, known_number
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, blocker
+from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.wording import few
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.wording import few, nodes
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
 QUORUM_VOTERS = "controller.quorum.voters"
 QUORUM_BOOTSTRAP = "controller.quorum.bootstrap.servers"
+CONTROLLED_SHUTDOWN = "controlled.shutdown.enable"
+_DIRECTORIES_LEVEL = 17  # 3.7-IV2: replicas are assigned to log directories (KIP-858)
+_SEVERAL_DIRECTORIES_SINCE = Release(3, 7, 0)
 
 
 def config_changes(
@@ -187,3 +190,61 @@ def java_findings(
             )
         )
     return tuple(findings)
+
+
+def controlled_shutdown_findings(cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]]) -> Iterable[Finding]:
+    """Yield the finding for brokers that stop without handing over their leaderships (BrokerServer.shutdown)."""
+    values = {
+        node.node_id: configs.get(node.node_id, {}).get(CONTROLLED_SHUTDOWN, "true").strip().lower()
+        for node in cluster.brokers
+    }
+    if off := [node_id for node_id, value in values.items() if value == "false"]:
+        yield blocker(
+            "CONTROLLED-SHUTDOWN-OFF",
+            nodes(sorted(off)),
+            f"{CONTROLLED_SHUTDOWN} is false in the configuration of {nodes(sorted(off))}. After each stop, the "
+            "partitions that the broker leads have no leader until broker.session.timeout.ms (9 s by default) is over.",
+            f"Remove {CONTROLLED_SHUTDOWN} from the file and restart each broker once at a time when its clients can "
+            "wait, because the running process still stops in this way. Then plan again.",
+        )
+    if unknown := [node_id for node_id, value in values.items() if is_reference(value)]:
+        yield warning(
+            "CONTROLLED-SHUTDOWN-OFF",
+            nodes(sorted(unknown)),
+            f"A config provider has the value of {CONTROLLED_SHUTDOWN} on {nodes(sorted(unknown))}. If it is false, "
+            "the partitions that a broker leads have no leader for broker.session.timeout.ms after each stop.",
+            f"Check that the value is true, or remove {CONTROLLED_SHUTDOWN} from the file.",
+        )
+
+
+def directory_findings(
+    cluster: ClusterSpec,
+    configs: Mapping[int, Mapping[str, str]],
+    state: ClusterState,
+    target: Release,
+    level: int,
+    *,
+    unsafe: bool,
+) -> Iterable[Finding]:
+    """Yield the finding for brokers with several log directories if metadata.version is lowered below their support.
+
+    `level`: after the downgrade. A target before 3.7 rejects such a configuration itself (CONFIG-REJECTED).
+    """
+    is_lowered_below = level < _DIRECTORIES_LEVEL <= state.finalized.get(METADATA_VERSION, 0)
+    if not is_lowered_below or target < _SEVERAL_DIRECTORIES_SINCE:
+        return
+    several = sorted(
+        node.node_id
+        for node in cluster.brokers
+        if len([one for one in configs.get(node.node_id, {}).get("log.dirs", "").split(",") if one.strip()]) > 1
+    )
+    if several:
+        yield (warning if unsafe else blocker)(
+            "LOG-DIRECTORIES-UNSUPPORTED",
+            nodes(several),
+            f"{nodes(several).capitalize()} {'has' if len(several) == 1 else 'have'} several log directories, which "
+            f"metadata.version {level} does not support. The controllers no longer learn that a single directory "
+            "failed, so its partitions keep a leader that cannot serve them. Releases up to 4.0 count an error in "
+            "metadata-apply-error-count when the level is lowered, which fails the gates.",
+            f"Choose metadata.version {_DIRECTORIES_LEVEL} or higher, or reduce log.dirs to one directory first.",
+        )

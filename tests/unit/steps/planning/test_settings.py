@@ -1,0 +1,76 @@
+"""Settings of nodes that a plan and a gate read from the files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.domain.model.cluster.state import QuorumState
+from kafka_rollout.domain.model.findings import Severity
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.steps.common.cluster_ports import AUTO_JOIN, observe
+from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
+from kafka_rollout.steps.planning.rehearsal import planned_releases
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import FakeAdmin, fake_bench
+
+R340, R341, R381, R391, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.8.1", "3.9.1", "4.3.1"))
+
+
+@pytest.mark.parametrize("target", [R431, R381], ids=["upgrade", "downgrade"])
+def test_brokers_without_a_controlled_shutdown_block_a_roll(tmp_path: Path, target: Release) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_bench(cluster, tmp_path)
+    for fake in cluster.nodes.values():
+        fake.config["controlled.shutdown.enable"] = "false"
+    plan = plan_upgrade(ports, target, finalize=False) if target > R391 else plan_downgrade(ports, target)
+    assert "CONTROLLED-SHUTDOWN-OFF" in {finding.code for finding in plan.blockers}
+
+
+def test_several_log_directories_block_a_level_that_does_not_support_them(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_bench(cluster, tmp_path)
+    for fake in cluster.nodes.values():
+        fake.config["log.dirs"] = "/data/1,/data/2"
+    for unsafe, severity in ((False, Severity.BLOCKER), (True, Severity.WARNING)):
+        plan = plan_downgrade(ports, R381, level=16, unsafe=unsafe)
+        found = [finding for finding in plan.findings if finding.code == "LOG-DIRECTORIES-UNSUPPORTED"]
+        assert [finding.severity for finding in found] == [severity]
+
+
+def test_a_release_that_writes_new_groups_by_its_configuration_is_reached_through_a_tolerant_one(
+    tmp_path: Path,
+) -> None:
+    cluster = FakeCluster(R340)
+    ports = fake_bench(cluster, tmp_path)
+    assert [step.to_release for step in plan_upgrade(ports, R391, finalize=False).release_steps] == [R391]
+    overrides = {str(R391): {"group.coordinator.rebalance.protocols": "classic,consumer"}}
+    ports = replace(ports, cluster=replace(ports.cluster, release_overrides=overrides))
+    assert [step.to_release for step in plan_upgrade(ports, R391, finalize=False).release_steps] == [R341, R391]
+    assert planned_releases(ports, R391)[1] == (R340, R341, R391), "a rehearsal takes the same way"
+
+
+@pytest.mark.parametrize("joins", ["true", "false"])
+def test_whether_a_controller_joins_by_itself_is_read_from_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joins: str
+) -> None:
+    cluster = FakeCluster(R431)
+    ports = fake_bench(cluster, tmp_path)
+    node = ports.cluster.controllers[0]
+    cluster.nodes[node.node_id].config[AUTO_JOIN] = joins
+    before = observe(ports).quorum
+    assert before is not None
+    assert not before.joins_itself, "no voter is replaced"
+    quorum = FakeAdmin.quorum
+
+    def with_two_directories(admin: FakeAdmin, *, through_brokers: bool = True) -> QuorumState:
+        found = quorum(admin)
+        return replace(found, observers=(*found.observers, replace(found.voters[0], log_end_offset=0)))
+
+    monkeypatch.setattr(FakeAdmin, "quorum", with_two_directories)
+    seen = observe(ports).quorum
+    assert seen is not None
+    assert seen.replaced_voters == {node.node_id}
+    assert seen.joins_itself == ({node.node_id} if joins == "true" else set())
