@@ -50,6 +50,32 @@ def test_a_request_and_its_response_go_through_the_channel() -> None:
     assert seen[0].startswith(b"GET /metrics?name=up HTTP/1.1\r\n")
 
 
+def test_a_response_is_read_in_pieces() -> None:
+    ours, theirs = socket.socketpair()
+    content = bytes(3_000_000)
+
+    def answer() -> None:
+        theirs.recv(65536)
+        theirs.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + content)
+        theirs.close()
+
+    server = threading.Thread(target=answer)
+    server.start()
+    with client(Forwards(lambda: ours)) as http, http.stream("GET", "http://127.0.0.1:9404/metrics") as response:
+        pieces = list(response.iter_raw())
+    server.join()
+    assert (len(pieces) > 1, b"".join(pieces)) == (True, content)
+    assert ours.fileno() == -1, "the channel is closed"
+
+
+def test_a_response_that_breaks_off_is_an_error_of_the_transport() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nup")
+    theirs.shutdown(socket.SHUT_WR)
+    with theirs, client(Forwards(lambda: ours)) as http, pytest.raises(httpx.TransportError):
+        http.get("http://127.0.0.1:9404/metrics")
+
+
 @pytest.mark.parametrize(
     "error", [paramiko.ChannelException(2, "Connect failed"), EOFError("closed"), TransientError("Host is away.")]
 )

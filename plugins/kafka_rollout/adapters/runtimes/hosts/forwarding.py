@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from http.client import HTTPConnection, HTTPException
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import cast
 
 import httpx
@@ -13,6 +14,8 @@ from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 from kafka_rollout.domain.model.errors import RolloutError
 
 _TIMEOUT_S = 10.0
+_CHUNK = 1 << 16
+_BROKEN = (paramiko.SSHException, HTTPException, OSError, EOFError)
 
 
 class SshTransport(httpx.BaseTransport):
@@ -28,9 +31,10 @@ class SshTransport(httpx.BaseTransport):
             channel = self._shell.forward(self._host, address, timeout_s=self._timeout_s)
             try:
                 return self._exchange(channel, request)
-            finally:
+            except BaseException:
                 channel.close()
-        except (paramiko.SSHException, HTTPException, OSError, EOFError) as error:
+                raise
+        except _BROKEN as error:
             raise httpx.ConnectError(f"not reached from host {self._host}: {error}") from error
         except RolloutError as error:
             raise httpx.ConnectError(error.sentence) from error
@@ -43,5 +47,27 @@ class SshTransport(httpx.BaseTransport):
         }
         target = request.url.raw_path.decode("ascii")
         connection.request(request.method, target, body=request.read() or None, headers=headers)
-        answer = connection.getresponse()
-        return httpx.Response(answer.status, headers=answer.getheaders(), content=answer.read())
+        # Not getresponse(): it closes the channel of a response that ends with its connection.
+        answer = HTTPResponse(connection.sock, method=request.method)
+        answer.begin()
+        return httpx.Response(answer.status, headers=answer.getheaders(), stream=_Body(answer, channel))
+
+
+class _Body(httpx.SyncByteStream):
+    """The body of a response, in pieces: its size is unknown. The channel ends with it."""
+
+    def __init__(self, answer: HTTPResponse, channel: paramiko.Channel) -> None:
+        self._answer, self._channel = answer, channel
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            while part := self._answer.read(_CHUNK):
+                yield part
+        except _BROKEN as error:
+            raise httpx.ReadError(f"the response through SSH broke off: {error}") from error
+        if self._answer.length:  # read() of a part reports no early end
+            raise httpx.ReadError(f"the response through SSH broke off {self._answer.length} bytes before its end")
+
+    def close(self) -> None:
+        self._answer.close()
+        self._channel.close()
