@@ -40,7 +40,7 @@ class FakeMetadataLogs:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def losses(self, node: NodeSpec, to_level: int, *, cluster_id: str) -> LossReport:
+    def losses(self, node: NodeSpec, to_level: int, *, source: Release, cluster_id: str) -> LossReport:
         level = self._cluster.finalized[METADATA_VERSION]
         return LossReport(
             from_level=level,
@@ -130,6 +130,7 @@ class FakeMetadataLogs:
         level: int,
         features: Mapping[str, int],
         epoch: int,
+        source: Release,
         target: Release,
         cluster_id: str,
     ) -> WrittenSnapshot:
@@ -148,15 +149,22 @@ class FakeMetadataLogs:
             features=features,
             kraft_version=0,
             records=20,
-            proved_by=(target,),
+            proved_by=(source, target),
             losses=tuple(self._cluster.losses),
         )
 
     @contextmanager
     def prepared_snapshot(
-        self, node: NodeSpec, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
+        self,
+        node: NodeSpec,
+        *,
+        level: int,
+        features: Mapping[str, int],
+        source: Release,
+        target: Release,
+        cluster_id: str,
     ) -> Iterator[FakePrepared]:
-        yield FakePrepared(partial(self.write_snapshot, level=level, features=features, target=target))
+        yield FakePrepared(partial(self.write_snapshot, level=level, features=features, source=source, target=target))
 
     def prepare_install(self, node: NodeSpec, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
         self._refuse_unreadable(node)

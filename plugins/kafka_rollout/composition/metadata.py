@@ -85,7 +85,7 @@ class MetadataLog:
             out,
             cache=self.cache,
             release=self.release(None),
-            target=target,
+            readers=() if target is None else (target,),
             features=features,
             epoch=epoch,
         )

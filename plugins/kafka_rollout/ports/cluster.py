@@ -274,8 +274,9 @@ class PreparedSnapshot(Protocol):
 class MetadataLogQueries(Protocol):
     """The contents of nodes' metadata logs, and snapshots of them in folders of this machine."""
 
-    def losses(self, node: NodeSpec, to_level: int, *, cluster_id: str) -> LossReport:
-        """The losses of the cluster's metadata at a lower metadata.version. Reads a copy; the node can run."""
+    def losses(self, node: NodeSpec, to_level: int, *, source: Release, cluster_id: str) -> LossReport:
+        """The losses of the cluster's metadata at a lower metadata.version, by the classes of the release that runs.
+        Reads a copy; the node can run."""
         ...
 
     def scan(
@@ -310,15 +311,25 @@ class MetadataLogQueries(Protocol):
         level: int,
         features: Mapping[str, int],
         epoch: int,
+        source: Release,
         target: Release,
         cluster_id: str,
     ) -> WrittenSnapshot:
-        """Write a snapshot of the end of a stopped node's log at a metadata.version and with lowered features. The
-        target's classes load it. Raises RefusedError if the target cannot start from it."""
+        """Write a snapshot of the end of a stopped node's log at a metadata.version and with lowered features.
+
+        The classes of `source`, the release that runs, write it, or those of a newer release before 4.0. The classes of
+        source and target load it. Raises RefusedError if one of them cannot start from it."""
         ...
 
     def prepared_snapshot(
-        self, node: NodeSpec, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
+        self,
+        node: NodeSpec,
+        *,
+        level: int,
+        features: Mapping[str, int],
+        source: Release,
+        target: Release,
+        cluster_id: str,
     ) -> AbstractContextManager[PreparedSnapshot]:
         """Write and prove a snapshot of a running node's log, from a copy, to write it again quickly after the stop."""
         ...

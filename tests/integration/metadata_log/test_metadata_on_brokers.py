@@ -159,11 +159,11 @@ def test_a_snapshot_at_the_lower_level_loads_in_the_target_release(
     newest: MetadataFolder, release_cache: ReleaseCache, tmp_path: Path, target: Release
 ) -> None:
     before = bytes_below(newest.root)
-    written = write_snapshot(newest, 29, tmp_path, cache=release_cache, release=NEW, target=target)
+    written = write_snapshot(newest, 29, tmp_path, cache=release_cache, release=NEW, readers=(target,))
     assert written.path.name.startswith(f"{log_range(newest)[1]:020}-")
     assert (written.kraft_version, written.proved_by) == (0, (NEW, target))
     with pytest.raises(UserError, match="already exists"):
-        write_snapshot(newest, 29, tmp_path, cache=release_cache, release=NEW, target=target)
+        write_snapshot(newest, 29, tmp_path, cache=release_cache, release=NEW, readers=(target,))
     assert [path.name for path in tmp_path.iterdir()] == [written.path.name]
     assert bytes_below(newest.root) == before
 
@@ -181,7 +181,7 @@ def test_a_snapshot_that_the_target_could_not_start_from_is_not_written(  # noqa
     newest: MetadataFolder, release_cache: ReleaseCache, tmp_path: Path, level: int, target: Release | None, why: str
 ) -> None:
     with pytest.raises(RefusedError, match=why):
-        write_snapshot(newest, level, tmp_path, cache=release_cache, release=NEW, target=target)
+        write_snapshot(newest, level, tmp_path, cache=release_cache, release=NEW, readers=(target,) if target else ())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -198,7 +198,7 @@ def test_a_dynamic_quorums_voters_and_kraft_version_are_carried(
     assert report.losses == ()
     assert {one.kind for one in report.default_only} == {"cordoned log directories"}
     assert report.kafka_said == ("the cordoned log directories of one or more brokers",)
-    written = write_snapshot(folder, 29, tmp_path, cache=release_cache, release=NEW, target=Release(4, 2, 1))
+    written = write_snapshot(folder, 29, tmp_path, cache=release_cache, release=NEW, readers=(Release(4, 2, 1),))
     assert written.kraft_version == 1
     loaded = JvmKafkaClasses(release_cache).load_checkpoint(Release(4, 2, 1), written.path)
     assert (loaded.features["kraft.version"], loaded.features["metadata.version"]) == (1, 29)

@@ -31,8 +31,8 @@ def test_the_prepared_snapshot_has_the_records_written_since_and_the_name_of_the
     shutil.copytree(FIXTURES / "metadata-log-level-30", tmp_path / "metadata")
     folder = open_folder(tmp_path / "metadata")
     earlier = without_the_last_batches(folder, tmp_path / "earlier", 8)
-    expected = write_snapshot(folder, 29, tmp_path / "whole", cache=release_cache, release=NEW, target=OLD)
-    with prepared_snapshot(earlier, 29, cache=release_cache, release=NEW, target=OLD, features={}) as prepared:
+    expected = write_snapshot(folder, 29, tmp_path / "whole", cache=release_cache, release=NEW, readers=(NEW, OLD))
+    with prepared_snapshot(earlier, 29, cache=release_cache, release=NEW, readers=(NEW, OLD), features={}) as prepared:
         with monkeypatch.context() as patched:
             patched.setattr(snapshots, "replay_log", None)  # only the tail is replayed
             written = prepared.write(folder, tmp_path / "out", epoch=101, end_offset=1057)

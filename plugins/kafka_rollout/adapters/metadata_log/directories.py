@@ -23,7 +23,12 @@ from kafka_rollout.adapters.metadata_log.changes.places import Place, Places
 from kafka_rollout.adapters.metadata_log.changes.trimmer import trim
 from kafka_rollout.adapters.metadata_log.classes.loss_report import loss_report
 from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_log
-from kafka_rollout.adapters.metadata_log.classes.snapshot import PreparedSnapshot, prepared_snapshot, write_snapshot
+from kafka_rollout.adapters.metadata_log.classes.snapshot import (
+    FIRST_SNAPSHOT_WRITER,
+    PreparedSnapshot,
+    prepared_snapshot,
+    write_snapshot,
+)
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
 from kafka_rollout.adapters.metadata_log.facts import known_releases
@@ -46,9 +51,9 @@ class DirectoryMetadataLogs:
     cache: ReleaseCache
     places: Places
 
-    def losses(self, node: NodeSpec, to_level: int, *, cluster_id: str) -> LossReport:
+    def losses(self, node: NodeSpec, to_level: int, *, source: Release, cluster_id: str) -> LossReport:
         with self.places.copy(node) as place:
-            return loss_report(place.folder(cluster_id), to_level, cache=self.cache, release=self._newest)
+            return loss_report(place.folder(cluster_id), to_level, cache=self.cache, release=self._writer(source))
 
     def scan(
         self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
@@ -101,6 +106,7 @@ class DirectoryMetadataLogs:
         level: int,
         features: Mapping[str, int],
         epoch: int,
+        source: Release,
         target: Release,
         cluster_id: str,
     ) -> WrittenSnapshot:
@@ -112,15 +118,22 @@ class DirectoryMetadataLogs:
                     level,
                     out,
                     cache=self.cache,
-                    release=self._newest,
-                    target=target,
+                    release=self._writer(source),
+                    readers=(source, target),
                     features=features,
                     epoch=epoch,
                 )
 
     @contextmanager
     def prepared_snapshot(
-        self, node: NodeSpec, *, level: int, features: Mapping[str, int], target: Release, cluster_id: str
+        self,
+        node: NodeSpec,
+        *,
+        level: int,
+        features: Mapping[str, int],
+        source: Release,
+        target: Release,
+        cluster_id: str,
     ) -> Iterator[_Prepared]:
         with (
             self.places.copy(node) as place,
@@ -128,8 +141,8 @@ class DirectoryMetadataLogs:
                 place.folder(cluster_id),
                 level,
                 cache=self.cache,
-                release=self._newest,
-                target=target,
+                release=self._writer(source),
+                readers=(source, target),
                 features=features,
             ) as prepared,
         ):
@@ -171,9 +184,9 @@ class DirectoryMetadataLogs:
         with self.places.in_place(node) as place:
             raise_epoch(_folder_in(place, cluster_id), epoch, files=place.files)
 
-    @property
-    def _newest(self) -> Release:
-        return known_releases(*self.cache.catalogue_folders)[-1]
+    def _writer(self, source: Release) -> Release:
+        """Return the release that writes images of a log: the one that runs, or a newer one if it cannot write them."""
+        return source if source >= FIRST_SNAPSHOT_WRITER else known_releases(*self.cache.catalogue_folders)[-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
     controllers = sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader)
     for node in controllers:
         if ports.runtime.metadata_log_dir(node) is not None:
-            report = ports.metadata_logs.losses(node, level, cluster_id=plan.cluster_id)
+            report = ports.metadata_logs.losses(node, level, source=plan.source, cluster_id=plan.cluster_id)
             named = (named_directories(ports, report.losses), named_directories(ports, report.default_only))
             return replace(report, losses=named[0], default_only=named[1])
     raise RefusedError(

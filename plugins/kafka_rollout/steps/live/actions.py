@@ -119,6 +119,7 @@ def _prepare(ports: ClusterPorts, plan: Plan) -> AbstractContextManager[Prepared
         _readable_controller(ports, plan),
         level=level,
         features=other_levels(plan),
+        source=plan.source,
         target=plan.target,
         cluster_id=plan.cluster_id,
     )

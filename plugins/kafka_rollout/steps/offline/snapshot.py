@@ -110,6 +110,7 @@ def write_once(
             level=plan.levels[METADATA_VERSION],
             features=planned,
             epoch=chosen.snapshot_epoch,
+            source=plan.source,
             target=plan.target,
             cluster_id=plan.cluster_id,
         )

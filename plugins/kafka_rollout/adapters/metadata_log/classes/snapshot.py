@@ -1,14 +1,14 @@
 """Write a snapshot of a metadata log at a chosen metadata.version with Kafka's own writer, and verify it.
 
-The classes that wrote it load it again, and the classes of the target release load it as a starting node does. Both
-must have the image that was written. The snapshot has the kraft.version and the voters of the log.
+The classes that wrote it load it again, and the classes of each release that will read it load it as a starting node
+does. All must have the image that was written. The snapshot has the kraft.version and the voters of the log.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserErro
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.offline.log_choice import WrittenSnapshot
 
+FIRST_SNAPSHOT_WRITER = Release(4, 0, 0)  # see ImageClasses.write
 _FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)
 _LOWER = "Lower it online (kafka-rollout features update), or with the snapshot (--feature NAME:LEVEL, 0 removes it)."
 
@@ -46,34 +47,31 @@ def write_snapshot(
     *,
     cache: ReleaseCache,
     release: Release,
-    target: Release | None = None,
+    readers: Sequence[Release] = (),
     features: Mapping[str, int] | None = None,
     epoch: int | None = None,
 ) -> WrittenSnapshot:
     """Write `<end offset>-<epoch>.checkpoint` to `out`, whole or not at all, with mode 0600; a new folder has 0700.
 
-    `release` writes it, `target` must be able to start from it. `features`: feature → lower level, 0 removes it; the
-    losses include these changes. `epoch`: by default that of the log's end. Raises UserError for an unknown level or an
-    existing file, RefusedError for a level below the floor, for features that need a higher one, and if the
+    `release` writes it, each of `readers` must be able to start from it. `features`: feature → lower level, 0 removes
+    it; the losses include these changes. `epoch`: by default that of the log's end. Raises UserError for an unknown
+    level or an existing file, RefusedError for a level below the floor, for features that need a higher one, and if the
     verification fails.
     """
     with ExitStack() as opened, _folder_in(out.resolve(), folder) as work:
         loaded = opened.enter_context(load_log(folder, cache, release, work))
-        proof = None
-        if target is not None and target != release:
-            load_catalogue(*cache.catalogue_folders).get(target)
-            proof = opened.enter_context(image_classes(cache, target))
-        lowering = _Lowering(to_level=to_level, features=features or {}, proof=proof, cache=cache)
+        proofs = _open_readers(opened, cache, release, readers)
+        lowering = _Lowering(to_level=to_level, features=features or {}, proofs=proofs, cache=cache)
         return _write(loaded, lowering, work, epoch=_epoch(loaded.contents.epoch, epoch))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lowering:
-    """What a snapshot lowers. `proof`: the running classes of another release that must load it."""
+    """What a snapshot lowers. `proofs`: the running classes of the other releases that must load it."""
 
     to_level: int
     features: Mapping[str, int]
-    proof: ImageClasses | None
+    proofs: tuple[ImageClasses, ...]
     cache: ReleaseCache
 
 
@@ -108,23 +106,32 @@ def prepared_snapshot(
     *,
     cache: ReleaseCache,
     release: Release,
-    target: Release,
+    readers: Sequence[Release],
     features: Mapping[str, int],
 ) -> Iterator[PreparedSnapshot]:
-    """Prepare a snapshot of a log, which can be a copy of a running node's: replay, write, load with the target.
+    """Prepare a snapshot of a log, which can be a copy of a running node's: replay, write, load with the readers.
 
     Keeps nothing of it but the replayed image. Raises as write_snapshot does.
     """
     with ExitStack() as opened:
         work = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="kafka-rollout-")))
         loaded = opened.enter_context(load_log(folder, cache, release, work))
-        load_catalogue(*cache.catalogue_folders).get(target)
-        proof = opened.enter_context(image_classes(cache, target))
-        lowering = _Lowering(to_level=to_level, features=features, proof=proof, cache=cache)
+        proofs = _open_readers(opened, cache, release, readers)
+        lowering = _Lowering(to_level=to_level, features=features, proofs=proofs, cache=cache)
         draft = work / "draft"
         draft.mkdir()
         _write(loaded, lowering, draft, epoch=loaded.contents.epoch)
         yield PreparedSnapshot(loaded=loaded, lowering=lowering)
+
+
+def _open_readers(
+    opened: ExitStack, cache: ReleaseCache, writer: Release, readers: Sequence[Release]
+) -> tuple[ImageClasses, ...]:
+    """Start the classes of each reader; the writer always loads what it wrote. Raises UserError for an unknown one."""
+    others = [release for release in dict.fromkeys(readers) if release != writer]
+    for release in others:
+        load_catalogue(*cache.catalogue_folders).get(release)
+    return tuple(opened.enter_context(image_classes(cache, release)) for release in others)
 
 
 @contextmanager
@@ -169,8 +176,7 @@ def _write(
     source = _Stored.read(written, release)
     _refuse_difference(source, _Stored.read(again, release), cache)
     losses = _losses(_Stored.read(before, release), _Stored.read(after, release), cache)
-    proof = lowering.proof
-    if proof is not None:
+    for proof in lowering.proofs:
         _prove(source, to_level, contents.kraft.version, proof, cache, work)
     written.chmod(0o600)
     try:
@@ -184,7 +190,7 @@ def _write(
         features=lowering.features,
         kraft_version=contents.kraft.version,
         records=len(source.records),
-        proved_by=(release,) if proof is None else (release, proof.release),
+        proved_by=(release, *(proof.release for proof in lowering.proofs)),
         losses=losses,
     )
 
@@ -258,7 +264,7 @@ def _prove(  # noqa: PLR0917
                 remedy=f"Nothing was written. {_LOWER}",
             )
         if target >= _FIRST_WITH_IMAGE_WRITER:
-            path = work / "target.checkpoint"
+            path = work / f"read-by-{target}.checkpoint"
             classes.write_records(loaded.image, path, level=level)
             _refuse_difference(source, _Stored.read(path, target), cache)
 
