@@ -40,7 +40,9 @@ class RunStore(Protocol):
         ...
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
-        """Return a document as JSON data (`traffic/verdict.json`) or as a `kind`; None if there is none."""
+        """Return a document as JSON data (`traffic/verdict.json`) or as a `kind`; None if there is none.
+
+        Raises FatalError if the document was changed after the run wrote it."""
         ...
 
     def attach(self, name: str, data: Any) -> None:
@@ -48,7 +50,7 @@ class RunStore(Protocol):
         ...
 
     def page(self, name: str) -> str | None:
-        """A document of the run as text; None when there is none."""
+        """A document of the run as text; None when there is none. Raises FatalError if it was changed since."""
         ...
 
     def attach_page(self, name: str, content: str) -> None:
@@ -64,8 +66,8 @@ class RunStore(Protocol):
         ...
 
     def verify_chain(self) -> str:
-        """What is wrong with the events, as a sentence about the first altered, removed or reordered one; empty where
-        nothing is."""
+        """What is wrong, as a sentence about the first altered, removed or reordered event, or the first changed
+        document; empty where nothing is."""
         ...
 
     def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Table, update
+from sqlalchemy import Table, delete, select, update
 
 from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
-from kafka_rollout.adapters.store.tables import before_stops, events, plans
+from kafka_rollout.adapters.store.tables import artifacts, before_stops, events, plans, runs
 from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
@@ -24,6 +24,7 @@ from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Approval, ApprovalOf, Unknown, events_of
 from kafka_rollout.domain.run.step_events import GateChecked
+from kafka_rollout.json_forms import to_json
 from tests.contract.store.conftest import Store
 from tests.paths import ROOT
 
@@ -219,7 +220,7 @@ def test_a_document_is_part_of_the_run_with_its_row_and_no_sooner(
     assert run.attachment("scan/verdict.json") is None
     run.attach("scan/verdict.json", {"a": 1})
     with monkeypatch.context() as patch:  # killed between the document and its row
-        patch.setattr(run, "_writing", _killed)
+        patch.setattr("kafka_rollout.adapters.store.runs.put", _killed)
         with pytest.raises(KeyboardInterrupt):
             run.attach("scan/other.json", {"a": 2})
     assert run.attachment("scan/other.json") is None
@@ -240,6 +241,102 @@ def test_a_missing_document_is_named(run: SqlRunStore) -> None:
     Path(run.location("a.json")).unlink()
     with pytest.raises(FatalError, match=r"a\.json is missing, although the run history lists it"):
         run.attachment("a.json")
+
+
+def test_a_document_that_was_changed_outside_the_tool_is_refused_and_found(run: SqlRunStore) -> None:
+    run.attach("scan.json", {"failing": ["__consumer_offsets-3"]})
+    assert run.verify_chain() == ""
+    path = Path(run.location("scan.json"))
+    written = path.read_bytes()
+    path.write_text('{"failing": []}')
+    with pytest.raises(FatalError, match=r"scan\.json .* was changed or removed after the run wrote it"):
+        run.attachment("scan.json")
+    assert "its hash does not match" in run.verify_chain()
+    path.write_bytes(written)
+    assert run.attachment("scan.json") == {"failing": ["__consumer_offsets-3"]}
+    assert run.verify_chain() == ""
+
+
+def test_a_document_whose_row_was_removed_is_not_an_absent_one(store: Store, run: SqlRunStore) -> None:
+    """Some decisions are left out without their document."""
+    run.attach("scan.json", {"failing": ["__consumer_offsets-3"]})
+    with store.database().begin() as connection:
+        connection.execute(delete(artifacts))
+    with pytest.raises(FatalError, match="was changed or removed"):
+        run.attachment("scan.json")
+    assert "was changed or removed" in run.verify_chain()
+
+
+def test_an_earlier_content_of_a_document_is_refused(run: SqlRunStore) -> None:
+    run.attach("scan.json", {"attempt": 1})
+    first = Path(run.location("scan.json")).read_bytes()
+    run.attach("scan.json", {"attempt": 2})
+    Path(run.location("scan.json")).write_bytes(first)
+    with pytest.raises(FatalError, match="was changed or removed"):
+        run.attachment("scan.json")
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["after the write", "before the write"])
+def test_a_writer_killed_while_it_replaces_a_document_leaves_one_that_can_be_read(
+    run: SqlRunStore, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    run.attach("scan.json", {"attempt": 1})
+    with monkeypatch.context() as patch:
+        if written:
+            patch.setattr("kafka_rollout.adapters.store.runs.put", _killed)
+        else:
+            patch.setattr(run._documents, "write", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.attach("scan.json", {"attempt": 2})
+    assert run.attachment("scan.json") == {"attempt": 2 if written else 1}
+    assert run.verify_chain() == ""
+    run.attach("scan.json", {"attempt": 3})
+    assert run.attachment("scan.json") == {"attempt": 3}
+
+
+def test_a_removed_document_is_absent_and_can_be_written_again(run: SqlRunStore) -> None:
+    run.attach("scan.json", {"attempt": 1})
+    run.detach("scan.json")
+    assert run.attachment("scan.json") is None
+    assert run.verify_chain() == ""
+    run.attach("scan.json", {"attempt": 2})
+    assert run.attachment("scan.json") == {"attempt": 2}
+
+
+def test_documents_of_a_run_of_an_earlier_version_can_be_read(store: Store, run: SqlRunStore) -> None:
+    """Its history has no hashes."""
+    run.record(ALICE)
+    run.attach("scan.json", {"failing": []})
+    run.save_plan(_plan())
+    with store.database().begin() as connection:
+        connection.execute(delete(events).where(events.c.number > 1))
+        first = connection.execute(select(events.c.hash)).scalar_one()
+        connection.execute(update(runs).values(event_count=1, last_hash=first))
+    assert run.attachment("scan.json") == {"failing": []}
+    assert run.load_plan() == _plan()
+    assert run.verify_chain() == ""
+    run.attach("scan.json", {"failing": [1]})
+    assert run.attachment("scan.json") == {"failing": [1]}
+
+
+def test_findings_that_were_removed_from_a_stored_plan_are_missed(store: Store, run: SqlRunStore) -> None:
+    """The plan's hash does not include them, because they are evaluated again."""
+    run.save_plan(_plan())
+    changed = replace(_plan(), findings=())
+    assert changed.hash == _plan().hash
+    _change(store, plans, body=json.dumps(to_json(changed), ensure_ascii=False))
+    with pytest.raises(FatalError, match="was changed after it was made"):
+        run.load_plan()
+    assert "was changed after it was made" in run.verify_chain()
+
+
+def test_entries_about_documents_are_in_the_chain_but_are_no_events(store: Store, run: SqlRunStore) -> None:
+    run.record(ALICE)
+    run.attach("scan.json", {})
+    assert run.events() == (replace(ALICE, at=100.0),)
+    with store.database().begin() as connection:
+        connection.execute(delete(events).where(events.c.number == 2))
+    assert run.verify_chain() == "The events after event 1 are missing: the run recorded 2."
 
 
 def test_the_report_replaces_itself_whole(run: SqlRunStore) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from kafka_rollout.adapters.store.scans import SqlScanHistory, scanned_clusters
+from kafka_rollout.adapters.store.tables import scans
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, ScanResult
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.json_forms import to_json
 from tests.contract.store.conftest import Store
 
 AT = 1_763_697_600.0  # 2025-11-21T04:00:00Z
@@ -95,11 +100,30 @@ def test_a_scan_is_found_by_a_beginning_of_its_name_or_as_the_newest(history: Sq
 def test_a_damaged_scan_is_named_and_stops_nothing_else(history: SqlScanHistory, content: bytes) -> None:
     kept = history.keep(scan(), "")
     (Path(kept.location) / "scan.json").write_bytes(content)
-    with pytest.raises(FatalError, match=r"Scan 20251121T040000.000Z of orders in .* cannot be read"):
+    with pytest.raises(FatalError, match=r"Scan 20251121T040000.000Z of orders in .* was changed after it was stored"):
         kept.load()
+    with pytest.raises(FatalError, match=r"Scan 20251121T040000.000Z of orders in .* cannot be read"):
+        replace(kept, sha256="").load()  # of an earlier version
     assert history.scans() == (kept,)
     history.keep(scan(AT + 60), "")
     assert [result.scanned_at for result in history.newest(5)] == [AT + 60]
+
+
+def test_a_scan_with_other_verdicts_than_the_stored_ones_is_refused(history: SqlScanHistory) -> None:
+    kept = history.keep(scan(), "")
+    other = json.dumps(to_json(replace(scan(), logs=())))
+    (Path(kept.location) / "scan.json").write_text(other)
+    with pytest.raises(FatalError, match="its hash does not match the scan history"):
+        history.get("newest").load()
+    assert history.newest(5) == ()
+
+
+def test_a_scan_of_an_earlier_version_can_be_read(store: Store, history: SqlScanHistory) -> None:
+    """Its row has no hash."""
+    history.keep(scan(), "")
+    with store.database().begin() as connection:
+        connection.execute(update(scans).values(summary="{}"))
+    assert history.get("newest").load() == scan()
 
 
 def test_clusters_with_a_history_are_listed_by_their_own_names(store: Store) -> None:

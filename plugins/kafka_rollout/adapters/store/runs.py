@@ -1,7 +1,8 @@
 """The history of a run: rows in the database, and documents below the URL of the artifacts (port RunStore).
 
 Events form a hash chain: the hash of an event covers the previous hash and the canonical JSON of the event. The row of
-the run has the number of events and the newest hash, so a check also finds that the last events are missing.
+the run has the number of events and the newest hash, so a check also finds that the last events are missing. The chain
+also has entries with the hashes of the documents and of the plan (`document_entries`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, exists, insert, select, update
 
 from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.adapters.store.database import Database, put
+from kafka_rollout.adapters.store.document_entries import (
+    BEGUN,
+    PLAN,
+    WRITTEN,
+    Known,
+    is_entry,
+    known_documents,
+    sha256,
+)
 from kafka_rollout.adapters.store.event_codec import decode, encode
 from kafka_rollout.adapters.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
 from kafka_rollout.adapters.system.files import safe_name
@@ -29,6 +39,7 @@ from kafka_rollout.json_forms import from_json, to_json
 
 _NO_HASH = "0" * 64  # before the first event
 _REPORT, _REPORT_PAGE = "report.json", "report.html"
+_READS = 5  # of a document that another process replaces at the same time
 
 
 class SqlRunStore:
@@ -56,21 +67,26 @@ class SqlRunStore:
         body = json.dumps(to_json(plan), ensure_ascii=False)
         with self._writing() as (connection, run):
             put(connection, plans, {"run": run.id}, {"body": body})
+            self._enter(connection, run, WRITTEN, PLAN, sha256(body.encode()))
 
     def load_plan(self) -> Plan:
-        """Return the plan. Raises UserError if the run has none, FatalError if it is damaged."""
+        """Return the plan. Raises UserError if the run has none, FatalError if it is damaged or was changed."""
         with self._database.reading() as connection:
-            body = connection.execute(select(plans.c.body).join(runs).where(*self._this())).scalar_one_or_none()
+            row = connection.execute(select(plans.c.run, plans.c.body).join(runs).where(*self._this())).one_or_none()
+            body = None if row is None else row.body
+            known = Known() if row is None else self._known(connection, row.run, PLAN)
         if body is None:
             raise UserError(
                 f"Run {self.run_id} of cluster {self.cluster} has no plan.",
                 remedy="Create the plan first, in this run.",
             )
         try:
+            if not known.accepts(body.encode()):
+                raise ValueError("not the plan that was recorded")
             return from_json(Plan, json.loads(body))
         except ValueError:
             raise FatalError(
-                f"The plan of run {self.run_id} of cluster {self.cluster} is damaged.",
+                f"The plan of run {self.run_id} of cluster {self.cluster} is damaged or was changed after it was made.",
                 remedy="Start a new run. It creates a new plan from the current state of the cluster.",
             ) from None
 
@@ -110,23 +126,23 @@ class SqlRunStore:
         kind, data = encode(event)
         body = canonical_json({"at": event.at or self._clock(), "kind": kind, "data": data})
         with self._writing() as (connection, run):
-            number, value = run.event_count + 1, chain_hash(run.last_hash, body)
-            connection.execute(insert(events).values(run=run.id, number=number, body=body, hash=value))
-            changed = {"event_count": number, "last_hash": value, "updated_at": self._database.now(connection)}
-            connection.execute(update(runs).where(runs.c.id == run.id).values(**changed))
+            self._append(connection, run, body)
+            connection.execute(
+                update(runs).where(runs.c.id == run.id).values(updated_at=self._database.now(connection))
+            )
 
     def events(self) -> tuple[Event, ...]:
         """Return all events, oldest first; an event kind of a newer version as `Unknown`.
 
         Raises FatalError for a damaged row.
         """
-        query = select(events.c.number, events.c.body).join(runs).where(*self._this()).order_by(events.c.number)
+        query = select(events.c.number, events.c.body).join(runs).where(*self._this(), ~is_entry())
         with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+            rows = connection.execute(query.order_by(events.c.number)).all()
         return tuple(self._event(row) for row in rows)
 
     def verify_chain(self) -> str:
-        """Return a sentence about the first altered or missing event of the run; empty if there is none."""
+        """Return a sentence about the first altered or missing event or document of the run; empty if there is none."""
         with self._database.reading() as connection:
             run = connection.execute(select(runs).where(*self._this())).one_or_none()
             if run is None:
@@ -141,6 +157,20 @@ class SqlRunStore:
             previous = row.hash
         if (len(rows), previous) != (run.event_count, run.last_hash):
             return f"The events after event {len(rows)} are missing: the run recorded {run.event_count}."
+        return self._verify_documents()
+
+    def _verify_documents(self) -> str:
+        with self._database.reading() as connection:
+            run = connection.execute(select(runs.c.id).where(*self._this())).scalar_one()
+            documents = known_documents(connection, run)
+        for name, known in documents.items():
+            try:
+                if name == PLAN:
+                    self.load_plan()
+                elif known.is_recorded:
+                    self.page(name)
+            except (FatalError, UserError) as error:
+                return error.sentence
         return ""
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
@@ -156,29 +186,45 @@ class SqlRunStore:
             ) from None
 
     def page(self, name: str) -> str | None:
-        """Return a document as text; None if the run has no such document."""
-        query = select(artifacts.c.name).join(runs).where(*self._this(), artifacts.c.name == name)
-        with self._database.reading() as connection:
-            if connection.execute(query).first() is None:
+        """Return a document as text; None if the run has no such document.
+
+        Raises FatalError if it is not the document that the run history has the hash of.
+        """
+        seen: Known | None = None
+        for _ in range(_READS):
+            has_row, known = self._find(name)
+            if not has_row and not known.is_recorded:
                 return None
-        return self._documents.read(self._key(name)).decode()
+            content = self._documents.read(self._key(name)) if has_row else b""
+            if has_row and known.accepts(content):
+                return content.decode()
+            if known == seen:  # no other process replaced it between the two reads
+                break
+            seen = known
+        raise FatalError(
+            f"The document {self.location(name)} of run {self.run_id} of cluster {self.cluster} was changed or removed "
+            "after the run wrote it: its hash does not match the run history.",
+            remedy="Find out who can write to KAFKA_ROLLOUT_ARTIFACTS. Restore the document from a backup, or repeat "
+            "the task that writes it.",
+        )
 
     def attach(self, name: str, data: Any) -> None:
         self.attach_page(name, json.dumps(to_json(data), ensure_ascii=False))
 
     def attach_page(self, name: str, content: str) -> None:
-        """Write a document, then its row. So a document with a row is complete."""
+        """Write a document, then its row and its entry in the chain. So a document with a row is complete."""
         encoded = content.encode()
-        self._documents.write(self._key(name), encoded)
-        with self._writing() as (connection, run):
-            values = {"size_bytes": len(encoded), "written_at": self._database.now(connection)}
-            put(connection, artifacts, {"run": run.id, "name": name}, values)
+        value = sha256(encoded)
+        while not self._write(name, encoded, value):
+            with self._writing() as (connection, run):
+                self._enter(connection, run, BEGUN, name, value)
 
     def detach(self, name: str) -> None:
         """Remove a document if it exists."""
-        with self._database.begin() as connection:
-            run = select(runs.c.id).where(*self._this()).scalar_subquery()
-            connection.execute(delete(artifacts).where(artifacts.c.run == run, artifacts.c.name == name))
+        with self._writing() as (connection, run):
+            which = (artifacts.c.run == run.id, artifacts.c.name == name)
+            if connection.execute(delete(artifacts).where(*which)).rowcount:
+                self._enter(connection, run, WRITTEN, name, "")
         self._documents.remove(self._key(name))
 
     def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:
@@ -197,6 +243,49 @@ class SqlRunStore:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.chmod(0o700)
         return folder / safe_name(name)
+
+    def _write(self, name: str, content: bytes, value: str) -> bool:
+        """Write a document. Returns False, and writes nothing, if the chain must first say that its write begins."""
+        with self._writing() as (connection, run):
+            known = self._known(connection, run.id, name)
+            if known.is_recorded and value not in {known.written, *known.begun}:
+                return False
+            self._documents.write(self._key(name), content)
+            values = {"size_bytes": len(content), "written_at": self._database.now(connection)}
+            put(connection, artifacts, {"run": run.id, "name": name}, values)
+            if known != Known(written=value):
+                self._enter(connection, run, WRITTEN, name, value)
+        return True
+
+    def _find(self, name: str) -> tuple[bool, Known]:
+        """Return whether the document has a row, and what the chain knows about it."""
+        with self._database.reading() as connection:
+            run = connection.execute(select(runs.c.id).where(*self._this())).scalar_one_or_none()
+            if run is None:
+                return False, Known()
+            query = select(artifacts.c.name).where(artifacts.c.run == run, artifacts.c.name == name)
+            return connection.execute(query).first() is not None, self._known(connection, run, name)
+
+    def _known(self, connection: Connection, run: int, name: str) -> Known:
+        try:
+            return known_documents(connection, run).get(name, Known())
+        except (ValueError, TypeError, KeyError):
+            raise self._damaged("An entry about a document") from None
+
+    def _enter(self, connection: Connection, run: Row[Any], kind: str, name: str, value: str) -> None:
+        """Append an entry about a document to the chain. `value`: its SHA-256; empty if it is removed."""
+        self._append(
+            connection,
+            run,
+            canonical_json({"at": self._clock(), "kind": kind, "data": {"name": name, "sha256": value}}),
+        )
+
+    def _append(self, connection: Connection, run: Row[Any], body: str) -> None:
+        """Append a row to the chain. `run`: the locked row of the run, as it was at the begin of the transaction."""
+        number, value = run.event_count + 1, chain_hash(run.last_hash, body)
+        connection.execute(insert(events).values(run=run.id, number=number, body=body, hash=value))
+        changed = {"event_count": number, "last_hash": value}
+        connection.execute(update(runs).where(runs.c.id == run.id).values(**changed))
 
     def _key(self, name: str) -> str:
         return artifact_key("runs", self.cluster, self.run_id, name)
@@ -231,11 +320,14 @@ class SqlRunStore:
             body = json.loads(row.body)
             return decode(str(body["kind"]), float(body["at"]), dict(body["data"]))
         except (ValueError, TypeError, KeyError):
-            raise FatalError(
-                f"Event {row.number} of run {self.run_id} of cluster {self.cluster} is damaged.",
-                remedy=f"Run `kafka-rollout runs verify --cluster {self.cluster} --run {self.run_id}`, and restore the "
-                "database from a backup.",
-            ) from None
+            raise self._damaged(f"Event {row.number}") from None
+
+    def _damaged(self, what: str) -> FatalError:
+        return FatalError(
+            f"{what} of run {self.run_id} of cluster {self.cluster} is damaged.",
+            remedy=f"Run `kafka-rollout runs verify --cluster {self.cluster} --run {self.run_id}`, and restore the "
+            "database from a backup.",
+        )
 
 
 def canonical_json(event: Mapping[str, Any]) -> str:
@@ -256,6 +348,7 @@ def list_clusters_of_run(database: Database, run_id: str) -> tuple[str, ...]:
 
 def list_runs(database: Database, cluster: str) -> tuple[str, ...]:
     """Return the ids of the cluster's runs that have events, the last changed first."""
-    query = select(runs.c.run_id).where(runs.c.cluster == cluster, runs.c.event_count > 0)
+    has_events = exists().where(events.c.run == runs.c.id, ~is_entry())
+    query = select(runs.c.run_id).where(runs.c.cluster == cluster, has_events)
     with database.reading() as connection:
         return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())

@@ -18,6 +18,7 @@ from sqlalchemy import Row, delete, insert, select
 
 from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.document_entries import sha256
 from kafka_rollout.adapters.store.tables import alerts, scans
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
@@ -31,11 +32,15 @@ _RESULT, _PAGE, _TABLES = "scan.json", "report.html", "parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptScan:
-    """One scan of the history; `name` is its time in UTC, such as 20261121T040000.000Z."""
+    """One scan of the history; `name` is its time in UTC, such as 20261121T040000.000Z.
+
+    `sha256`: of its result; empty for a scan of an earlier version.
+    """
 
     cluster: str
     name: str
     folder: str
+    sha256: str = ""
     documents: Artifacts = field(repr=False, compare=False)
 
     @property
@@ -52,9 +57,16 @@ class KeptScan:
         return self.documents.read(self.key(_PAGE)).decode()
 
     def load(self) -> ScanResult:
-        """Return the result. Raises FatalError if it is damaged or missing."""
+        """Return the result. Raises FatalError if it is damaged or missing, or was changed after it was stored."""
+        content = self.documents.read(self.key(_RESULT))
+        if self.sha256 and sha256(content) != self.sha256:
+            raise FatalError(
+                f"Scan {self.name} of {self.cluster} in {self.location} was changed after it was stored: its hash does "
+                "not match the scan history.",
+                remedy="Find out who can write to KAFKA_ROLLOUT_ARTIFACTS, then scan again. Other scans can be used.",
+            )
         try:
-            return from_json(ScanResult, json.loads(self.documents.read(self.key(_RESULT))))
+            return from_json(ScanResult, json.loads(content))
         except ValueError as error:
             raise FatalError(
                 f"Scan {self.name} of {self.cluster} in {self.location} cannot be read ({type(error).__name__}).",
@@ -111,8 +123,9 @@ class SqlScanHistory:
         """
         moment = round(result.scanned_at * 1000)
         folder = f"{_name(moment)}-{secrets.token_hex(4)}"
-        kept = KeptScan(cluster=self.cluster, name="", folder=folder, documents=self._documents)
-        self._documents.write(kept.key(_RESULT), json.dumps(to_json(result)).encode())
+        content = json.dumps(to_json(result)).encode()
+        kept = KeptScan(cluster=self.cluster, name="", folder=folder, sha256=sha256(content), documents=self._documents)
+        self._documents.write(kept.key(_RESULT), content)
         self._documents.write(kept.key(_PAGE), page.encode())
         if parquet is not None:
             self._documents.write_folder(kept.key(_TABLES), parquet)
@@ -124,7 +137,7 @@ class SqlScanHistory:
                 "name": _name(moment),
                 "folder": folder,
                 "run_id": run_id,
-                "summary": json.dumps(_summary(result)),
+                "summary": json.dumps({**_summary(result), "sha256": kept.sha256}),
             }
             kept_at = self._database.now(connection)
             connection.execute(insert(scans).values(cluster=self.cluster, kept_at=kept_at, **values))
@@ -174,7 +187,13 @@ class SqlScanHistory:
                 self._documents.remove(scan.key(""))
 
     def _kept(self, row: Row[Any]) -> KeptScan:
-        return KeptScan(cluster=self.cluster, name=row.name, folder=row.folder, documents=self._documents)
+        return KeptScan(
+            cluster=self.cluster,
+            name=row.name,
+            folder=row.folder,
+            sha256=str(json.loads(row.summary).get("sha256", "")),
+            documents=self._documents,
+        )
 
 
 def scanned_clusters(database: Database) -> tuple[str, ...]:
