@@ -44,6 +44,13 @@ def list_runs(cluster: str, settings: Settings | None = None) -> tuple[str, ...]
     return runs.list_runs(_database(settings), cluster)
 
 
+def list_run_versions(cluster: str, at_most: int, settings: Settings | None = None) -> Mapping[str, str]:
+    """Return run id → version of its history, for the runs that changed last. A version is that of one content."""
+    from kafka_rollout.adapters.store import runs
+
+    return runs.list_run_versions(_database(settings), cluster, at_most)
+
+
 def list_clusters_of_run(run_id: str, settings: Settings | None = None) -> tuple[str, ...]:
     """Return the clusters that have a run with this id; a run id is unique only within its DAG."""
     from kafka_rollout.adapters.store import runs

@@ -348,7 +348,17 @@ def list_clusters_of_run(database: Database, run_id: str) -> tuple[str, ...]:
 
 def list_runs(database: Database, cluster: str) -> tuple[str, ...]:
     """Return the ids of the cluster's runs that have events, the last changed first."""
+    return tuple(list_run_versions(database, cluster))
+
+
+def list_run_versions(database: Database, cluster: str, at_most: int | None = None) -> dict[str, str]:
+    """Return run id → version of its history, the last changed first, for runs that have events.
+
+    The version changes with every event and every document. `at_most`: number of runs; None: all.
+    """
     has_events = exists().where(events.c.run == runs.c.id, ~is_entry())
-    query = select(runs.c.run_id).where(runs.c.cluster == cluster, has_events)
+    query = select(runs.c.id, runs.c.run_id, runs.c.event_count, runs.c.last_hash)
+    query = query.where(runs.c.cluster == cluster, has_events).limit(at_most)
     with database.reading() as connection:
-        return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())
+        rows = connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).all()
+    return {row.run_id: f"{row.id}-{row.event_count}-{row.last_hash}" for row in rows}

@@ -7,13 +7,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 from croniter import croniter
 
 from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX, SCAN_DAG_PREFIX
-from kafka_rollout.composition.records import list_clusters_of_run, list_runs, open_lock, open_run, open_scan_history
+from kafka_rollout.airflow.views.read_runs import READ_RUNS, ReadRun
+from kafka_rollout.composition.records import (
+    list_clusters_of_run,
+    list_run_versions,
+    open_lock,
+    open_run,
+    open_scan_history,
+)
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.model.cluster.topology import NEVER, ClusterSpec
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
@@ -39,7 +47,6 @@ _PREFIXES = {
 RUNS_SHOWN = 10  # per cluster
 LINES_SHOWN = 30  # per run
 RUNS_READ = 50  # per cluster, to find those that the user can read
-QUIET_S = 120  # an active run holds the lock, except during its first steps
 
 
 def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
@@ -62,10 +69,10 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
         problem = str(error)
     readable = [may_read(f"{prefix}{cluster}") for prefix in _PREFIXES.values()]
     runs: list[dict[str, Any]] = []
-    for run_id in list_runs(cluster, settings)[:RUNS_READ]:
-        dag_id, show = _reader_of(cluster, run_id, settings, holder=lease.holder if lease else "")
-        if may_read(dag_id) if dag_id else all(readable):
-            runs.append(show())
+    for run_id, version in list_run_versions(cluster, RUNS_READ, settings).items():
+        read = READ_RUNS.get((str(settings), cluster, run_id), version, partial(_read, cluster, run_id, settings))
+        if may_read(read.dag_id) if read.dag_id else all(readable):
+            runs.append(read.card(holder=lease.holder if lease else "", now=time.time()))
         if len(runs) == RUNS_SHOWN:
             break
     if not runs and not any(readable):
@@ -81,31 +88,19 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
     return {"cluster": cluster, "lock": lock, "runs": runs, "problem": problem}
 
 
-def _reader_of(
-    cluster: str, run_id: str, settings: Settings, *, holder: str
-) -> tuple[str, Callable[[], dict[str, Any]]]:
-    """Return the id of the run's DAG, empty if it is unknown, and a function that reads the run."""
-
-    def damaged(dag_id: str, error: Exception) -> dict[str, Any]:
-        log.warning("The history of run %r of cluster %s cannot be shown: %r", run_id, cluster, error)
-        sentence = f"The history of this run cannot be read: {error}"
-        return {**_card(run_id, dag_id), "state": "damaged history", "sentence": sentence}
-
+def _read(cluster: str, run_id: str, settings: Settings) -> ReadRun:
+    """Read the history of a run. A damaged one is shown with its error."""
+    dag_id = ""
     try:
         store = open_run(cluster, run_id, settings)
         recorded = store.events()
         dag_id = _dag_id(cluster, recorded)
+        return _run(store, run_id, dag_id, recorded)
     except Exception as error:
-        problem = error
-        return "", lambda: damaged("", problem)
-
-    def show() -> dict[str, Any]:
-        try:
-            return _run(store, run_id, dag_id, recorded, holder=holder)
-        except Exception as error:
-            return damaged(dag_id, error)
-
-    return dag_id, show
+        log.warning("The history of run %r of cluster %s cannot be shown: %r", run_id, cluster, error)
+        sentence = f"The history of this run cannot be read: {error}"
+        card = {**_card(run_id, dag_id), "state": "damaged history", "sentence": sentence}
+        return ReadRun(dag_id=dag_id, shown=card, is_damaged=True)
 
 
 def _card(run_id: str, dag_id: str) -> dict[str, Any]:
@@ -128,8 +123,8 @@ def _card(run_id: str, dag_id: str) -> dict[str, Any]:
     }
 
 
-def _run(store: RunStore, run_id: str, dag_id: str, recorded: Sequence[Event], *, holder: str) -> dict[str, Any]:
-    """Return one run: progress and outcome, from its history. `holder`: the run that holds the lock."""
+def _run(store: RunStore, run_id: str, dag_id: str, recorded: Sequence[Event]) -> ReadRun:
+    """Return one run: progress and outcome, from its history."""
     events = [event for event in recorded if event.at]
     try:
         plan = store.load_plan()
@@ -142,22 +137,25 @@ def _run(store: RunStore, run_id: str, dag_id: str, recorded: Sequence[Event], *
     began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
     done = report is not None and report.get("ended_at", 0.0) >= last - 1.0  # an active run has newer events
     failed = bool(events) and isinstance(events[-1], TaskFailed)
-    is_active = not done and not failed and (run_id == holder or time.time() - last < QUIET_S)
-    return {
+    card = {
         **_card(run_id, dag_id),
         "way": "" if plan is None else plan.way,
         "began_at": began,
-        "elapsed_s": round((time.time() if is_active else last) - began) if events else 0,
         "outcome": report["outcome"] if done and report else None,
-        "state": "in progress" if is_active else "ended without a report",
         "sentence": report.get("sentence", "") if done and report else "",
         "now": lines[-1] if lines else "",
-        "estimate": progress.estimate(plan) if is_active else "",
         "nodes": _nodes(plan, events),
         "lines": lines[-LINES_SHOWN:],
         "steps": steps_of(procedure_of(events), events),
         "has_report": report is not None,
     }
+    return ReadRun(
+        dag_id=dag_id,
+        shown=card,
+        last_at=last,
+        has_ended=done or failed,
+        estimate=progress.estimate(plan),
+    )
 
 
 def steps_of(procedure: Procedure, events: Sequence[Event]) -> list[dict[str, Any]]:

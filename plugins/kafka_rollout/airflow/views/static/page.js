@@ -174,15 +174,27 @@ async function ask(what) {
   return answer.json();
 }
 
+const ACTIVE_S = 2; // between two refreshes while a run is in progress
+const QUIET_S = 15;
+let timer = 0;
+
+// One refresh at a time: the next one is planned after the answer, and none while the tab is hidden.
 async function refresh() {
   const state = document.getElementById("state");
+  timer = -1;
+  let pause = QUIET_S;
   try {
-    show(...(await Promise.all([ask("runs"), ask("scans")])));
-    state.textContent = `As of ${new Date().toLocaleTimeString()}, refreshed every 2 s.`;
+    const [clusters, scans] = await Promise.all([ask("runs"), ask("scans")]);
+    show(clusters, scans);
+    if (clusters.some((cluster) => cluster.lock || cluster.runs.some((run) => run.state === "in progress"))) pause = ACTIVE_S;
+    state.textContent = `As of ${new Date().toLocaleTimeString()}, refreshed every ${pause} s.`;
   } catch (error) {
     state.textContent = `Cannot refresh: ${error.message}.`;
   }
+  timer = document.hidden ? 0 : setTimeout(refresh, pause * 1000);
 }
 
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && timer === 0) refresh();
+});
 refresh();
-setInterval(refresh, 2000);

@@ -1,0 +1,109 @@
+"""A tab that refreshes the page reads only runs that changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.airflow.views import records
+from kafka_rollout.airflow.views.read_runs import ReadRun, ReadRuns
+from kafka_rollout.domain.run.events import Begun, TaskFailed
+from kafka_rollout.settings import Settings
+from tests.records import run_history
+
+IDS = [f"run-{number}" for number in range(5)]
+
+
+@pytest.fixture
+def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[list[str], list[dict[str, Any]]]]:
+    """Ask as the page does: (ids of the runs whose events were read, the cards)."""
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setattr(records, "READ_RUNS", ReadRuns(at_most=100), raising=False)
+    read: list[str] = []
+    events = SqlRunStore.events
+
+    def counted(self: SqlRunStore) -> Any:
+        read.append(self.run_id)
+        return events(self)
+
+    monkeypatch.setattr(SqlRunStore, "events", counted)
+    for run_id in IDS:
+        run_history(tmp_path, "fake", run_id).record(Begun(dag_id="kafka_upgrade_fake"))
+
+    def ask() -> tuple[list[str], list[dict[str, Any]]]:
+        read.clear()
+        (cluster,) = records.runs_of(["fake"], Settings.from_environment(), may_read=lambda dag_id: True)
+        return sorted(read), list(cluster["runs"])
+
+    return ask
+
+
+def test_a_second_poll_reads_no_history(show: Any) -> None:
+    read, cards = show()
+    assert read == IDS
+    read, again = show()
+    assert read == []
+    assert [card["run_id"] for card in again] == [card["run_id"] for card in cards]
+
+
+def test_a_run_with_a_new_event_or_report_is_read_again_and_no_other(tmp_path: Path, show: Any) -> None:
+    show()
+    run = run_history(tmp_path, "fake", IDS[2])
+    run.record(TaskFailed(task="plan", sentence="No broker responds."))
+    read, cards = show()
+    assert read == [IDS[2]]
+    assert (cards[0]["run_id"], cards[0]["state"]) == (IDS[2], "ended without a report")
+    assert not cards[0]["has_report"]
+    run.write_report("", {"outcome": "failed", "ended_at": 9e9})
+    read, cards = show()
+    assert read == [IDS[2]]
+    assert (cards[0]["has_report"], cards[0]["outcome"]) == (True, "failed")
+
+
+def test_a_damaged_run_is_read_again_so_that_a_restored_document_is_seen(tmp_path: Path, show: Any) -> None:
+    run = run_history(tmp_path, "fake", IDS[0])
+    run.write_report("", {"outcome": "finished", "ended_at": 9e9})
+    file = Path(run.location("report.json"))
+    content = file.read_bytes()
+    file.write_text('{"outcome": "failed", "ended_at": 9e9}')
+    _, cards = show()
+    assert {card["run_id"]: card["state"] for card in cards}[IDS[0]] == "damaged history"
+    file.write_bytes(content)
+    read, cards = show()
+    assert read == [IDS[0]]
+    assert {card["run_id"]: card["outcome"] for card in cards}[IDS[0]] == "finished"
+
+
+def test_the_elapsed_time_of_a_run_in_progress_is_not_the_one_that_was_read() -> None:
+    read = ReadRun(dag_id="d", shown={"run_id": "r", "began_at": 1_000.0}, last_at=1_010.0)
+    for now, elapsed, state in ((1_050.0, 50, "in progress"), (9_000.0, 10, "ended without a report")):
+        card = read.card(holder="", now=now)
+        assert (card["elapsed_s"], card["state"]) == (elapsed, state)
+    assert read.card(holder="r", now=9_000.0)["elapsed_s"] == 8_000
+
+
+def test_only_the_newest_runs_are_kept() -> None:
+    runs = ReadRuns(at_most=2)
+    read: list[str] = []
+
+    def get(key: str) -> None:
+        def read_it() -> ReadRun:
+            read.append(key)
+            return ReadRun(dag_id="d", shown={})
+
+        runs.get((key,), "1", read_it)
+
+    for key in ("a", "b", "a", "c", "a", "b"):
+        get(key)
+    assert read == ["a", "b", "c", "b"]
+
+
+def test_the_page_plans_its_next_refresh_after_the_answer() -> None:
+    """An interval begins a request while the last one is still under way."""
+    script = (Path(records.__file__).parent / "static" / "page.js").read_text()
+    assert "setInterval" not in script
+    assert "document.hidden" in script
