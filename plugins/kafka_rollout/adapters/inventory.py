@@ -121,6 +121,10 @@ class ClusterEntry(_Strict):
     four_eyes: Annotated[
         bool, Field(strict=True, description="whether the person who started a run needs another one to approve it")
     ] = False
+    shell_approvers: Annotated[
+        dict[Text, Text],
+        Field(description="operating system's user: the approver who may use it at a shell"),
+    ] = {}
     scan_schedule: Annotated[
         str,
         Field(description="when its coordinator logs are scanned: a cron expression (UTC), @daily or the like, never"),
@@ -154,6 +158,9 @@ class ClusterEntry(_Strict):
     def _whole(self) -> ClusterEntry:
         if self.four_eyes and len(set(self.approvers)) == 1:
             raise ValueError(f"four_eyes needs a second approver besides {self.approvers[0]}")
+        for name in self.shell_approvers.values():
+            if self.approvers and name not in self.approvers:
+                raise ValueError(f"shell_approvers names {name}, who is not one of approvers")
         for what in (*_UNIQUE, "directory"):
             # An agent on the loopback interface of its host has the same URL on each host.
             host = "host" if what.endswith("_url") else what

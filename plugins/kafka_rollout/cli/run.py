@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
@@ -21,6 +22,7 @@ from kafka_rollout.ports.run_services import Answers, Question
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import retry_node
@@ -65,6 +67,7 @@ def roll_back_run(
 def _runner(
     procedure: Procedure, ports: ClusterPorts, request: Request, answers: Answers, services: ShellServices
 ) -> Iterator[Runner]:
+    record_shell_start(ports, shell_responder())
     with stop_signal() as stop_asked:
         runner = Runner(
             ports=ports,

@@ -81,6 +81,13 @@ def test_four_eyes_need_a_second_approver(tmp_path: Path) -> None:
         load_cluster(write(tmp_path, inventory(approvers=["anna", "ben"], four_eyes="yes")))
 
 
+def test_a_shell_s_user_is_one_of_the_approvers(tmp_path: Path) -> None:
+    names = {"svc-anna": "anna"}
+    assert load_cluster(write(tmp_path, inventory(shell_approvers=names))).shell_approvers == names
+    with pytest.raises(UserError, match="shell_approvers names anna, who is not one of approvers"):
+        load_cluster(write(tmp_path, inventory(approvers=["ben", "carl"], shell_approvers=names)))
+
+
 def test_a_cluster_without_a_runtime_needs_no_address_of_a_controller(tmp_path: Path) -> None:
     brokers = [node(roles=["broker"], controller_address=None, directory=None)]
     combined = [node(controller_address=None, directory=None, broker_address="kafka-1.example.com:9092")]
@@ -102,6 +109,7 @@ def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:
     data = inventory(
         approvers=["alice", "ben"],
         four_eyes=True,
+        shell_approvers={"svc-alice": "alice"},
         connection_id="orders",
         release_overrides={"4.3.1": {"num.io.threads": 8}},
         metrics={"app": "build_info{version=release}"},

@@ -46,6 +46,7 @@ from kafka_rollout.domain.planning.request import DowngradeType, Request
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.update import observe_features, planned_outcomes
 from kafka_rollout.steps.procedures.features import FEATURES
@@ -226,6 +227,7 @@ def resume(
 
 def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_json: bool) -> None:
     """Run FEATURES and print the result of each feature, also of a change that failed or was refused."""
+    record_shell_start(ports, shell_responder())
     runner = Runner(
         ports=ports,
         procedure=FEATURES,

@@ -96,6 +96,13 @@ class Begun(Event, kind="begun"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartedAtShell(Event, kind="started-at-shell"):
+    """The first event of a run of the command line."""
+
+    starter: Responder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed(Event, kind="observed"):
     """`releases`: node id → release; `finalized`: feature → level; `unanswered`: a sentence per failed query."""
 

@@ -21,15 +21,12 @@ from kafka_rollout.domain.run.events import (
     Event,
     Responder,
     TakenOver,
-    events_of,
     has,
 )
 from kafka_rollout.domain.run.projections.approvals import find_invalidity, is_invalid, newest_decision
 from kafka_rollout.domain.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-
-# The starter may roll back alone.
-FOUR_EYES = frozenset({ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES})
+from kafka_rollout.steps.common.four_eyes import FOUR_EYES, refuse_claimed_name, refuse_starter
 
 
 def record_approval(
@@ -78,33 +75,6 @@ def refuse_unlisted_approver(cluster: ClusterSpec, by: str) -> None:
             f"{by} is not an approver of cluster {cluster.name}.",
             remedy=f"The inventory lists {', '.join(cluster.approvers)}.",
         )
-
-
-def refuse_starter(ports: ClusterPorts, by: str, responder: Responder | None) -> None:
-    """Raise RefusedError if the inventory requires four eyes and `by` started the run, or the starter is unknown.
-
-    A DAG's run was started by Airflow's user who triggered it, a run of the shell by the shell's user.
-    """
-    if not ports.cluster.four_eyes:
-        return
-    starters = _starters(ports, responder)
-    if not starters:
-        raise RefusedError(
-            f"Run {ports.run_id} has no record of who started it, and cluster {ports.cluster.name} requires four eyes.",
-            remedy="Start a new run as a named user.",
-        )
-    if starters & {by.strip(), responder.name if responder is not None else by.strip()}:
-        raise RefusedError(
-            f"{by} started run {ports.run_id} and cannot approve it: cluster {ports.cluster.name} requires four eyes.",
-            remedy="Have another approver answer.",
-        )
-
-
-def _starters(ports: ClusterPorts, responder: Responder | None) -> set[str]:
-    starters = {begun.triggered_by for begun in events_of(ports.run.events(), Begun)}
-    if responder is not None and responder.channel is Channel.SHELL:
-        starters.add(responder.user)
-    return starters - {""}
 
 
 def _require_name_and_reason(what: str, by: str, reason: str) -> None:
@@ -176,7 +146,7 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
     """Record that `by` takes the run over from its DAG; does nothing for a run of the shell.
 
     Repeating it records it again. Raises RefusedError for a DAG's run without `wanted` or without a name, and where
-    the inventory does not allow the name.
+    the inventory does not allow the name, or requires more than the claim of a shell's user.
     """
     dag_id = find_dag_id(ports.run.events())
     if not dag_id:
@@ -188,6 +158,7 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
             "--take-over --approve-as NAME.",
         )
     refuse_unlisted_approver(ports.cluster, by)
+    refuse_claimed_name(ports.cluster, by, responder)
     ports.run.record(TakenOver(by=by.strip(), dag_id=dag_id, responder=responder))
 
 

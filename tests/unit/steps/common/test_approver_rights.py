@@ -9,10 +9,20 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun, Channel, Responder
+from kafka_rollout.domain.run.events import (
+    APPROVED,
+    ApprovalOf,
+    Begun,
+    Channel,
+    Responder,
+    StartedAtShell,
+    TakenOver,
+    events_of,
+)
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_bench
@@ -77,9 +87,9 @@ def test_a_run_that_was_taken_over_accepts_the_shell_s_answers(tmp_path: Path) -
         ("Alice", True, AIRFLOW, "alice started run"),  # an id beside the name that Airflow tells
         ("", True, AIRFLOW, "has no record of who started it"),
         ("ben", True, AIRFLOW, ""),
-        ("", False, replace(SHELL, user="alice"), "alice started run"),
-        ("", False, SHELL, ""),
-        ("", False, None, "has no record of who started it"),
+        ("", False, replace(SHELL, user="alice"), "alice is a name that the user alice claims"),
+        ("", False, SHELL, "alice is a name that the user svc-kafka claims"),
+        ("", False, None, "claims"),
     ],
 )
 def test_with_four_eyes_the_starter_approves_nothing(
@@ -97,6 +107,71 @@ def test_with_four_eyes_the_starter_approves_nothing(
     approve(without, responder=responder)
     with pytest.raises(RefusedError):  # asked for since
         require_approval(ports, ports.run.load_plan(), ROLL)
+
+
+SHELL_APPROVERS = {"alice-os": "alice", "ben-os": "ben"}
+ALICE_S, BEN_S = (replace(SHELL, user=user) for user in SHELL_APPROVERS)
+MALLORY_S = replace(SHELL, user="mallory")
+
+
+def four_eyes_at_a_shell(tmp_path: Path, starter: Responder | None) -> ClusterPorts:
+    ports = fake_bench(FakeCluster(R391), tmp_path)
+    cluster = replace(ports.cluster, approvers=("alice", "ben"), four_eyes=True, shell_approvers=SHELL_APPROVERS)
+    ports = replace(ports, cluster=cluster)
+    if starter is not None:
+        record_shell_start(ports, starter)
+    plan_upgrade(ports, R431, finalize=True)
+    return ports
+
+
+@pytest.mark.parametrize(
+    ("starter", "by", "responder", "why"),
+    [
+        (BEN_S, "alice", ALICE_S, ""),
+        (MALLORY_S, "alice", ALICE_S, ""),
+        (MALLORY_S, "alice", MALLORY_S, "alice is a name that the user mallory claims"),
+        (BEN_S, "alice", BEN_S, "alice is a name that the user ben-os claims"),
+        (ALICE_S, "alice", ALICE_S, "alice started run"),
+        (None, "alice", ALICE_S, "has no record of who started it"),
+    ],
+)
+def test_with_four_eyes_a_shell_s_user_approves_only_as_the_approver_that_the_inventory_names(
+    tmp_path: Path, starter: Responder | None, by: str, responder: Responder, why: str
+) -> None:
+    ports = four_eyes_at_a_shell(tmp_path, starter)
+    if not why:
+        approve(ports, by, responder)
+        require_approval(ports, ports.run.load_plan(), ROLL)
+        return
+    with pytest.raises(RefusedError, match=why):
+        approve(ports, by, responder)
+
+
+def test_with_four_eyes_an_approval_that_was_added_to_the_history_of_a_shell_s_run_does_not_count(
+    tmp_path: Path,
+) -> None:
+    ports = four_eyes_at_a_shell(tmp_path, MALLORY_S)
+    without = replace(ports, cluster=replace(ports.cluster, four_eyes=False, shell_approvers={}))
+    approve(without, "alice", MALLORY_S)
+    with pytest.raises(RefusedError, match="alice is a name that the user mallory claims"):
+        require_approval(ports, ports.run.load_plan(), ROLL)
+
+
+def test_with_four_eyes_a_dag_s_run_is_taken_over_under_no_other_name(tmp_path: Path) -> None:
+    ports = ports_of(tmp_path, triggered_by="mallory", four_eyes=True)
+    with pytest.raises(RefusedError, match="At a shell, alice is a name that the user mallory claims"):
+        take_over_run(ports, "alice", MALLORY_S, wanted=True)
+    assert not events_of(ports.run.events(), TakenOver)
+    named = replace(ports, cluster=replace(ports.cluster, shell_approvers=SHELL_APPROVERS))
+    take_over_run(named, "alice", ALICE_S, wanted=True)
+    approve(named, "alice", ALICE_S)
+    require_approval(named, ports.run.load_plan(), ROLL)
+
+
+def test_a_run_is_started_at_a_shell_once(tmp_path: Path) -> None:
+    ports = four_eyes_at_a_shell(tmp_path, MALLORY_S)
+    record_shell_start(ports, ALICE_S)
+    assert [started.starter for started in events_of(ports.run.events(), StartedAtShell)] == [MALLORY_S]
 
 
 def test_the_starter_may_roll_back_alone(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class ClusterSpec:
     `scan_releases`: releases that scheduled scans evaluate in addition to those that matter for the running release.
 
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
-    a run cannot approve it.
+    a run cannot approve it. `shell_approvers`: operating system's user → the approver who uses it.
     """
 
     name: str
@@ -126,6 +126,7 @@ class ClusterSpec:
     owner: str = "kafka-platform"
     approvers: tuple[str, ...] = ()
     four_eyes: bool = False
+    shell_approvers: Mapping[str, str] = field(default_factory=dict)
     scan_schedule: str = DAILY
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     apache_releases: Mapping[str, str] = field(default_factory=dict)
