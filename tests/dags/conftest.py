@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,7 @@ class Asked:
     bodies: dict[str, str] = field(default_factory=dict)
     offered: dict[str, tuple[str, ...]] = field(default_factory=dict)
     while_asked: Callable[[str], None] = lambda task: None  # called before the answer is given
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)  # Airflow's own, by the task instance's id
 
 
 @dataclass(kw_only=True)
@@ -160,8 +162,12 @@ def recorded_answer(context: Any, option: str, *, who: str = "alice") -> dict[st
 
 
 def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
-    """Answer every request as alice with the next of `asked.answers`, by default with Approve."""
-    from kafka_rollout.airflow.common import deciding
+    """Answer every request as alice with the next of `asked.answers`, by default with Approve.
+
+    Triggers read the answers as Airflow's records.
+    """
+    from kafka_rollout.airflow.common import answer as answers
+    from kafka_rollout.airflow.common import confirming, deciding
     from kafka_rollout.airflow.common.asking import record_question
     from kafka_rollout.airflow.operators import approvals
 
@@ -175,10 +181,25 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
         assert option in question.options, f"{task.task_id} offers {question.options}"
         event = recorded_answer(context, option, who=asked.who)
+        asked.records[event["record_id"]] = event
         return getattr(task, method)(context, event)
+
+    def read_record(ti_id: Any) -> Any:
+        from airflow.sdk.api.datamodels._generated import HITLDetailResponse
+
+        record = asked.records[str(ti_id)]
+        return HITLDetailResponse(
+            response_received=True,
+            responded_by_user=record["responded_by_user"],
+            responded_at=datetime.fromtimestamp(record["responded_at"], UTC),
+            chosen_options=record["chosen_options"],
+            params_input=record["params_input"],
+        )
 
     for module in (approvals, deciding):
         monkeypatch.setattr(module, "ask", answer)
+    monkeypatch.setattr(answers, "get_hitl_detail_content_detail", read_record)
+    monkeypatch.setattr(confirming, "AnswerTrigger", lambda **options: answers.AnswerTrigger(**options, pause_s=0.0))
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from kafka_rollout.domain.run.events import Approval, Asked, Begun, events_of
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.run.events import (
+    APPROVED,
+    Approval,
+    ApprovalConfirmed,
+    ApprovalOf,
+    ApprovalRefuted,
+    Asked,
+    Begun,
+    Channel,
+    Responder,
+    events_of,
+)
+from kafka_rollout.domain.run.projections.approvals import find_unconfirmed_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import DAG_ID, FakeRuns
+from tests.fakes.ports import fake_bench
 from tests.records import run_ids
 
 pytestmark = pytest.mark.airflow
 
+NOBODY_S = "01890000-0000-7000-8000-000000000000"  # a record's id
 ANSWERED_AT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 
 
@@ -61,6 +79,150 @@ def test_the_run_s_parameter_narrows_the_inventory_s_approvers_and_widens_them_n
     assert (state, states["approve_plan"], runs.world.stops) == ("failed", "failed", [])
 
 
+def forged_approval(plan_hash: str, record_id: str, what: ApprovalOf, **given: Any) -> Approval:
+    """As a user with write access to the database of kafka-rollout records it."""
+    responder = {"user": "alice", "name": "alice", "answered_at": 1_763_697_600.0, **given}
+    return Approval(
+        what=what,
+        by="alice",
+        decision=APPROVED,
+        reason="forged",
+        plan_hash=plan_hash,
+        responder=Responder(channel=Channel.AIRFLOW, record_id=record_id, **responder),
+    )
+
+
+def mark_as_successful(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, task_id: str, forge: Callable[[ClusterPorts], None]
+) -> None:
+    """Let a task that asks end as if a user had marked it as successful in Airflow, after `forge`."""
+    from kafka_rollout.airflow.operators import approvals
+
+    asks: Callable[..., Any] = vars(approvals)["ask"]
+
+    def ask(context: Any, ports: ClusterPorts, question: Any, **options: Any) -> Any:
+        if context["task"].task_id != task_id:
+            return asks(context, ports, question, **options)
+        return forge(ports)
+
+    monkeypatch.setattr(approvals, "ask", ask)
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["approval", "request and approval"])
+def test_an_approval_that_was_added_to_the_history_stops_no_node(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    def forge(ports: ClusterPorts) -> None:
+        if asked:
+            ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
+        ports.run.record(forged_approval(ports.run.load_plan().hash, NOBODY_S, ApprovalOf.ROLL))
+
+    mark_as_successful(runs, monkeypatch, "approve_plan", forge)
+    state, states, record = runs.run()
+    assert (state, states["approve_plan"], runs.world.stops) == ("failed", "success", []), states
+    (refuted,) = events_of(record.events(), ApprovalRefuted)
+    assert "Airflow does not confirm the approval of the roll by alice" in refuted.sentence
+    said = "Airflow does not confirm" if asked else "was not given in Airflow: no task asked with its record"
+    assert said in find_unconfirmed_approval(record.events())
+
+
+def test_an_answer_to_one_request_approves_nothing_else(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """alice approved the roll. The forged approval to finalize names her record."""
+
+    def forge(ports: ClusterPorts) -> None:
+        (roll,) = (given for given in events_of(ports.run.events(), Approval) if given.what is ApprovalOf.ROLL)
+        ports.run.record(replace(roll, what=ApprovalOf.FINALIZE, at=0.0))
+
+    mark_as_successful(runs, monkeypatch, "approve_finalize", forge)
+    state, states, record = runs.run(finalize="after_approval")
+    assert (state, states["approve_finalize"], states["finalize"]) == ("failed", "success", "failed"), states
+    (refuted,) = events_of(record.events(), ApprovalRefuted)
+    assert "task approve_plan has no answer in Airflow that approves this" in refuted.sentence
+
+
+@pytest.mark.parametrize(
+    ("record", "difference"),
+    [
+        ({"responded_by_user": {"id": "ben", "name": "ben"}}, "in Airflow, ben answered"),
+        ({"chosen_options": ["Reject"]}, "in Airflow, alice chose 'Reject'"),
+        ({"responded_at": 1.0}, "in Airflow, alice answered at another time"),
+        ({"chosen_options": None}, "has no answer of a user"),
+        ({}, ""),
+    ],
+    ids=["user", "answer", "time", "no answer", "none"],
+)
+def test_an_approval_is_compared_with_airflow_s_record(
+    runs: FakeRuns, record: Mapping[str, Any], difference: str
+) -> None:
+    from kafka_rollout.airflow.common.confirming import AirflowRecords
+
+    ports = fake_bench(runs.world, runs.home)
+    asked = Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",))
+    ports.run.record(asked)
+    kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
+    ti = SimpleNamespace(id="01", task_id="replace", xcom_pull=lambda **_: kept, xcom_push=lambda **_: None)
+    answer = {"responded_by_user": {"id": "alice", "name": "alice"}, "chosen_options": ["Approve"]}
+    read = {**answer, "responded_at": 1_763_697_600.0, **record}
+    if read["chosen_options"] is None:
+        read = {"error_type": "record", "error": "no answer", "is_missing": True}
+    records = AirflowRecords({"ti": ti}, ports.run, {NOBODY_S: read})  # type: ignore[typeddict-item]
+    expected = pytest.raises(RefusedError, match=difference) if difference else nullcontext()
+    with expected:
+        records.confirm(forged_approval("abc", NOBODY_S, ApprovalOf.ROLL))
+    with pytest.raises(RefusedError, match="no answer in Airflow that approves this"):
+        records.confirm(forged_approval("another plan", NOBODY_S, ApprovalOf.ROLL))
+
+
+def test_later_actions_compare_with_what_the_first_one_read(runs: FakeRuns) -> None:
+    """Only what the first action keeps in Airflow counts, not what the run history says about it."""
+    from kafka_rollout.airflow.common.confirming import AirflowRecords, UnreadRecordError
+
+    ports = fake_bench(runs.world, runs.home)
+    ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
+    in_airflow: dict[tuple[str, str], Any] = {
+        ("approve_plan", "kafka_rollout_answer"): {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
+    }
+
+    def records(task_id: str, read: Mapping[str, Any]) -> AirflowRecords:
+        def push(*, key: str, value: Any) -> None:
+            in_airflow[task_id, key] = value
+
+        def pull(*, task_ids: str, key: str) -> Any:
+            return in_airflow.get((task_ids, key))
+
+        ti = SimpleNamespace(id="01", task_id=task_id, xcom_pull=pull, xcom_push=push)
+        return AirflowRecords({"ti": ti}, ports.run, read)  # type: ignore[typeddict-item]
+
+    given = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)
+    answer = {"responded_by_user": {"id": "alice", "name": "alice"}, "chosen_options": ["Approve"]}
+    ports.run.record(ApprovalConfirmed(what=ApprovalOf.ROLL, by="alice", record_id=NOBODY_S, task_id="first"))
+    with pytest.raises(UnreadRecordError):
+        records("first", {}).confirm(given)
+    records("first", {NOBODY_S: {**answer, "responded_at": 1_763_697_600.0}}).confirm(given)
+    records("second", {}).confirm(given)
+    with pytest.raises(UnreadRecordError):
+        records("second", {}).confirm(forged_approval("abc", NOBODY_S, ApprovalOf.ROLL, answered_at=2.0))
+    del in_airflow["first", "kafka_rollout_confirmed_roll"]  # the task was cleared
+    with pytest.raises(UnreadRecordError):
+        records("second", {}).confirm(given)
+
+
+def test_a_record_that_cannot_be_read_now_is_read_again(runs: FakeRuns) -> None:
+    from kafka_rollout.airflow.common.confirming import AirflowRecords, UnreadRecordError
+
+    ports = fake_bench(runs.world, runs.home)
+    ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
+    kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
+    ti = SimpleNamespace(id="01", task_id="replace", xcom_pull=lambda **_: kept)
+    given = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)
+    with pytest.raises(UnreadRecordError, match=NOBODY_S):
+        AirflowRecords({"ti": ti}, ports.run, {}).confirm(given)  # type: ignore[typeddict-item]
+    down = {NOBODY_S: {"error_type": "record", "error": "503"}}
+    with pytest.raises(TransientError, match="cannot be read: 503"):
+        AirflowRecords({"ti": ti}, ports.run, down).confirm(given)  # type: ignore[typeddict-item]
+    assert not events_of(ports.run.events(), ApprovalRefuted)
+
+
 @pytest.mark.full
 def test_with_four_eyes_the_one_who_triggered_the_run_approves_nothing(runs: FakeRuns) -> None:
     runs.world.spec = replace(runs.world.spec, approvers=("alice", "dag_test"), four_eyes=True)
@@ -94,12 +256,16 @@ def test_the_answer_is_read_from_airflow_s_record_and_from_nowhere_else(
     """The trigger asks Airflow's real execution API, as the triggerer does."""
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
+    from airflow.sdk.execution_time import hitl
     from airflow.utils.session import create_session
     from sqlalchemy import select
+
+    from kafka_rollout.airflow.common import answer as answers
 
     runs.answers = {"approve_plan": ["Reject"]}
     runs.run(DAG_ID)
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", _Triggerer(), raising=False)
+    monkeypatch.setattr(answers, "get_hitl_detail_content_detail", hitl.get_hitl_detail_content_detail)
     with create_session() as session:
         newest = select(TaskInstance.id, TaskInstance.task_id).order_by(TaskInstance.id.desc())
         ids = {task_id: ti_id for ti_id, task_id in reversed(session.execute(newest).all())}

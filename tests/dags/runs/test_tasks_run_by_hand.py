@@ -41,7 +41,8 @@ def step_of(procedure: Procedure, step_id: str) -> Step:
 
 
 def context_of(plan: Plan, params: Mapping[str, Any]) -> Any:
-    ti = SimpleNamespace(id="01", xcom_pull=lambda **_: {"plan_hash": plan.hash}, max_tries=0)
+    xcom = {"xcom_pull": lambda **_: {"plan_hash": plan.hash}, "xcom_push": lambda **_: None}
+    ti = SimpleNamespace(id="01", max_tries=0, **xcom)
     return {"ti": ti, "params": params, "task_state_store": {}}
 
 
@@ -60,8 +61,9 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
 ) -> None:
     from datetime import timedelta
 
-    from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
+    from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
 
+    from kafka_rollout.airflow.common.answer import AnswerTrigger
     from kafka_rollout.airflow.operators import approvals
 
     def asked(*_: Any, **__: Any) -> None:
@@ -79,7 +81,11 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
         with pytest.raises(AirflowFailException, match="not from Airflow's record of this task"):
             task.answered(first, {**recorded_answer(first, "Approve"), "record_id": forged})
     task.answered(first, recorded_answer(first, "Approve"))
-    assert task.act(retry, ports) == {"by": "alice", "reason": "because the test says so"}
+    with pytest.raises(TaskDeferred) as deferred:
+        task.act(retry, ports)
+    assert isinstance(deferred.value.trigger, AnswerTrigger)
+    given = task.answered(retry, recorded_answer(retry, "Approve"))
+    assert given == {"by": "alice", "reason": "because the test says so"}
     assert len(events_of(ports.run.events(), Approval)) == 1
     with pytest.raises(TaskAwaitingInput):
         task.act(cleared, ports)
@@ -174,7 +180,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
     task._ask(context, ports, GateRef(kind=GateKind.SNAPSHOT), "gives up")
     assert asked[0].options == ("Wait on", "Stop here")
     with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):
-        task.decided(context, recorded_answer(context, "Stop here"))
+        task.decided({**context, "task": task}, recorded_answer(context, "Stop here"))
     assert [approval.decision for approval in events_of(ports.run.events(), Approval)] == ["Stop here"]
 
 

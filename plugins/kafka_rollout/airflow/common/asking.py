@@ -131,9 +131,9 @@ def record_question(context: Context, ports: ClusterPorts, question: Question) -
     ports.run.record(event)
 
 
-def shown_text(ports: ClusterPorts, record_id: str) -> str:
-    """Return the text that Airflow showed with the request `record_id`; empty if the run history has none."""
-    asked = [event.text for event in events_of(ports.run.events(), Asked) if event.record_id == record_id]
+def shown_text(ports: ClusterPorts, task_id: str) -> str:
+    """Return the text that Airflow showed with the newest request of the task; empty if the run history has none."""
+    asked = [event.text for event in events_of(ports.run.events(), Asked) if event.task_id == task_id]
     return asked[-1] if asked else ""
 
 

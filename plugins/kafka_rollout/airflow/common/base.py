@@ -6,12 +6,14 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from kafka_rollout.airflow.common.confirming import AirflowRecords, Records, UnreadRecordError, read_records
 from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
@@ -49,13 +51,15 @@ def errors_for_airflow() -> Iterator[None]:
 
 
 @contextmanager
-def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
+def cluster_ports(cluster: str, context: Context, records: Records | None = None) -> Iterator[ClusterPorts]:
     """Open the ports of this DAG run, and renew the cluster's lock in the background if the run holds it.
 
-    Raises UserError if another DAG, or the command line, has a run with this id, because the history and the lock
-    belong to the run id.
+    `records`: Airflow's records of answers that this task has read. An approval without its record raises
+    UnreadRecordError. Raises UserError if another DAG, or the command line, has a run with this id, because the history
+    and the lock belong to the run id.
     """
-    with KafkaClusterHook(cluster).open(str(context["run_id"])) as ports:
+    with KafkaClusterHook(cluster).open(str(context["run_id"])) as opened:
+        ports = replace(opened, confirm_approval=AirflowRecords(context, opened.run, records or {}).confirm)
         if owner := find_other_owner(ports.run.events(), context):
             raise UserError(
                 f"Run id {ports.run_id} of cluster {cluster} is already used by {owner}.",
@@ -120,13 +124,24 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         self.cluster = cluster
 
     def execute(self, context: Context) -> Any:
-        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
-            try:
-                return self.act(context, ports)
-            except RolloutError as error:
-                if not isinstance(error, TransientError):
-                    ports.run.record(TaskFailed(task=self.task_id, sentence=str(error)))
-                raise
+        return self.attempt(context, "act")
+
+    def attempt(self, context: Context, then: str, records: Records | None = None) -> Any:
+        """Call the method `then`. If it needs an approval, read Airflow's record of the answer, and call it again."""
+        try:
+            with errors_for_airflow(), cluster_ports(self.cluster, context, records) as ports:
+                try:
+                    return getattr(self, then)(context, ports)
+                except RolloutError as error:
+                    if not isinstance(error, TransientError):
+                        ports.run.record(TaskFailed(task=self.task_id, sentence=str(error)))
+                    raise
+        except UnreadRecordError as needed:
+            raise needed.defer(then, records or {}) from None
+
+    def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue after Airflow's record was read."""
+        return self.attempt(context, *read_records(event))
 
     @abstractmethod
     def act(self, context: Context, ports: ClusterPorts) -> Any:

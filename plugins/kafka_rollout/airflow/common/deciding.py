@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
 from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, shown_text
+from kafka_rollout.airflow.common.confirming import keep_answer
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.outside_text import escape_markdown
 from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf
@@ -18,8 +20,6 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock, shorten_lease
 
 WAIT_ON = "Wait on"
-RETRY = "Retry"
-ROLL_BACK = "Roll back"
 STOP_HERE = "Stop here"
 NO_REASON = "no reason given"
 
@@ -75,8 +75,10 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.option}")
     require_listed_approver(context, ports, answer)
-    given: Any = {"responder": answer.responder, "text": shown_text(ports, answer.responder.record_id)}
+    given: Any = {"responder": answer.responder, "text": shown_text(ports, context["task"].task_id)}
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}", **given)
+    gives = {ROLL_BACK: (ApprovalOf.ROLL_BACK,), RETRY: (ApprovalOf.ROLL, ApprovalOf.CANARY)}
+    keep_answer(context, decided.plan_hash, gives.get(answer.option, ()), answer.responder)
     if answer.option == ROLL_BACK:
         record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}", **given)
         decide_roll_back(context, what, answer)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
-from kafka_rollout.airflow.common.answer import AnswerTrigger
+from kafka_rollout.airflow.common.answer import APPROVE, ROLL_BACK, AnswerTrigger
 from kafka_rollout.airflow.common.asking import Answer, AsksPeople, Question, approvers, ask, read_answer, shown_text
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
@@ -17,8 +18,8 @@ from kafka_rollout.airflow.common.base import (
     request_of,
     skip_if,
 )
+from kafka_rollout.airflow.common.confirming import keep_answer
 from kafka_rollout.airflow.common.deciding import (
-    ROLL_BACK,
     decide_roll_back,
     keep_lock_while_asking,
     require_listed_approver,
@@ -34,7 +35,6 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import shorten_lease
 from kafka_rollout.steps.step import Step, StepCall
 
-APPROVE = "Approve"
 REJECT = "Reject"
 _PLAN_AGAIN = "Then clear the task observe with all downstream tasks: the run plans again."
 
@@ -63,10 +63,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
                 "This run is a dry run and changes nothing. Start a new run without the dry run."
             )
         found = newest_answer(ports.run.events(), self.task_id, context["ti"].max_tries, plan.hash)
-        if isinstance(found, Answered) and found.responder is not None:
-            self.log.info("%s chose '%s' in an attempt of this task that Airflow lost.", found.by, found.option)
-            return self._conclude(context, Answer(option=found.option, reason=found.reason, responder=found.responder))
-        if isinstance(found, AnswerReceived):
+        if found is not None:
             self.log.info("Airflow lost the attempt that got the answer. The answer is read from Airflow's record.")
             raise TaskDeferred(trigger=AnswerTrigger(record_id=str(context["ti"].id)), method_name="answered")
         self.check(context, ports, plan)
@@ -84,9 +81,11 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, answer.option)
                 self._ask(context, ports, plan)
+            if self._is_recorded(context, ports, plan, answer):
+                return self._conclude(context, plan, answer)
             shorten_lease(ports, f"{self.what} of {plan.direction} to {plan.target}: {answer.option}")
             decision = APPROVED if answer.option == APPROVE else REJECTED
-            given: Any = {"responder": answer.responder, "text": shown_text(ports, answer.responder.record_id)}
+            given: Any = {"responder": answer.responder, "text": shown_text(ports, self.task_id)}
             record_approval(ports, self.what, answer.by, decision, answer.reason, **given)
             if answer.option == ROLL_BACK:
                 record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, answer.reason, **given)
@@ -101,10 +100,20 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
                     responder=answer.responder,
                 )
             )
-            return self._conclude(context, answer)
+            return self._conclude(context, plan, answer)
 
-    def _conclude(self, context: Context, answer: Answer) -> dict[str, str]:
+    def _is_recorded(self, context: Context, ports: ClusterPorts, plan: Plan, answer: Answer) -> bool:
+        """Return whether a lost attempt of this task has recorded this answer."""
+        found = newest_answer(ports.run.events(), self.task_id, context["ti"].max_tries, plan.hash)
+        if not isinstance(found, Answered) or found.responder is None:
+            return False
+        responder = replace(found.responder, record_id=answer.responder.record_id)  # a retry has another id
+        return Answer(option=found.option, reason=found.reason, responder=responder) == answer
+
+    def _conclude(self, context: Context, plan: Plan, answer: Answer) -> dict[str, str]:
         """Carry out the answer. This is the first call that reports to Airflow."""
+        gives = {APPROVE: (self.what,), ROLL_BACK: (ApprovalOf.ROLL_BACK,)}
+        keep_answer(context, plan.hash, gives.get(answer.option, ()), answer.responder)
         if answer.option == ROLL_BACK:
             decide_roll_back(context, self.task_id, answer)
         if answer.option != APPROVE:

@@ -9,11 +9,10 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
+from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
 from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
 from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import (
-    RETRY,
-    ROLL_BACK,
     ROLL_BACK_DECISION,
     ask_how_to_continue,
     record_decision,
@@ -91,7 +90,11 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
             what = self._what(plan)
             decision = record_decision(context, ports, what, read_answer(context, event, what))
             renew_invalid_approvals(ports, plan, decision)
-            return self._replaced(context, ports, plan, retry_node)
+        return self.attempt(context, "act_again", {str(event["record_id"]): event})
+
+    def act_again(self, context: Context, ports: ClusterPorts) -> Any:
+        """Carry out *Retry*."""
+        return self._replaced(context, ports, frozen_plan(ports, context), retry_node)
 
     def _replaced(
         self,

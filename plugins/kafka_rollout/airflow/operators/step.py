@@ -8,6 +8,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
+from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
 from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
@@ -18,8 +19,6 @@ from kafka_rollout.airflow.common.base import (
     skip_if,
 )
 from kafka_rollout.airflow.common.deciding import (
-    RETRY,
-    ROLL_BACK,
     ROLL_BACK_DECISION,
     ask_how_to_continue,
     record_decision,
@@ -110,7 +109,7 @@ class UndoableStepOperator(AsksPeople, StepOperator):
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             frozen_plan(ports, context)
             record_decision(context, ports, self._what, read_answer(context, event, self._what))
-            return self.act(context, ports)
+        return self.attempt(context, "act")
 
     @property
     def _what(self) -> str:

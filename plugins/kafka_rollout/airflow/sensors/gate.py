@@ -7,11 +7,11 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
 from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_of, skip_if
+from kafka_rollout.airflow.common.confirming import Records, UnreadRecordError, read_records
 from kafka_rollout.airflow.common.deciding import (
-    RETRY,
-    ROLL_BACK,
     STOP_HERE,
     WAIT_ON,
     ask_how_to_continue,
@@ -83,9 +83,24 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             answer = read_answer(context, event, _name(ref))
             self.log.info("%s chose '%s': %s", answer.by, answer.option, answer.reason)
             record_decision(context, ports, _name(ref), answer)
-            if answer.option == RETRY:
+            if answer.option != RETRY:
+                return self._watch(context, ports, plan, ref)
+        return self._restart(context, {})
+
+    def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue after Airflow's record of the approval was read."""
+        return self._restart(context, read_records(event)[1])
+
+    def _restart(self, context: Context, records: Records) -> Any:
+        """Carry out *Retry*. If it needs an approval, read Airflow's record of the answer first."""
+        try:
+            with errors_for_airflow(), cluster_ports(self.cluster, context, records) as ports:
+                plan = frozen_plan(ports, context)
+                ref = self._ref(plan)
                 self.start_node_again(ports, plan, ref)
-            return self._watch(context, ports, plan, ref)
+                return self._watch(context, ports, plan, ref)
+        except UnreadRecordError as needed:
+            raise needed.defer("start_node_again", records) from None
 
     @property
     def can_start_node(self) -> bool:

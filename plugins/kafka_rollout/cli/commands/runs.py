@@ -12,6 +12,7 @@ from kafka_rollout.cli.options import AsJson, ClusterName, require_run
 from kafka_rollout.composition import records
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.run.projections.approvals import find_unconfirmed_approval
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -46,12 +47,18 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
 
 @app.command("verify")
 def runs_verify(cluster: ClusterName, run: Run) -> None:
-    """Find the first altered, removed or reordered event of a run. Exit code 1 if there is one."""
-    wrong = records.open_run(_require_run_of_cluster(cluster, run), run).verify_chain()
+    """Find events of a run that were altered, removed or reordered, and changed documents. Exit code 1 if there are."""
+    history = records.open_run(_require_run_of_cluster(cluster, run), run)
+    wrong = history.verify_chain()
     if wrong:
         raise FatalError(
             f"The history of run {run} of cluster {cluster} was changed. {wrong}",
             remedy="Compare it with a backup of the database. Do not rely on the approvals after this event.",
+        )
+    if forged := find_unconfirmed_approval(history.events()):
+        raise FatalError(
+            f"The history of run {run} of cluster {cluster} has an approval that Airflow does not confirm. {forged}",
+            remedy="Find out who can write to the database. Ask the approver, and do not continue this run.",
         )
     show.say(f"The history of run {run} is complete and unchanged.")
 

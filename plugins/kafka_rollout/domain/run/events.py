@@ -183,6 +183,32 @@ class Approval(Event, kind="approval"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalConfirmed(Event, kind="approval-confirmed"):
+    """An action found that Airflow's own record confirms an approval. `task_id`: the task, which keeps it in Airflow.
+
+    `record_id`: the record that the approval names.
+    """
+
+    what: ApprovalOf
+    by: str
+    record_id: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRefuted(Event, kind="approval-refuted"):
+    """An action found that Airflow's own record does not confirm an approval of the run history.
+
+    `record_id`: the record that the approval names. `sentence`: the difference.
+    """
+
+    what: ApprovalOf
+    by: str
+    record_id: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Event, kind="answered"):
     """An answer in Airflow, with the try of the task that got it."""
 

@@ -135,6 +135,8 @@ def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
             f"The approval of the {approval.what} by {approval.by} was not given in Airflow, but a DAG runs it.",
             remedy="Clear the approval's task with everything after it, and answer in Airflow.",
         )
+    if owner is Channel.AIRFLOW:
+        ports.confirm_approval(approval)
 
 
 def run_owner(events: Sequence[Event]) -> Channel:

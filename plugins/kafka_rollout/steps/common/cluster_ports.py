@@ -30,6 +30,7 @@ from kafka_rollout.domain.model.reported_releases import identify_by_levels
 from kafka_rollout.domain.planning.findings.clients import has_old_requests
 from kafka_rollout.domain.planning.findings.rights import refuse_without_reading
 from kafka_rollout.domain.planning.findings.zookeeper import refuse_zookeeper_mode
+from kafka_rollout.domain.run.events import Approval
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.rehearsal import Rehearsals
@@ -38,7 +39,11 @@ from kafka_rollout.ports.store import ChangeLock, RunStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
-    """The ports of one cluster. `run_id`: id of the run and holder of the cluster's lock."""
+    """The ports of one cluster. `run_id`: id of the run and holder of the cluster's lock.
+
+    `confirm_approval`: compares an approval of a DAG's run with Airflow's own record of the answer, and raises if they
+    differ. A shell has no such record: there it does nothing.
+    """
 
     run_id: str
     cluster: ClusterSpec
@@ -53,6 +58,7 @@ class ClusterPorts:
     run: RunStore
     lock: ChangeLock
     clock: Clock
+    confirm_approval: Callable[[Approval], None] = lambda approval: None
 
 
 _T = TypeVar("_T")

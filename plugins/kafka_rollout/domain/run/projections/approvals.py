@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Event, Unknown, Voided, events_of
+from kafka_rollout.domain.run.events import (
+    APPROVED,
+    Answered,
+    Approval,
+    ApprovalOf,
+    ApprovalRefuted,
+    Asked,
+    Begun,
+    Event,
+    TakenOver,
+    Unknown,
+    Voided,
+    events_of,
+    has,
+)
 from kafka_rollout.domain.run.step_events import ContentsCompared
 
 INVALID = "invalid"
@@ -42,6 +56,32 @@ def find_invalidity(events: Sequence[Event], approval: Approval) -> str:
             case Unknown():
                 why = f"{INVALID}: a later entry of the run history (kind {event.recorded_kind}) cannot be read"
     return why
+
+
+def find_unconfirmed_approval(events: Sequence[Event]) -> str:
+    """Return a sentence about the first approval in a DAG's run that was not given in Airflow; empty if there is none.
+
+    An approval of Airflow follows the request that names the same record, or the answer that a retry read. An action
+    compares it with the record itself. Approvals after a takeover are the shell's. Those of earlier versions name no
+    record and do not count at an action.
+    """
+    if not has(events, Begun):
+        return ""
+    known = {asked.record_id for asked in events_of(events, Asked)}
+    known |= {answer.responder.record_id for answer in events_of(events, Answered) if answer.responder is not None}
+    for event in events:
+        match event:
+            case TakenOver():
+                return ""
+            case ApprovalRefuted():
+                return event.sentence
+            case Approval() if event.responder is not None and event.responder.record_id not in known:
+                record_id = event.responder.record_id or "none"
+                return (
+                    f"The approval of the {event.what} by {event.by} was not given in Airflow: no task asked with its "
+                    f"record ({record_id})."
+                )
+    return ""
 
 
 def is_invalid(events: Sequence[Event], approval: Approval) -> bool:

@@ -1,0 +1,178 @@
+"""Comparison of the approvals in the run history with Airflow's own records, at the action.
+
+A user with write access to the database of kafka-rollout can add an approval to a run history. So a task that needs one
+reads Airflow's Human-in-the-loop record again before it acts. Only a trigger can read this record: the task defers, and
+acts after that.
+
+A record belongs to a task instance, and Airflow gives it another id when the task is retried or cleared. So the task
+that read an answer stores the id, the decision and the plan as an XCom, which is not in the database of kafka-rollout.
+
+A deferral costs some seconds. So the first action after an approval reads the record, and keeps what it confirmed as an
+XCom, too. Later actions of the run compare the approval with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import TaskDeferred
+
+from kafka_rollout.airflow.common.answer import APPROVE, RETRY, ROLL_BACK, AnswerTrigger
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.run.events import (
+    Answered,
+    Approval,
+    ApprovalConfirmed,
+    ApprovalOf,
+    ApprovalRefuted,
+    Asked,
+    Responder,
+    events_of,
+)
+from kafka_rollout.ports.store import RunStore
+
+ANSWER = "kafka_rollout_answer"  # XCom of a task that read an answer
+CONFIRMED = "kafka_rollout_confirmed_{what}"  # XCom of a task that compared an approval with Airflow's record
+
+_RENEWED_BY_RETRY = (ApprovalOf.ROLL, ApprovalOf.CANARY)
+_ASK_AGAIN = "Clear the approval's task with all downstream tasks, and answer in Airflow."
+
+Records = Mapping[str, Mapping[str, Any]]  # id of Airflow's record → event of an AnswerTrigger
+
+
+class UnreadRecordError(Exception):
+    """An approval needs the record `record_id`, which this attempt of the task has not read."""
+
+    def __init__(self, record_id: str) -> None:
+        super().__init__(record_id)
+        self.record_id = record_id
+
+    def defer(self, then: str, records: Records) -> TaskDeferred:
+        """Return the deferral that reads the record; the task resumes at `confirmed`."""
+        carried = {"then": then, "record_id": self.record_id, "records": dict(records)}
+        trigger = AnswerTrigger(record_id=self.record_id, carried=carried)
+        return TaskDeferred(trigger=trigger, method_name="confirmed")
+
+
+def read_records(event: Mapping[str, Any]) -> tuple[str, Records]:
+    """Return what the event of such a deferral says: the method to call, and all records that were read."""
+    carried = event["carried"]
+    record = {key: value for key, value in event.items() if key != "carried"}
+    return str(carried["then"]), {**carried["records"], str(carried["record_id"]): record}
+
+
+def keep_answer(context: Context, plan_hash: str, what: tuple[str, ...], responder: Responder) -> None:
+    """Store which of Airflow's records is the answer of this task, and to what. `what`: the approvals that it gives."""
+    found = {"record_id": str(context["ti"].id), "plan_hash": plan_hash, "what": [str(one) for one in what]}
+    context["ti"].xcom_push(key=ANSWER, value={**found, "by": responder.user})
+
+
+class AirflowRecords:
+    """Compares approvals with Airflow's records. `records`: those that were read since the task began."""
+
+    def __init__(self, context: Context, run: RunStore, records: Records) -> None:
+        self._context = context
+        self._run = run
+        self._records = records
+
+    def confirm(self, approval: Approval) -> None:
+        """Raise RefusedError if Airflow's record is not the answer that the approval claims.
+
+        Raises UnreadRecordError if the record must be read first, TransientError if it could not be read.
+        """
+        given = approval.responder
+        if given is None:
+            raise self._refuted(approval, "it names no record of Airflow")
+        task_id = self._asking_task(given.record_id)
+        if not task_id:
+            raise self._refuted(approval, f"no task of this run asked with Airflow's record {given.record_id}")
+        is_own = task_id == self._context["ti"].task_id and approval.what in _RENEWED_BY_RETRY
+        found = {} if is_own else self._kept(task_id)
+        if not is_own and (found.get("plan_hash") != approval.plan_hash or approval.what not in found.get("what", ())):
+            raise self._refuted(approval, f"task {task_id} has no answer in Airflow that approves this")
+        record_id = str(self._context["ti"].id if is_own else found["record_id"])
+        if record_id not in self._records:
+            if self._is_confirmed(approval, given):
+                return
+            raise UnreadRecordError(record_id)
+        self._compare(approval, given, record_id)
+        self._keep_confirmed(approval, given)
+        if is_own:  # Airflow removed the XCom when it began the task again
+            keep_answer(self._context, approval.plan_hash, _RENEWED_BY_RETRY, given)
+
+    def _compare(self, approval: Approval, given: Responder, record_id: str) -> None:
+        record = self._records[record_id]
+        if "chosen_options" not in record and record.get("is_missing"):
+            raise self._refuted(approval, f"Airflow's record {record_id} has no answer of a user")
+        if "chosen_options" not in record:
+            raise TransientError(
+                f"Airflow's record of the approval of the {approval.what} by {approval.by} cannot be read: "
+                f"{record.get('error')}.",
+                remedy="Check the triggerer and Airflow's API server, then clear this task.",
+            )
+        user, option = str(record["responded_by_user"]["id"]), str(record["chosen_options"][0])
+        if user != given.user or approval.by != given.user:
+            raise self._refuted(approval, f"in Airflow, {user} answered")
+        if option not in _options(approval.what):
+            raise self._refuted(approval, f"in Airflow, {user} chose '{option}'")
+        if abs(float(record["responded_at"]) - given.answered_at) > 0.001:
+            raise self._refuted(approval, f"in Airflow, {user} answered at another time")
+
+    def _is_confirmed(self, approval: Approval, given: Responder) -> bool:
+        """Return whether another task of this run has compared this approval with Airflow's record."""
+        for event in reversed(events_of(self._run.events(), ApprovalConfirmed)):
+            if (event.what, event.record_id) == (approval.what, given.record_id):
+                key = CONFIRMED.format(what=approval.what)
+                return bool(
+                    self._context["ti"].xcom_pull(task_ids=event.task_id, key=key) == _identity(approval, given)
+                )
+        return False
+
+    def _keep_confirmed(self, approval: Approval, given: Responder) -> None:
+        ti = self._context["ti"]
+        ti.xcom_push(key=CONFIRMED.format(what=approval.what), value=_identity(approval, given))
+        found = ApprovalConfirmed(what=approval.what, by=approval.by, record_id=given.record_id, task_id=ti.task_id)
+        self._run.record(found)
+
+    def _asking_task(self, record_id: str) -> str:
+        """Return the task that asked with this record, or read its answer after a retry; empty if there is none."""
+        for event in reversed(self._run.events()):
+            match event:
+                case Asked() if event.record_id == record_id:
+                    return event.task_id
+                case Answered() if event.responder is not None and event.responder.record_id == record_id:
+                    return event.task_id
+        return ""
+
+    def _kept(self, task_id: str) -> Mapping[str, Any]:
+        found = self._context["ti"].xcom_pull(task_ids=task_id, key=ANSWER)
+        return found if isinstance(found, Mapping) else {}
+
+    def _refuted(self, approval: Approval, difference: str) -> RefusedError:
+        record_id = "" if approval.responder is None else approval.responder.record_id
+        sentence = (
+            f"Airflow does not confirm the approval of the {approval.what} by {approval.by} in the run history: "
+            f"{difference}."
+        )
+        self._run.record(ApprovalRefuted(what=approval.what, by=approval.by, record_id=record_id, sentence=sentence))
+        return RefusedError(sentence, remedy=_ASK_AGAIN)
+
+
+def _identity(approval: Approval, given: Responder) -> dict[str, Any]:
+    return {
+        "what": str(approval.what),
+        "plan_hash": approval.plan_hash,
+        "by": approval.by,
+        "user": given.user,
+        "record_id": given.record_id,
+        "answered_at": given.answered_at,
+    }
+
+
+def _options(what: ApprovalOf) -> tuple[str, ...]:
+    """Return the answers that give an approval. *Retry* renews one that became invalid."""
+    if what is ApprovalOf.ROLL_BACK:
+        return (ROLL_BACK,)
+    return (APPROVE, RETRY) if what in _RENEWED_BY_RETRY else (APPROVE,)
