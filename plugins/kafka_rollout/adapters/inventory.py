@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import yaml
@@ -122,9 +122,13 @@ class ClusterEntry(_Strict):
         bool, Field(strict=True, description="whether the person who started a run needs another one to approve it")
     ] = False
     shell_approvers: Annotated[
-        dict[Text, Text],
-        Field(description="operating system's user: the approver who may use it at a shell"),
+        dict[Text, Text], Field(description="operating system's user: the approver who may use it at a shell")
     ] = {}
+    min_soak_seconds: Annotated[float, Field(ge=0, description="least soak after a node's start")] = 0.0
+    min_checks: Annotated[int, Field(ge=1, description="least number of passing checks after a node's start")] = 1
+    feature_approval: Annotated[
+        Literal["always", "where_needed"], Field(description="always: no feature changes without an approval")
+    ] = "where_needed"
     scan_schedule: Annotated[
         str,
         Field(description="when its coordinator logs are scanned: a cron expression (UTC), @daily or the like, never"),

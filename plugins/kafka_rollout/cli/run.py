@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 
 from kafka_rollout.cli.answers import shell_responder
@@ -126,6 +127,8 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
 def start_node_again(ports: ClusterPorts, policy: GatePolicy, answers: Answers) -> None:
     """Ask, start the node at which the run stopped, and wait for its gate after the start."""
     plan = ports.run.load_plan()
+    least = Request(soak_s=policy.soak_s, checks=policy.checks).at_least(ports.cluster, plan.terms)
+    policy = replace(policy, soak_s=least.soak_s, checks=least.checks)
     release_step, node_step = _stopped_node_step(ports, plan)
     progress = ProgressLines()
     what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"

@@ -112,7 +112,7 @@ class Runner:
             if plan.offline:
                 self._undo()
             else:
-                policy = policy_of(self.ports, GateKind.AFTER_START, self.request)
+                policy = policy_of(self.ports, GateKind.AFTER_START, self.request, plan)
                 self.stopped = not roll_back(
                     self.ports, plan, policy, on_progress=self.progress, stop_asked=self.stop_asked
                 )
@@ -335,7 +335,7 @@ class Runner:
             self.stopped = not roll_release_steps(
                 self.ports,
                 plan,
-                policy_of(self.ports, GateKind.AFTER_START, self.request),
+                policy_of(self.ports, GateKind.AFTER_START, self.request, plan),
                 on_progress=self.progress,
                 stop_asked=self.stop_asked,
                 canary=None if canary is None else self._canary(canary),
@@ -345,7 +345,7 @@ class Runner:
 
     def _canary(self, approval: ApprovalRequest) -> Callable[[bool], bool] | None:
         """Asks after the first node, in this call or in a later one of the same run."""
-        if self.request.canary:
+        if self.request.canary or (self.call.plan.terms is not None and self.call.plan.terms.canary):
             self.ports.run.record(CanaryAsked())
         if not canary_is_asked(self.ports.run.events()):
             return None
@@ -387,7 +387,7 @@ class Runner:
             self.error = error
 
     def _wait(self, gate: GateRef) -> None:
-        policy = policy_of(self.ports, gate.kind, self.request)
+        policy = policy_of(self.ports, gate.kind, self.request, self.plan)
         wait_for_gate(self.ports, self.call.plan, gate, policy, self.progress.on_check)
 
     def _all_nodes_down(self) -> bool:

@@ -113,7 +113,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
-        watch = GateWatch(policy=policy_of(ports, self.kind, request_of(context["params"])))
+        watch = GateWatch(policy=policy_of(ports, self.kind, request_of(context["params"]), plan))
         status = _check_for_a_while(context, ports, plan, ref, watch)
         if status.state is WatchState.PASSED:
             return self._passed(status.message)

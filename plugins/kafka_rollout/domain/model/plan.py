@@ -117,6 +117,24 @@ class DefaultChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunTerms:
+    """How the run carries out its plan, as its starter chose it and the approver sees it.
+
+    `checks`: consecutive passing checks after a node's start, then `soak_s`. `rehearse`: the change was tried on a copy
+    first. `canary`: an approval after the first node. `every_change`: a feature change needs an approval also if it
+    raises a level that Kafka can lower again.
+    """
+
+    soak_s: float
+    checks: int
+    gate_timeout_s: float
+    rehearse: bool
+    canary: bool
+    traffic: bool
+    every_change: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The plan of a run, frozen by its first task. `release_steps` is empty if every node already runs the target.
 
@@ -126,7 +144,7 @@ class Plan:
     `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
     `default_changes`: dynamic configuration that changes with the feature levels. `unchecked`: counter of Kafka →
     nodes whose agents did not export it, so that the gates do not wait for it; None for a plan of an earlier version,
-    which did not look.
+    which did not look. `terms`: None in plans of earlier versions.
     """
 
     cluster: str
@@ -144,6 +162,7 @@ class Plan:
     live: bool = False
     default_changes: tuple[DefaultChange, ...] = ()
     unchecked: Mapping[str, tuple[int, ...]] | None = None
+    terms: RunTerms | None = None
 
     @property
     def hash(self) -> str:
@@ -158,6 +177,8 @@ class Plan:
             del what["live"]
         if not self.default_changes:
             del what["default_changes"]
+        if self.terms is None:
+            del what["terms"]
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.domain.features.requests import FeatureOrder
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.plan import RunTerms
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
 
@@ -79,6 +81,30 @@ class Request:
     def finalizes(self, *, rolls: bool) -> bool:
         """Return whether the run finalizes levels. `rolls`: its plan replaces nodes."""
         return self.plans_features and (self.finalize is FinalizePolicy.AFTER_APPROVAL or not rolls)
+
+    def at_least(self, cluster: ClusterSpec, terms: RunTerms | None = None) -> Request:
+        """Return the request with the gates that the inventory requires, and those of an approved plan."""
+        soaks = (self.soak_s, cluster.min_soak_seconds, terms.soak_s if terms is not None else 0.0)
+        checks = (self.checks, cluster.min_checks, terms.checks if terms is not None else 1)
+        return replace(self, soak_s=max(soaks), checks=max(checks))
+
+    def terms(self, cluster: ClusterSpec) -> RunTerms:
+        """Return how the run carries out its plan. Raises UserError if the inventory forbids it."""
+        if self.approval is ApprovalPolicy.WHERE_NEEDED and cluster.feature_approval == ApprovalPolicy.ALWAYS:
+            raise UserError(
+                f"The inventory of cluster {cluster.name} requires an approval of every feature change.",
+                remedy=f"Choose the approval '{ApprovalPolicy.ALWAYS}'.",
+            )
+        effective = self.at_least(cluster)
+        return RunTerms(
+            soak_s=effective.soak_s,
+            checks=effective.checks,
+            gate_timeout_s=effective.gate_timeout_s,
+            rehearse=self.rehearse,
+            canary=self.canary,
+            traffic=self.traffic,
+            every_change=self.approval is ApprovalPolicy.ALWAYS,
+        )
 
     @property
     def unsafe(self) -> bool:

@@ -221,6 +221,7 @@ def approval_body(
             *findings_part(findings),
             *unavailability_part(plan),
             *release_steps_part(plan),
+            *terms_part(plan),
             *config_part(plan),
             *_features_in_short(plan.feature_changes),
             *defaults_part(plan),
@@ -268,6 +269,26 @@ def release_steps_part(plan: Plan) -> list[str]:
         else:
             parts += [heading(f"{way}, one node at a time"), order, escape_markdown(release_step.reason)]
     return parts
+
+
+def terms_part(plan: Plan) -> list[str]:
+    """Return how the run carries out the plan, as its starter chose it; nothing if it restarts no node."""
+    if plan.terms is None or not plan.release_steps:
+        return []
+    terms = plan.terms
+    gate = f"{terms.checks} consecutive {'check' if terms.checks == 1 else 'checks'} after each start"
+    soak = f"then a soak of {terms.soak_s:g} s" if terms.soak_s else "**no soak** after that"
+    lines = [
+        f"- Gates: {gate}, {soak}. The gate timeout is {terms.gate_timeout_s:g} s.",
+        f"- Rehearsal on a copy requested: {_yes(terms.rehearse)}",
+        f"- Approval after the first node: {_yes(terms.canary)}",
+        f"- Test traffic during the run: {_yes(terms.traffic)}",
+    ]
+    return [heading("How the run proceeds"), "\n".join(lines)]
+
+
+def _yes(chosen: bool) -> str:
+    return "yes" if chosen else "**no**"
 
 
 def unavailability_part(plan: Plan) -> list[str]:

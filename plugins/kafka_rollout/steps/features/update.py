@@ -20,7 +20,7 @@ from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, info
-from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.findings.catalogue_gaps import feature_gap_findings
 from kafka_rollout.domain.planning.findings.rights import right_findings
@@ -61,7 +61,13 @@ _ABOUT_NODES_AND_USERS = frozenset(
 
 
 def plan_features(
-    ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, waits: bool = False, pin: bool = False
+    ports: ClusterPorts,
+    order: FeatureOrder,
+    *,
+    unsafe: bool,
+    waits: bool = False,
+    pin: bool = False,
+    terms: RunTerms | None = None,
 ) -> Plan:
     """Observe, apply every rule of KIP-584, send a validate-only request to the controller, and freeze the plan.
 
@@ -108,6 +114,7 @@ def plan_features(
         unsafe=unsafe,
         default_changes=effects.changes,
         unchecked=find_unchecked_counters(ports.cluster, state),
+        terms=terms,
     )
     freeze(ports, plan, RunOf.FEATURES, requests=requests)
     return plan
@@ -153,6 +160,11 @@ def needs_approval(plan: Plan) -> bool:
     return any(change.target < change.current or change.undo is not Undo.POSSIBLE for change in changes)
 
 
+def requires_approval(plan: Plan) -> bool:
+    """Return whether the run needs an approval, by its changes or by the policy that its plan has."""
+    return needs_approval(plan) or (plan.terms is not None and plan.terms.every_change)
+
+
 def planned_outcomes(plan: Plan) -> tuple[FeatureOutcome, ...]:
     """Return the results of a dry run: accepted, or refused with the reason."""
     return tuple(_planned_outcome(plan, change) for change in plan.feature_changes)
@@ -169,7 +181,7 @@ def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...
     pending = [c for c in plan.feature_changes if before.get(c.feature, 0) != c.target]
     if pending:
         refuse_blockers(plan)
-        if needs_approval(plan):
+        if requires_approval(plan):
             require_approval(ports, plan, ApprovalOf.FINALIZE)
         lock.acquire_lock(ports, f"Set {named(levels_of_changes(pending))}.")
     acting = ports.lock.acting(ports.cluster.name, ports.run_id, "Changing features") if pending else nullcontext()

@@ -39,10 +39,14 @@ def gate_policy(kind: GateKind, request: Request, *, snapshot_interval_s: float 
     )
 
 
-def policy_of(ports: ClusterPorts, kind: GateKind, request: Request) -> GatePolicy:
-    """Return `gate_policy` with the longest snapshot interval of the nodes."""
+def policy_of(ports: ClusterPorts, kind: GateKind, request: Request, plan: Plan | None = None) -> GatePolicy:
+    """Return `gate_policy` with the longest snapshot interval of the nodes.
+
+    Soak and checks are at least those of the inventory, and those that were approved with the plan.
+    """
     longest = _longest_snapshot_interval_s(ports) if kind is GateKind.SNAPSHOT else 0.0
-    return gate_policy(kind, request, snapshot_interval_s=longest)
+    effective = request.at_least(ports.cluster, None if plan is None else plan.terms)
+    return gate_policy(kind, effective, snapshot_interval_s=longest)
 
 
 def _longest_snapshot_interval_s(ports: ClusterPorts) -> float:

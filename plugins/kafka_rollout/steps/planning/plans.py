@@ -9,7 +9,7 @@ from kafka_rollout.domain.features.requests import FeatureRequest
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.unavailability import accepted_topics
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.plan import Plan, RunTerms
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.findings.configuration import planned_configs
@@ -43,6 +43,7 @@ def plan_upgrade(
     snapshot_interval_ms: int | None = None,
     with_logs: bool = False,
     accept_unavailable: Sequence[str] = (),
+    terms: RunTerms | None = None,
 ) -> Plan:
     """Observe, plan and record the plan. `finalize`: feature levels are part of the plan.
 
@@ -82,6 +83,7 @@ def plan_upgrade(
     plan = replace(plan, findings=(*plan.findings, *effects.findings), default_changes=effects.changes)
     if with_logs:
         plan = replace(plan, findings=(*plan.findings, *logs_findings(ports, scan_before_roll(ports), plan)))
+    plan = replace(plan, terms=terms)
     freeze(ports, plan, RunOf.UPGRADE)
     return plan
 
@@ -133,6 +135,7 @@ def plan_downgrade(
     unsafe: bool = False,
     where_refused: WhereRefused = WhereRefused.STOP,
     accept_unavailable: Sequence[str] = (),
+    terms: RunTerms | None = None,
 ) -> Plan:
     """Observe, plan and freeze. The findings of the logs are added later.
 
@@ -159,6 +162,7 @@ def plan_downgrade(
     ahead = [release_step.to_release for release_step in plan.release_steps]
     hosts = (*find_host_problems(ports, ahead), *find_jvm_problems(ports, ahead, configs, plan.config_changes))
     plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
+    plan = replace(plan, terms=terms)
     record_observed(ports, state)
     freeze(ports, plan, RunOf.DOWNGRADE)
     return plan

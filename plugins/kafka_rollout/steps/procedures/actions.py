@@ -74,6 +74,7 @@ def plan_upgrade(call: StepCall) -> dict[str, Any]:
         snapshot_interval_ms=call.request.snapshot_interval_ms,
         with_logs=call.request.scan,
         accept_unavailable=call.request.accept_unavailable,
+        terms=call.request.terms(call.ports.cluster),
     )
     return planned(call, plan)
 
@@ -89,6 +90,7 @@ def plan_downgrade(call: StepCall) -> dict[str, Any]:
         unsafe=request.unsafe,
         where_refused=request.where_refused,
         accept_unavailable=request.accept_unavailable,
+        terms=request.terms(call.ports.cluster),
     )
     return planned(call, plan)
 
@@ -116,6 +118,7 @@ def plan_features(call: StepCall) -> dict[str, Any]:
         unsafe=call.request.unsafe,
         waits=call.request.waits,
         pin=call.request.pin_min_isr,
+        terms=call.request.terms(call.ports.cluster),
     )
     outcomes = update.planned_outcomes(plan)
     for outcome in outcomes:
@@ -190,7 +193,7 @@ def pin_min_isr(call: StepCall) -> dict[str, str]:
     """Set the planned default of min.insync.replicas. A repeated call reads the value first."""
     is_upgrade = run_of(call.ports.run.events()) is not RunOf.FEATURES
     comparison.refuse_unaccepted_differences(call.ports, call.plan)
-    needs_approval = is_upgrade or update.needs_approval(call.plan)
+    needs_approval = is_upgrade or update.requires_approval(call.plan)
     changes = min_isr.pin_min_isr(call.ports, call.plan, needs_approval=needs_approval)
     for change in changes:
         call.log.info("The cluster-wide default of %s is %s.", change.key, change.after)

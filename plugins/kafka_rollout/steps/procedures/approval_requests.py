@@ -23,13 +23,14 @@ from kafka_rollout.steps.common.approval import (
     heading,
     refuse_blockers,
     release_steps_part,
+    terms_part,
     unavailability_part,
 )
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.features import levels
 from kafka_rollout.steps.features.min_isr import refuse_changed_min_isr
-from kafka_rollout.steps.features.update import needs_approval
+from kafka_rollout.steps.features.update import requires_approval
 from kafka_rollout.steps.live.facts import shown_live_facts
 from kafka_rollout.steps.live.level_undo import shown_level_undos
 from kafka_rollout.steps.offline.outage import shown_facts
@@ -88,7 +89,7 @@ def _outage(plan: Plan, facts: Sequence[str]) -> list[str]:
 def _way(plan: Plan) -> list[str]:
     foot = _foot(plan, "Every finding is checked again before each stop.")
     parts = [*findings_part(plan.findings), *unavailability_part(plan)]
-    return [*parts, *release_steps_part(plan), *config_part(plan), foot]
+    return [*parts, *release_steps_part(plan), *terms_part(plan), *config_part(plan), foot]
 
 
 def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
@@ -228,7 +229,7 @@ def _check_features(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
     if not levels.pending_changes(call.ports, call.plan):
         return "Every level is already as requested."
-    if call.request.approval is ApprovalPolicy.WHERE_NEEDED and not needs_approval(call.plan):
+    if call.request.approval is ApprovalPolicy.WHERE_NEEDED and not requires_approval(call.plan):
         return "No level is lowered, and Kafka can undo every raise: no approval is needed."
     return None
 

@@ -114,6 +114,9 @@ class ClusterSpec:
 
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
     a run cannot approve it. `shell_approvers`: operating system's user → the approver who uses it.
+
+    `min_soak_seconds` and `min_checks`: the least that a gate after a node's start waits for. `feature_approval`:
+    `always` if a run cannot choose to change features without an approval where Kafka can undo them.
     """
 
     name: str
@@ -127,6 +130,9 @@ class ClusterSpec:
     approvers: tuple[str, ...] = ()
     four_eyes: bool = False
     shell_approvers: Mapping[str, str] = field(default_factory=dict)
+    min_soak_seconds: float = 0.0
+    min_checks: int = 1
+    feature_approval: str = "where_needed"
     scan_schedule: str = DAILY
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     apache_releases: Mapping[str, str] = field(default_factory=dict)
