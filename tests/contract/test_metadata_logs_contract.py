@@ -19,7 +19,9 @@ from kafka_rollout.settings import Settings
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
 
-CALLS = sorted(name for name in vars(MetadataLogs) if not name.startswith("_"))
+# The port is made of a protocol of queries and one of changes.
+PROTOCOLS = [kind for kind in MetadataLogs.__mro__ if kind.__module__ == MetadataLogs.__module__]
+CALLS = sorted({name for kind in PROTOCOLS for name in vars(kind) if not name.startswith("_")})
 
 
 def result_of(call: Callable[..., Any]) -> str:
