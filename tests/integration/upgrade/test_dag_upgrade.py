@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.plan import Plan
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (
     TASKS_MS,
@@ -66,9 +67,10 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     with pytest.raises(UserError, match="403"):
         run.answer("approve_plan", "Approve", "I should not be asked", by=OTHER)
     assert "approve_plan" in run.client.questions(run.dag_id, run.run_id), "the wrong person's answer counted"
-    active = planned_last(run.store.load_plan(), cluster, before)
+    planned_run = run.store.load_plan()
+    active = planned_last(planned_run, cluster, before)
     the_run_waits(page, house)
-    approve_the_plan(page, pictures)
+    approve_the_plan(page, planned_run, pictures)
     run.note_answer("approve_plan", "Approve", "a quiet evening")
     run.wait_for_task("approve_plan")
     expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
@@ -168,7 +170,7 @@ def the_run_waits(page: Page, house: House) -> None:
     page.wait_for_url(re.compile(r"/required_actions"))
 
 
-def approve_the_plan(page: Page, pictures: Path) -> None:
+def approve_the_plan(page: Page, plan: Plan, pictures: Path) -> None:
     """What is decided on stands in front of the person, as text and tables and not as Markdown's source."""
     asked = page.get_by_role("dialog", name="Required Actions")
     expect(asked.get_by_text("Pending required actions (1)")).to_be_visible()
@@ -178,10 +180,13 @@ def approve_the_plan(page: Page, pictures: Path) -> None:
     widen_the_panel(page)
     expect(page.get_by_role("heading", name="3.9.1 → 4.3.1, one node at a time")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="active controller")).to_have_count(1)
-    expect(page.get_by_role("heading", name="Findings: 2")).to_be_visible()
+    expect(page.get_by_role("heading", name=f"Findings: {len(plan.findings)}")).to_be_visible()
     pinned = page.get_by_role("listitem").filter(has_text="ELR-CHANGES-MIN-ISR")
     expect(pinned).to_contain_text("sets the cluster-wide default of min.insync.replicas to 2")
-    expect(page.get_by_role("listitem").filter(has_text="CLIENTS")).to_contain_text("apache-kafka-java 3.9.1")
+    clients = page.get_by_role("listitem").filter(has_text=re.compile("CLIENTS"))
+    expect(clients).to_contain_text("apache-kafka-java 3.9.1")
+    changed = page.get_by_role("listitem").filter(has_text="log.message.timestamp.after.max.ms")
+    expect(changed).to_contain_text("release_overrides of 4.3.1")
     level = page.get_by_role("listitem").filter(has_text="metadata.version")
     expect(level).to_have_text("undo by the controller impossible: metadata.version 21 → 30")
 
