@@ -68,7 +68,6 @@ def roll_back_run(
 def _runner(
     procedure: Procedure, ports: ClusterPorts, request: Request, answers: Answers, services: ShellServices
 ) -> Iterator[Runner]:
-    record_shell_start(ports, shell_responder())
     with stop_signal() as stop_asked:
         runner = Runner(
             ports=ports,
@@ -78,6 +77,7 @@ def _runner(
             services=services,
             progress=services.progress,
             stop_asked=stop_asked,
+            started=lambda: record_shell_start(ports, shell_responder()),
         )
         try:
             yield runner

@@ -59,7 +59,8 @@ class Runner:
     """One call of a procedure.
 
     `results` are what its actions leave, by step. `stop_asked` is asked at safe points: between steps and between
-    nodes, never while all nodes are down. `answers` and `services` are the caller's.
+    nodes, never while all nodes are down. `answers` and `services` are the caller's. `started` is called once the lock
+    is held, so a call that is refused leaves no run behind.
     """
 
     ports: ClusterPorts
@@ -69,6 +70,7 @@ class Runner:
     services: RunServices
     progress: ShowsProgress
     stop_asked: Callable[[], bool] = field(default=lambda: False)
+    started: Callable[[], None] = field(default=lambda: None)
     results: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
     error: RolloutError | None = None
@@ -88,6 +90,7 @@ class Runner:
         if not self.request.dry_run:
             target = f" to {self.request.target}" if self.request.target else ""
             lock.acquire_lock(self.ports, f"{self.procedure.name.capitalize()}{target}.")
+            self.started()
         try:
             self._replans = self._plans_again()
             self._walk(self.procedure.parts, "")
@@ -107,6 +110,7 @@ class Runner:
         plan = self.plan = self.ports.run.load_plan()
         self._planned = True
         lock.acquire_lock(self.ports, f"Roll back to {plan.source}.")
+        self.started()
         try:
             self._ask(Question(what=ApprovalOf.ROLL_BACK, body=body))
             if plan.offline:

@@ -227,7 +227,6 @@ def resume(
 
 def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_json: bool) -> None:
     """Run FEATURES and print the result of each feature, also of a change that failed or was refused."""
-    record_shell_start(ports, shell_responder())
     runner = Runner(
         ports=ports,
         procedure=FEATURES,
@@ -235,6 +234,7 @@ def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_js
         answers=answers,
         services=NoServices(),
         progress=show.Silent(),
+        started=lambda: record_shell_start(ports, shell_responder()),
     )
     try:
         runner.run()
