@@ -111,6 +111,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     host = Host(bed="rights", number=1, folder=tmp_path / "host")
     host.mount([base_image()])
     machine = Machine(host.root)
+    (host.root / "proc" / "uptime").write_text(Path("/proc/uptime").read_text())  # nothing mounts /proc
     etc = host.root / "etc" / "kafka"
     etc.mkdir()
     (etc / "server.properties").write_text("node.id=1\nlog.dirs=/var/lib/kafka/data\n")
