@@ -86,14 +86,14 @@ def find_min_isr_effects(found: MinIsr, *, pin: bool, bootstrap_servers: str) ->
         written = {value for file in found.files.values() for value in file}
     changed = {node_id: value for node_id, value in values.brokers.items() if written != {value}}
     topics = sorted(topic for topic, brokers in found.topics.items() if changed.keys() & set(brokers))
+    findings: tuple[Finding, ...] = ()
     if changed:
         remedy = _remedy(values, bootstrap_servers, pin=pin)
-        finding = _changed(found, written, changed, topics, remedy)
-        if finding.severity is Severity.BLOCKER or len(written) > 1:
-            return MinIsrEffects(findings=(finding,))
-        return MinIsrEffects(findings=(finding,), changes=_changes(values, *written, by_run=pinned is not None))
+        findings = (_changed(found, written, changed, topics, remedy),)
+        if findings[0].severity is Severity.BLOCKER or len(written) > 1:
+            return MinIsrEffects(findings=findings)
     changes = _changes(values, *written, by_run=pinned is not None)
-    return MinIsrEffects(findings=tuple(_expected(changes)), changes=changes)
+    return MinIsrEffects(findings=findings or tuple(_expected(changes)), changes=changes)
 
 
 def _changes(values: SettingValues, after: str, *, by_run: bool) -> tuple[DefaultChange, ...]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from kafka_rollout.domain.model.cluster.effective_configs import ExpectedConfigs
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.domain.planning.findings.configuration import removed_config_names
 
 
 def find_expected_configs(plan: Plan, catalogue: Catalogue) -> ExpectedConfigs:
@@ -25,7 +26,6 @@ def find_expected_configs(plan: Plan, catalogue: Catalogue) -> ExpectedConfigs:
         for line in plan.config_changes:
             if line.release == step.to_release:
                 files[line.node_id][line.key] = line.value
-    names_known = not any("config_names" in facts.gaps for facts in (source, target))
     defaults_known = not any("config_defaults" in facts.gaps for facts in (source, target))
     old, new = source.config_defaults, target.config_defaults
     both = source.config_names & target.config_names
@@ -35,8 +35,8 @@ def find_expected_configs(plan: Plan, catalogue: Catalogue) -> ExpectedConfigs:
             for name in sorted(both)
             if defaults_known and old.get(name) != new.get(name)
         },
-        removed=source.config_names - target.config_names if names_known else frozenset(),
-        new=target.config_names - source.config_names if names_known else frozenset(),
+        removed=removed_config_names(catalogue, plan.source, plan.target),
+        new=removed_config_names(catalogue, plan.target, plan.source),
         files=files,
         dynamic=dynamic,
     )

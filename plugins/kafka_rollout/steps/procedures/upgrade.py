@@ -120,15 +120,12 @@ UPGRADE = Procedure(
             "First to a release that tolerates newer coordinator records (KIP-915).",
         ),
         rolling.roll(rolling.ROLL, ReleaseStepPosition.TARGET, "Every node to the target release, one at a time."),
-        Step(
+        replace(
+            common.COMPARE_AFTER_LEVELS,
             id="compare_after_roll",
             label="Comparison after the roll",
-            doc="Compares effective configuration, contents and ACLs with the state before the run, with additions.",
-            progress="comparing configuration, contents and ACLs with the state before the run",
             act=actions.compare_after_roll,
             skip=conditions.replaces_no_node,
-            limits=CHANGES,
-            runs_after=RunsAfter.SKIPPED,
         ),
         Step(
             id="approve_roll_differences",

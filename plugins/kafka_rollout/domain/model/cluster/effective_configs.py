@@ -185,13 +185,13 @@ def _changes(
 ) -> Iterable[tuple[str, Setting | None, Setting | None]]:
     for name in sorted({*before, *after}):
         old, new = before.get(name), after.get(name)
-        if old is None or new is None or _plain(old.value) != _plain(new.value):
+        if old is None or new is None or without_repeats(old.value) != without_repeats(new.value):
             yield name, old, new
 
 
-def _plain(value: str | None) -> object:
-    """Return a value without the repeated entries of a list: releases from 4.1 on remove them when they read it."""
-    return value if value is None else tuple(dict.fromkeys(value.split(",")))
+def without_repeats(value: object) -> object:
+    """Return a text without the repeated entries of a list: releases from 4.1 on remove them when they read it."""
+    return tuple(dict.fromkeys(value.split(","))) if isinstance(value, str) else value
 
 
 def _of_broker(name: str, old: Setting | None, new: Setting | None, expected: ExpectedConfigs, resource: str) -> Why:
@@ -241,7 +241,7 @@ def _by_release(
 
 
 def _has(setting: Setting | None, value: str | None) -> bool:
-    return setting is not None and value is not None and _plain(setting.value) == _plain(value)
+    return setting is not None and value is not None and without_repeats(setting.value) == without_repeats(value)
 
 
 def _is_default(setting: Setting | None) -> bool:

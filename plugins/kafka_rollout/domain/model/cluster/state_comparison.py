@@ -19,6 +19,7 @@ from kafka_rollout.domain.model.cluster.effective_configs import (
     Setting,
     Why,
     compare_effective,
+    without_repeats,
 )
 from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.domain.model.wording import few
@@ -119,7 +120,7 @@ def _maps(
 ) -> Iterable[Difference]:
     for name in sorted({*before, *after}):
         old, new = before.get(name), after.get(name)
-        if _plain(old) == _plain(new):
+        if without_repeats(old) == without_repeats(new):
             continue
         was = f"was {old}" if name in before else "was not set"
         now = f"is {new}" if name in after else "is now missing"
@@ -129,10 +130,6 @@ def _maps(
         )
         sentence = f"{kind} {name} of {subject} {was} and {now}."
         yield Difference(kind, f"{name} of {subject}", sentence[:1].upper() + sentence[1:], foretold=foretold)
-
-
-def _plain(value: Any) -> Any:
-    return list(dict.fromkeys(value.split(","))) if isinstance(value, str) else value
 
 
 def _acls(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:

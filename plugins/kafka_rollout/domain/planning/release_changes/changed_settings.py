@@ -48,9 +48,9 @@ _WITHOUT_EFFECT = frozenset(
 _UPGRADE_EFFECTS: Mapping[str, tuple[bool, str]] = {
     "log.message.timestamp.after.max.ms": (
         True,
-        "Brokers on it reject records whose CreateTime is more than {new} ms in the future (InvalidTimestampException, "
-        "KIP-1030), from the first restarted leader on. Topics with LogAppendTime or with their own "
-        "message.timestamp.after.max.ms are not affected.",
+        "Brokers of this release reject records whose CreateTime is more than {new} ms in the future "
+        "(InvalidTimestampException, KIP-1030), from the first restarted leader on. Topics with LogAppendTime or with "
+        "their own message.timestamp.after.max.ms are not affected.",
     ),
     "metadata.max.retention.bytes": (False, "Nodes delete older segments of the metadata log."),
     "num.recovery.threads.per.data.dir": (
@@ -76,7 +76,8 @@ _NOT_USED_IN_KRAFT = (
     "password.encoder.",
     "control.plane.listener.name",
     "inter.broker.protocol.version",
-    "controlled.shutdown.",
+    "controlled.shutdown.max.retries",
+    "controlled.shutdown.retry.backoff.ms",
     "reserved.broker.max.id",
     "broker.id.generation.enable",
     "leader.imbalance.per.broker.percentage",
@@ -153,9 +154,7 @@ def _default_findings(
                 for change, ids in others.items()
             )
             + ".",
-            f"To keep an old value, add it to release_overrides in the inventory, for example {_pin(first)}."
-            if first
-            else "",
+            f"To keep an old value, add it; for example, add {_pin(first)}." if first else "",
         )
 
 
@@ -195,7 +194,7 @@ def _pin(change: _Change) -> str:
 
 
 def _shown(value: str | None) -> str:
-    return {None: "null", "": "empty"}.get(value, str(value))
+    return "null" if value is None else value or "empty"
 
 
 def _removed_setting_findings(

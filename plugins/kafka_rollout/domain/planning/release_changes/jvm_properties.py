@@ -77,10 +77,10 @@ def jvm_findings(
     return tuple(
         (blocker if problem.is_certain or (observable and not problem.is_set) else warning)(
             problem.code,
-            f"{nodes(sorted(ids))}, release {release}",
-            f"{nodes(sorted(ids)).capitalize()} would not start on Kafka {release}: {problem.sentence}"
+            f"{nodes(ids)}, release {release}",
+            f"{nodes(ids).capitalize()} would not start on Kafka {release}: {problem.sentence}"
             if problem.is_certain
-            else f"It is unknown whether {nodes(sorted(ids))} would start on Kafka {release}: {problem.sentence}",
+            else f"It is unknown whether {nodes(ids)} would start on Kafka {release}: {problem.sentence}",
             problem.remedy,
         )
         for (release, problem), ids in alike.items()
@@ -122,7 +122,7 @@ def _listed(
                 is_certain=False,
             )
         return
-    allowed = [one.strip() for one in properties.get(name, "").split(",") if one.strip()]
+    allowed = _split(properties.get(name, ""))
     refused = [key for key, text in values.items() if not is_reference(text) and text not in allowed]
     unknown = [key for key, text in values.items() if is_reference(text)]
     if refused or (unknown and not allowed):
@@ -155,8 +155,7 @@ def _claims(config: Mapping[str, str]) -> Iterator[_Problem]:
             yield _Problem(
                 code="OAUTH-CLAIM-UNVERIFIED",
                 sentence=f"{few(sorted(missing))} is set without sasl.oauthbearer.expected.{what}.",
-                remedy=f"Set sasl.oauthbearer.expected.{what} in the same scope. Until the release is installed, older "
-                "releases accept it too.",
+                remedy=f"Set sasl.oauthbearer.expected.{what} in the same scope now. Older releases accept it too.",
             )
 
 
