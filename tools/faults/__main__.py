@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -21,6 +22,7 @@ from tools.faults.summary import summary
 
 RESULTS = Path(__file__).resolve().parents[2] / ".faults"
 INTERRUPTED = 130
+_ONE_REQUEST_S = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,10 +61,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(given: argparse.Namespace) -> int:
     asked = threading.Event()
+    asked_at = 0.0
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal asked_at
         if asked.is_set():
-            raise KeyboardInterrupt
+            # make, timeout and a terminal may each pass on the signal of one request.
+            if time.monotonic() - asked_at > _ONE_REQUEST_S:
+                raise KeyboardInterrupt
+            return
+        asked_at = time.monotonic()
         asked.set()
         print("Ending the campaign: faults are ended and the cluster is removed.", file=sys.stderr, flush=True)
 

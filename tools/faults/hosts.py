@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Lock
 
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.releases import Release
 from tools.faults.contents import PROPERTIES
 from tools.faults.kinds import Kind
 from tools.faults.plan import Fault, Round, hosts_of
-from tools.faults.world import End, NotPossibleError, World
+from tools.faults.world import End, NotPossibleError, World, keep_segments
 from tools.testbed.bed import DATA, Bed, up
 from tools.testbed.hosts import Host
 from tools.testbed.machine import TestbedError
@@ -34,8 +33,6 @@ class HostsWorld(World):
             properties=PROPERTIES,
         )  # fmt: skip
         self._inside = ExitStack()
-        self._cut: set[int] = set()  # hosts whose network has a fault
-        self._lock = Lock()
         try:
             self._inside.enter_context(self.bed.inside())
         except BaseException:
@@ -99,6 +96,7 @@ class HostsWorld(World):
                 folder.mkdir(parents=True, exist_ok=True)
                 text = self.bed.host_of(node).run("journalctl", "--unit", _UNIT, "--no-pager", "--output=cat")
                 (folder / f"{node.name}.log").write_text(text)
+            keep_segments(self.bed.host_of(node).root / DATA.lstrip("/"), folder / node.name)
 
     def remove(self) -> None:
         self._inside.close()
@@ -120,11 +118,6 @@ class HostsWorld(World):
         stack = ExitStack()
         try:
             for host, matches in cuts:
-                with self._lock:
-                    if host.number in self._cut:  # the rules of a host are one table
-                        raise TestbedError(f"The network of {host.name} has another fault.")
-                    self._cut.add(host.number)
-                stack.callback(self._cut.discard, host.number)
                 stack.enter_context(host.dropping(*matches))
         except TestbedError:
             stack.close()

@@ -21,7 +21,7 @@ from tools.faults import isolation
 from tools.faults.contents import PROPERTIES
 from tools.faults.kinds import Kind
 from tools.faults.plan import COMBINED, Fault, Round
-from tools.faults.world import End, NotPossibleError, World
+from tools.faults.world import End, NotPossibleError, World, keep_segments
 
 NAME = "faults"
 _HEAP = "256m"
@@ -97,6 +97,7 @@ class LocalWorld(World):
         for node in self.spec.nodes:
             with suppress(OSError):
                 shutil.copytree(_home(node) / "logs", folder / node.name, dirs_exist_ok=True)
+            keep_segments(_home(node) / "data", folder / node.name)
 
     def remove(self) -> None:
         for process in node_processes(self.folder).values():

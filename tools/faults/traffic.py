@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -22,7 +22,7 @@ Place = tuple[int, int]  # partition, offset; a repeated request is acknowledged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Ids of records. `moved`: stored at another place than acknowledged."""
+    """Ids of records. `doubled`: with their places; `moved`: stored at another place than acknowledged."""
 
     acknowledged: int
     stored: int
@@ -37,7 +37,8 @@ def compare(acknowledged: Mapping[str, Place], stored: Mapping[str, list[Place]]
         acknowledged=len(acknowledged),
         stored=sum(len(places) for places in stored.values()),
         lost=tuple(sorted(name for name in acknowledged if name not in stored)),
-        doubled=tuple(sorted(name for name, places in stored.items() if len(places) > 1)),
+        # The reader may get the same offset twice when a leader moves.
+        doubled=tuple(sorted(f"{name} ({_places(places)})" for name, places in stored.items() if len(set(places)) > 1)),
         moved=tuple(
             sorted(
                 name
@@ -46,6 +47,10 @@ def compare(acknowledged: Mapping[str, Place], stored: Mapping[str, list[Place]]
             )
         ),
     )
+
+
+def _places(places: Collection[Place]) -> str:
+    return ", ".join(f"partition {partition} offset {offset}" for partition, offset in sorted(set(places)))
 
 
 @dataclass(slots=True)

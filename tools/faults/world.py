@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from tools.faults.plan import Fault
+from tools.faults.traffic import TOPIC
 
 End = Callable[[], str]
 """Ends a fault; returns what happened, in a few words."""
@@ -42,8 +45,15 @@ class World(ABC):
 
     @abstractmethod
     def keep_logs(self, folder: Path) -> None:
-        """Copy the logs of every node into a folder."""
+        """Copy the logs of every node, and its segments of the independent producer's topic, into a folder."""
 
     @abstractmethod
     def remove(self) -> None:
         """End every process of the cluster by its id, and remove its files."""
+
+
+def keep_segments(data: Path, folder: Path) -> None:
+    """Copy what a node stores of the independent producer's topic. Left out where the node's disk has a fault."""
+    for partition in sorted(data.glob(f"{TOPIC}-*")):
+        with suppress(OSError, shutil.Error):
+            shutil.copytree(partition, folder / partition.name, dirs_exist_ok=True)

@@ -5,6 +5,7 @@ Which hosts run is observed: the processes of a host are those in its control gr
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from tools.testbed.machine import (
 _PROPAGATE = Path("/run/systemd/nspawn/propagate")
 _BOOT_S = 60.0
 _END_S = 20.0
-_FAULT = "fault"  # table of nftables
+_faults = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +153,12 @@ class Host:
         """Drop incoming packets that match one of these expressions of nftables, such as `ip saddr 10.77.0.1`."""
         rules = "".join(f"{match} drop\n" for match in matches)
         chain = f"chain incoming {{\ntype filter hook input priority 0\n{rules}}}"
-        self.run("nft", "-f", "-", text=f"table inet {_FAULT} {{\n{chain}\n}}\n")
+        table = f"fault-{next(_faults)}"  # faults of one host may overlap
+        self.run("nft", "-f", "-", text=f"table inet {table} {{\n{chain}\n}}\n")
         try:
             yield
         finally:
-            self.run("nft", "delete", "table", "inet", _FAULT)
+            self.run("nft", "delete", "table", "inet", table)
 
     def end(self) -> None:
         """Kill the processes of the host and remove its mounts and control groups."""

@@ -20,8 +20,15 @@ def test_lost_doubled_and_moved_records_are_named() -> None:
     stored = {"2": [(0, 1), (0, 2)], "3": [(1, 4)], "4": [(1, 5), (1, 6)]}
     found = compare({"1": (0, 0), "2": (0, 1), "3": (1, 3)}, stored)
     assert found.lost == ("1",)
-    assert found.doubled == ("2", "4"), "also without an acknowledgement"
+    assert found.doubled == (
+        "2 (partition 0 offset 1, partition 0 offset 2)",
+        "4 (partition 1 offset 5, partition 1 offset 6)",
+    ), "also without an acknowledgement"
     assert found.moved == ("3",)
+
+
+def test_a_record_that_was_read_twice_is_stored_once() -> None:
+    assert not compare({"1": (0, 9)}, {"1": [(0, 9), (0, 9)]}).doubled
 
 
 def test_an_acknowledgement_of_a_repeated_request_has_no_offset() -> None:
