@@ -111,6 +111,8 @@ class Traffic:
                     "client.id": "faults-producer",
                     "acks": "all",
                     "enable.idempotence": True,
+                    # More of them may store a record twice when a leader moves (confluentinc/librdkafka 4953).
+                    "max.in.flight.requests.per.connection": 1,
                     "message.timeout.ms": int(_DELIVERY_S * 1000),
                     "reconnect.backoff.max.ms": 2000,
                     "topic.metadata.refresh.interval.ms": 10000,
