@@ -16,7 +16,7 @@ from tools.faults.limits import Impaired
 from tools.faults.world import World
 
 _EVERY_S = 1.0
-_CONTROLLER_S = 10.0  # a controller that runs again follows the leader after this time
+_CONTROLLER_S = 10.0  # no other controller is impaired for this time after a fault
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class Health:
     times: list[Impaired] = field(default_factory=list)  # with an end
     _open: dict[int, Impaired] = field(default_factory=dict)
     _ended: dict[int, float] = field(default_factory=dict)  # node → end of its fault
+    _in_sync: dict[int, float] = field(default_factory=dict)  # broker → first observation in every ISR after that
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _end: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -43,6 +44,7 @@ class Health:
     def impair(self, node: NodeSpec, kind: Kind) -> None:
         with self._lock:
             self._ended.pop(node.node_id, None)
+            self._in_sync.pop(node.node_id, None)
             if node.node_id not in self._open:
                 self._open[node.node_id] = Impaired(node_id=node.node_id, kind=kind, since=time.time())
 
@@ -95,18 +97,21 @@ class Health:
             for node in self.world.spec.nodes:
                 if node.node_id not in waiting or (node.is_broker and node.node_id in behind):
                     continue
-                if node.is_controller and at < waiting[node.node_id] + _CONTROLLER_S:
-                    continue
                 if self.world.has_process(node):
-                    self._recovered(node.node_id, at)
+                    self._recovered(node, at)
 
-    def _recovered(self, node_id: int, at: float) -> None:
+    def _recovered(self, node: NodeSpec, at: float) -> None:
         with self._lock:
-            ended, one = self._ended.get(node_id), self._open.get(node_id)
+            ended, one = self._ended.get(node.node_id), self._open.get(node.node_id)
             if one is None or ended is None or ended > at:
                 return
-            del self._ended[node_id], self._open[node_id]
-            self.times.append(Impaired(node_id=node_id, kind=one.kind, since=one.since, until=at))
+            # What is not observed is not called unsafe: whether a controller that works again follows the leader.
+            until = self._in_sync.setdefault(node.node_id, at) if node.is_broker else ended
+            if node.is_controller and at < ended + _CONTROLLER_S:
+                return
+            self._in_sync.pop(node.node_id, None)
+            del self._ended[node.node_id], self._open[node.node_id]
+            self.times.append(Impaired(node_id=node.node_id, kind=one.kind, since=one.since, until=until))
 
     def _not_in_sync(self) -> set[int]:
         admin = AdminClient({"bootstrap.servers": self.world.spec.bootstrap_servers, "log_level": 0})

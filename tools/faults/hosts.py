@@ -90,6 +90,9 @@ class HostsWorld(World):
         host.run("systemctl", "reset-failed", _UNIT)
         host.run("systemctl", "start", "--no-block", _UNIT)
 
+    def restart(self, node: NodeSpec) -> None:
+        self.bed.host_of(node).run("systemctl", "restart", _UNIT)
+
     def keep_logs(self, folder: Path) -> None:
         for node in self.spec.nodes:
             with suppress(TestbedError, OSError):

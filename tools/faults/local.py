@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tools.faults.plan import COMBINED, Fault, Round
 from tools.faults.world import End, NotPossibleError, World, keep_segments
 
 NAME = "faults"
+_STOP_S = 60.0
 _HEAP = "256m"
 
 
@@ -92,6 +94,16 @@ class LocalWorld(World):
 
     def start(self, node: NodeSpec) -> None:
         self.cluster.runtime.start(node)
+
+    def restart(self, node: NodeSpec) -> None:
+        with suppress(NotPossibleError, ProcessLookupError):
+            os.kill(self._pid(node), signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_S
+        while self.has_process(node):
+            if time.monotonic() > deadline:
+                raise NotPossibleError(f"Node {node.node_id} does not stop.")
+            time.sleep(0.2)
+        self.start(node)
 
     def keep_logs(self, folder: Path) -> None:
         for node in self.spec.nodes:

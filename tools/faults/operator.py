@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafka_rollout.domain.model.cluster.counters import COUNTERS, METADATA_ERROR_COUNTERS
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from tools.faults.plan import Procedure, Round, Scenario, Stand
 from tools.faults.tool import Call
 
@@ -12,6 +15,7 @@ APPROVED = ("--approve-as", "alice", "--reason", "a campaign of faults", "--yes"
 GATES = ("--soak", "0", "--checks", "2", "--interval", "0.5", "--timeout", "90")
 _FEATURE = "share.version"
 _LOCKED = 4
+_NOT_BEGUN = ("has no plan", "is not approved")  # the command was refused or ended before its approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,14 @@ class Commands:
         return ["lock", "break", "--cluster", self.cluster, "--by", "alice"]
 
 
+def nodes_to_restart(call: Call, nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:
+    """Nodes that the command names with metadata errors: a restart applies all metadata again, as its remedy says."""
+    names = "|".join(re.escape(COUNTERS[name].kafka_name) for name in METADATA_ERROR_COUNTERS)
+    named = set(re.findall(rf"(\S+) reports (?:{names}) [1-9]", call.output))
+    named |= {f"node {number}" for number in re.findall(rf"node (\d+) reports (?:{names}) [1-9]", call.output)}
+    return tuple(node for node in nodes if named & {node.name, f"node {node.node_id}"})
+
+
 def next_words(
     commands: Commands, call: Call, run_id: str, *, turned: bool, without_process: Sequence[int], in_step: int | None
 ) -> list[str]:
@@ -79,6 +91,6 @@ def next_words(
         return commands.retry(run_id)
     if turned and run_id:
         return commands.back(run_id)
-    if run_id and commands.first()[0] == "features" and "has no plan" in call.output:
+    if run_id and commands.first()[0] == "features" and any(each in call.output for each in _NOT_BEGUN):
         return commands.first()
     return commands.again(run_id)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from tools.faults.health import Health
 from tools.faults.injector import Injector
-from tools.faults.operator import Commands, next_words
+from tools.faults.operator import Commands, next_words, nodes_to_restart
 from tools.faults.plan import Moment, Procedure
 from tools.faults.tool import Call, Tool
 from tools.faults.world import NotPossibleError, World
+from tools.testbed.machine import TestbedError
 
 _POLL_S = 0.2
 _CALLS_WITHOUT_FAULTS = 5
+_WHOLE_S = 120.0
 
 
 class InterruptedCampaignError(Exception):
@@ -71,6 +74,7 @@ class Driver:
                     f"with exit code {call.code}: {call.last_line}"
                 )
                 return
+            self._restart(nodes_to_restart(call, self.world.spec.nodes))
             down = [node.node_id for node in self.world.spec.nodes if not self.world.has_process(node)]
             words = next_words(
                 self.commands,
@@ -92,6 +96,16 @@ class Driver:
                 with suppress(Exception):  # the next call shows what is wrong
                     self.world.start(node)
                     self._down_since.pop(node.node_id, None)
+
+    def _restart(self, nodes: Sequence[NodeSpec]) -> None:
+        """Restart nodes one after the other, as the remedy of the command says."""
+        for node in nodes:
+            if self.health.wait_until_whole(_WHOLE_S, self.repair):
+                return
+            with suppress(NotPossibleError, TestbedError):
+                self.world.restart(node)
+        if nodes:
+            self.health.wait_until_whole(_WHOLE_S, self.repair)
 
     def _turning_point(self) -> bool:
         started = Moment(event="started", nth=self.commands.scenario.turns_after)

@@ -44,6 +44,10 @@ class World(ABC):
         """Start a node that has no process, as its operator does."""
 
     @abstractmethod
+    def restart(self, node: NodeSpec) -> None:
+        """Stop a node that works in order, and start it."""
+
+    @abstractmethod
     def keep_logs(self, folder: Path) -> None:
         """Copy the logs of every node, and its segments of the independent producer's topic, into a folder."""
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.cli.app import app
+from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
 from tools.faults.history import Moments
 from tools.faults.kinds import LOCAL, kinds_of
-from tools.faults.operator import Commands, next_words
+from tools.faults.operator import Commands, next_words, nodes_to_restart
 from tools.faults.plan import Moment, Procedure, Stand, make_round
 from tools.faults.tool import Call
 
@@ -46,6 +47,23 @@ def test_a_run_that_turned_goes_back() -> None:
 
 def test_the_lock_of_a_killed_run_is_broken() -> None:
     assert following(call(code=4))[:2] == ["lock", "break"]
+
+
+def test_a_features_command_that_was_refused_before_its_approval_is_called_again_without_its_run() -> None:
+    commands = Commands(cluster="faults", of=ROUND, scenario=replace(SCENARIO, procedure=Procedure.RAISE_LEVELS))
+    refused = call(output="The finalize of run a-run on cluster faults is not approved. Ask an approver.")
+    for output, words in ((refused, commands.first()), (call(), commands.again("a-run"))):
+        assert next_words(commands, output, "a-run", turned=False, without_process=(), in_step=None) == words
+
+
+def test_nodes_with_metadata_errors_are_restarted() -> None:
+    nodes = [NodeSpec(node_id=i, name=f"kafka-{i}", roles=frozenset({Role.BROKER})) for i in (1, 2, 3)]
+    first, second, _ = nodes
+    plan = call(output=f"NOT SENT: {first.name} reports MetadataErrorCount 1: since its start")
+    gate = call(output=f"no metadata errors: node {second.node_id} reports metadata-apply-error-count 2: the node")
+    assert nodes_to_restart(plan, nodes) == (first,)
+    assert nodes_to_restart(gate, nodes) == (second,)
+    assert not nodes_to_restart(call(output="no metadata errors: 0 metadata errors"), nodes)
 
 
 @pytest.mark.parametrize("procedure", list(Procedure))
