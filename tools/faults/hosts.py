@@ -38,6 +38,8 @@ class HostsWorld(World):
         except BaseException:
             self.bed.down()
             raise
+        for host in self.bed.hosts:  # as operators do it: a host that boots starts its node by itself
+            host.run("systemctl", "enable", _UNIT)
         self.spec = self.bed.spec
         self.inventory = self.bed.inventory_path.parent
         os.environ["KAFKA_ROLLOUT_SSH_CONFIG"] = str(self.bed.ssh_config)
@@ -87,7 +89,8 @@ class HostsWorld(World):
         if host.leader() is None:
             host.boot()
             host.wait_until_booted()
-        host.run("systemctl", "reset-failed", _UNIT)
+        with suppress(TestbedError):  # systemd has not loaded the unit since the boot
+            host.run("systemctl", "reset-failed", _UNIT)
         host.run("systemctl", "start", "--no-block", _UNIT)
 
     def restart(self, node: NodeSpec) -> None:
