@@ -24,6 +24,7 @@ from kafka_rollout.ports.cluster import Fence, unfenced
 
 MANIFEST = "manifest.json"
 _DRAFT = ".kafka-rollout"
+_ROOT = 0
 
 
 @dataclass
@@ -104,12 +105,13 @@ def _draft(target: Path, like: Path, fence: Fence) -> Iterator[BinaryIO]:
 
     Until then only this process's user can read it. The fence is checked right before the target is replaced.
 
-    Raises UserError if the folder belongs to another user than `like`: it was replaced by another folder.
+    Raises UserError if the folder belongs to another user than `like`: it was replaced by another folder. A file of
+    root in the folder of the node's user is allowed: root formatted the directory, and nothing gets more rights by it.
     """
     draft = target.name + _DRAFT
     with _folder_of(target) as folder, os.fdopen(open_regular(like, follow_links=False), "rb") as example:
         of = os.fstat(example.fileno())
-        if os.fstat(folder).st_uid != of.st_uid:
+        if (user := os.fstat(folder).st_uid) != of.st_uid and (user == _ROOT or of.st_uid != _ROOT):
             raise UserError(
                 f"{target.parent} does not belong to the owner of {like}.",
                 remedy="Nothing was changed in it. Check the owners of the directory and its files.",

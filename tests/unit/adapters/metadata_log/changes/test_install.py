@@ -99,6 +99,33 @@ def test_taken_back_every_byte_is_as_before(folder: MetadataFolder, snapshot: Pa
         uninstall(folder)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_bootstrap_file_of_root_in_the_nodes_folder_is_replaced_and_stays_roots(
+    folder: MetadataFolder, snapshot: Path, bootstrap: Path
+) -> None:
+    """As root leaves it that formats a directory for the node's user."""
+    for path in (folder.root, *folder.root.rglob("*")):
+        os.chown(path, 12345, 12346)
+    os.chown(folder.root / "bootstrap.checkpoint", 0, 0)
+    install(folder, snapshot, bootstrap=bootstrap)
+    assert (folder.root / "bootstrap.checkpoint").read_bytes() == bootstrap.read_bytes()
+    assert (folder.root / "bootstrap.checkpoint").stat().st_uid == 0
+    assert (folder.log / NEW).stat().st_uid == 12345
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_nothing_is_written_into_a_folder_of_root_for_another_user(
+    folder: MetadataFolder, snapshot: Path, bootstrap: Path
+) -> None:
+    for path in folder.root.rglob("*"):
+        os.chown(path, 12345, 12346)
+    os.chown(folder.root, 0, 0)
+    before = whole(folder)
+    with pytest.raises(UserError, match="does not belong to the owner"):
+        install(folder, snapshot, bootstrap=bootstrap)
+    assert (folder.root / "bootstrap.checkpoint").read_bytes() == before["bootstrap.checkpoint"][0]
+
+
 def quorum_state(folder: MetadataFolder) -> dict[str, object]:
     return dict(json.loads((folder.log / "quorum-state").read_text()))
 
