@@ -72,6 +72,12 @@ class ConfigTable:
         found: dict[str, Setting | None] = {**self.common, **self.deviations[resource]}
         return {name: setting for name, setting in found.items() if setting is not None}
 
+    def values(self, name: str) -> list[str | None]:
+        """Return the value of a setting of each resource; None: without a value or missing."""
+        common = self.common.get(name)
+        settings = [deviations.get(name, common) for deviations in self.deviations.values()]
+        return [None if setting is None else setting.value for setting in settings]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveConfigs:
@@ -127,11 +133,24 @@ class ConfigDifference(NamedTuple):
 def compare_effective(
     before: EffectiveConfigs, after: EffectiveConfigs, expected: ExpectedConfigs
 ) -> tuple[ConfigDifference, ...]:
-    """Return every changed, missing and additional setting of resources that are in both."""
+    """Return every changed, missing and additional setting of resources that are in both.
+
+    A topic inherits the value of the broker that describes it. If the brokers have different values, another broker
+    may have described it now: such a difference is left out, because the brokers' own settings are compared too.
+    """
+    of_topics = _compare(before.topics, after.topics, expected, of_topics=True)
+    tables = (before.brokers, after.brokers)
     return (
         *_compare(before.brokers, after.brokers, expected, of_topics=False),
-        *_compare(before.topics, after.topics, expected, of_topics=True),
+        *(one for one in of_topics if not _depends_on_the_broker(one, tables)),
     )
+
+
+def _depends_on_the_broker(found: ConfigDifference, tables: Iterable[ConfigTable]) -> bool:
+    if found.why is not Why.UNKNOWN or found.before is None or found.after is None:
+        return False  # explained, or one of the releases does not have it
+    names = broker_names(found.name)
+    return any(len(set(table.values(name))) > 1 for table in tables for name in names)
 
 
 def broker_names(topic_setting: str) -> tuple[str, ...]:

@@ -154,6 +154,44 @@ def test_an_override_of_one_broker_that_disappears_fails() -> None:
     )
 
 
+def test_a_topic_inherits_the_value_of_the_broker_that_answers_and_that_is_no_difference() -> None:
+    """Broker 2 has another file. Before the run it describes the topics, after the run another broker does."""
+    file, inherited = Setting("1000", FILE), Setting("604800000", DEFAULT)
+    brokers = changed(BROKERS, "log.retention.ms", Setting(None, DEFAULT))
+    brokers = changed(brokers, "log.retention.hours", Setting("168", DEFAULT))
+    uneven = changed(brokers, "log.retention.ms", file, "2")
+    of_broker_2 = changed(TOPICS, "retention.ms", file, "plain", "__consumer_offsets")
+    of_broker_1 = changed(TOPICS, "retention.ms", inherited, "plain", "__consumer_offsets")
+
+    def compare(before: tuple[Resources, Resources], after: tuple[Resources, Resources]) -> list[str]:
+        old, new = (replace(BEFORE, effective=effective(*found)) for found in (before, after))
+        return [one.sentence for one in compare_states(old, new, UPGRADE) if one.fails]
+
+    assert compare((uneven, of_broker_2), (uneven, of_broker_1)) == []
+    assert compare((uneven, of_broker_1), (uneven, of_broker_2)) == []
+    lost = "log.retention.ms of broker 2 was 1000 (STATIC_BROKER_CONFIG) and is null (DEFAULT_CONFIG)."
+    assert compare((uneven, of_broker_2), (brokers, of_broker_1)) == [lost]
+    everywhere = changed(brokers, "log.retention.ms", file)
+    assert compare((everywhere, of_broker_2), (brokers, of_broker_1)) == [
+        "log.retention.ms of brokers 1, 2, 3 was 1000 (STATIC_BROKER_CONFIG) and is null (DEFAULT_CONFIG).",
+        (
+            "retention.ms of topics __consumer_offsets, plain was 1000 (STATIC_BROKER_CONFIG) and is 604800000 "
+            "(DEFAULT_CONFIG)."
+        ),
+    ]
+
+
+def test_a_topic_setting_that_appears_or_disappears_counts_also_with_different_files() -> None:
+    brokers = changed(BROKERS, "log.retention.ms", Setting("1000", FILE), "2")
+    without = changed(TOPICS, "retention.ms", None, "plain")
+    (found,) = compare_states(
+        replace(BEFORE, effective=effective(brokers, changed(TOPICS, "retention.ms", Setting("1000", FILE), "plain"))),
+        replace(BEFORE, effective=effective(brokers, without)),
+        UPGRADE,
+    )
+    assert found.fails
+
+
 @pytest.mark.parametrize(("line", "value", "fails"), [("5", "5", False), ("5", "6", True), (None, "9", False)], ids=str)
 def test_a_line_of_the_plan_is_expected_with_its_value(line: str | None, value: str, *, fails: bool) -> None:
     expected = replace(UPGRADE, files={1: {"background.threads": line}})
