@@ -54,7 +54,7 @@ class ClusterQueries(Protocol):
 
     def cluster_id(self) -> str: ...
     def missing_rights(self) -> tuple[MissingRight, ...]:
-        """The rights of a run (model/rights.py) that the users of this tool do not have."""
+        """The rights of runs (model/rights.py) that the users of this tool do not have, PINNING included."""
         ...
 
     def features(self, node: NodeSpec) -> NodeFeatures:

@@ -15,7 +15,7 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.rights import find_missing, refuse_without_traffic_rights
-from kafka_rollout.domain.model.cluster.rights import CHANGING, LIST_CONTROLLERS, READING, TRAFFIC, Right
+from kafka_rollout.domain.model.cluster.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
 from kafka_rollout.domain.model.cluster.topology import Role
 from kafka_rollout.domain.model.errors import RefusedError
 from tests.integration.conftest import MakeCluster
@@ -65,7 +65,8 @@ def _missing(secured: SecuredCluster, user: str) -> set[tuple[str, Role]]:
 
 def test_each_user_has_the_rights_of_the_docs_and_no_others(secured: SecuredCluster) -> None:
     assert _missing(secured, CHANGER) == set()
-    assert _missing(secured, READER) == {("ALTER on CLUSTER", Role.BROKER)}
+    of_changes = {("ALTER on CLUSTER", Role.BROKER), ("ALTER_CONFIGS on CLUSTER", Role.BROKER)}
+    assert _missing(secured, READER) == of_changes
     refuse_without_traffic_rights(secured.spec, secured.security(READER).of_traffic)
     # Kafka reports no operations to a user without DESCRIBE, so DESCRIBE is missing first.
     unreported = {
@@ -127,6 +128,24 @@ def test_a_plan_names_each_right_that_was_removed_and_stops_nothing(
     secured: SecuredCluster, tmp_path: Path, right: Right
 ) -> None:
     _expect_named(secured, tmp_path, CHANGER, right)
+
+
+def test_the_check_of_the_inventory_names_the_right_to_set_a_default(secured: SecuredCluster, tmp_path: Path) -> None:
+    (right,) = PINNING
+    file = secured.connection_file(secured.security(CHANGER))
+    shell = Shell(tmp_path, secured.cluster)
+
+    def check() -> tuple[bool, list[tuple[str, str]]]:
+        done = shell("inventory", "check", "-c", "rights", "--json", "--connection-file", str(file))
+        found = json.loads(done.stdout)
+        of_rights = [one for one in found["findings"] if one["code"] == "RIGHT-MISSING"]
+        return found["ok"], [(one["severity"], one["remedy"]) for one in of_rights]
+
+    assert check() == (True, [])
+    with secured.without(CHANGER, right):
+        wait_until(lambda: (str(right), Role.BROKER) in _missing(secured, CHANGER), 60)
+        command = right.command(secured.spec.bootstrap_servers, f"User:{CHANGER}")
+        assert check() == (True, [("warning", f"Run: {command}")])
 
 
 @pytest.mark.full

@@ -46,7 +46,7 @@ from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
 from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, SettingValues
-from kafka_rollout.domain.model.cluster.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight
+from kafka_rollout.domain.model.cluster.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight
 from kafka_rollout.domain.model.cluster.state import (
     GroupState,
     Movements,
@@ -106,7 +106,7 @@ class KafkaAdmin:
         principal = self._security.principal
         missing = [
             MissingRight(right=right, principal=principal)
-            for right in find_missing(self._nodes, (*READING, ALTER_CLUSTER))
+            for right in find_missing(self._nodes, (*READING, ALTER_CLUSTER, *PINNING))
         ]
         if controllers_deny_listing(self._nodes):
             of_controllers = self._security.of_controllers.principal

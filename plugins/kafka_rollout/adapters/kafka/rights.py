@@ -47,7 +47,16 @@ from kafka_rollout.domain.planning.findings.rights import refuse_missing_rights
 _PROBE = "rights-of-kafka-rollout"
 _TIMEOUT_S = 10.0
 # AclOperation.code
-_CODES = {"READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10}
+_CODES = {
+    "READ": 3,
+    "WRITE": 4,
+    "CREATE": 5,
+    "DELETE": 6,
+    "ALTER": 7,
+    "DESCRIBE": 8,
+    "DESCRIBE_CONFIGS": 10,
+    "ALTER_CONFIGS": 11,
+}
 
 
 def find_missing(nodes: ClusterConnections, rights: Iterable[Right]) -> tuple[Right, ...]:

@@ -52,11 +52,14 @@ def inventory_check(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Check hosts, host keys, rights, units, Java and listeners of every node. Exit code 3 with blockers. Read-only."""
+    """Check hosts, host keys, rights, units, Java and listeners of every node, and the rights of a run in Kafka.
+
+    Exit code 3 with blockers. Read-only.
+    """
     with open_ports(cluster, None, connection_file) as (ports, _, _security):
         nodes, verdict = check_inventory(ports, [] if to is None else [Release.parse(to)])
     if as_json:
-        show.print_json({"ok": verdict.ok, "nodes": nodes})
+        show.print_json({"ok": verdict.ok, "nodes": nodes, "findings": verdict.findings})
     else:
         show.print_table(
             ("Node", "Host", "Unit", "Process", "Running", "Installed", "Java"),

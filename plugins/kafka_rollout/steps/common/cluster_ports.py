@@ -11,7 +11,7 @@ from typing import TypeVar
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.caught_up import find_current_brokers
 from kafka_rollout.domain.model.cluster.request_log import find_logged_requests
-from kafka_rollout.domain.model.cluster.rights import READING
+from kafka_rollout.domain.model.cluster.rights import PINNING, READING
 from kafka_rollout.domain.model.cluster.state import (
     FETCH_TIMEOUT_MS,
     ClusterState,
@@ -79,7 +79,8 @@ def observe(ports: ClusterPorts) -> ClusterState:
     do not report the cluster's id, its nodes and its partitions. Raises RefusedError with all missing rights if one of
     them is needed to observe the cluster, except for a cluster without a runtime: `not_observable` lists it.
     """
-    missing = ports.admin.missing_rights()
+    # A plan that sets a default asks the controller to validate this request.
+    missing = tuple(one for one in ports.admin.missing_rights() if one.right not in PINNING)
     if ports.cluster.manages_nodes:
         refuse_without_reading(ports.cluster, missing)
     if not ports.cluster.controllers:

@@ -13,6 +13,7 @@ from kafka_rollout.domain.model.findings import Finding, Verdict, blocker
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import java_findings
 from kafka_rollout.domain.planning.findings.not_observable import not_observable
+from kafka_rollout.domain.planning.findings.rights import find_rights_of_runs
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.hosts import find_host_problems
 
@@ -33,8 +34,15 @@ def check_inventory(ports: ClusterPorts, releases: Sequence[Release]) -> tuple[t
     """Return every node and all findings. `releases`: those that the nodes must have."""
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="inventory") as pool:
         nodes = tuple(pool.map(lambda node: _check(ports, node, releases), ports.cluster.nodes))
-    findings = tuple(finding for node in nodes for finding in node.findings)
+    findings = (*_rights(ports), *(finding for node in nodes for finding in node.findings))
     return nodes, Verdict(question=f"Is the inventory of {ports.cluster.name} complete?", findings=findings)
+
+
+def _rights(ports: ClusterPorts) -> tuple[Finding, ...]:
+    try:
+        return find_rights_of_runs(ports.cluster, ports.admin.missing_rights())
+    except RolloutError as error:
+        return (blocker("NODE-DOWN", "brokers", error.sentence, error.remedy),)
 
 
 def _check(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]) -> CheckedNode:

@@ -39,7 +39,15 @@ from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import HOST, reserved_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.cluster.rights import CHANGING, CLUSTER, LIST_CONTROLLERS, READING, TRAFFIC, Right
+from kafka_rollout.domain.model.cluster.rights import (
+    CHANGING,
+    CLUSTER,
+    LIST_CONTROLLERS,
+    PINNING,
+    READING,
+    TRAFFIC,
+    Right,
+)
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.committing import commit
@@ -134,7 +142,7 @@ class SecuredCluster:
         cluster.start()
         found._create_users()
         found.allow(READER, READING)
-        found.allow(CHANGER, CHANGING)
+        found.allow(CHANGER, (*CHANGING, *PINNING))
         found.allow(TRAFFIC_USER, TRAFFIC)
         found.allow(CONTROLLERS, (LIST_CONTROLLERS,))
         spec = replace(

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.domain.model.cluster.host_state import HostState
+from kafka_rollout.domain.model.cluster.rights import ALTER_CLUSTER, PINNING, READING, MissingRight
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.planning.inventory import check_inventory
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_bench, hidden_bench
 
 R391, R431 = Release(3, 9, 1), Release(4, 3, 1)
 NODE = 3
@@ -46,3 +47,33 @@ def test_the_check_of_an_inventory_lists_every_node_and_names_the_silent_one(tmp
     assert [(found.code, found.subject) for found in verdict.blockers] == (
         [("NODE-DOWN", f"node {NODE}")] if silent else []
     )
+
+
+def test_the_check_of_an_inventory_names_each_missing_right_of_a_run(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.missing_rights = [
+        MissingRight(right=right, principal="User:rollout") for right in (READING[0], ALTER_CLUSTER, *PINNING)
+    ]
+    _, verdict = check_inventory(fake_bench(cluster, tmp_path), [])
+    assert [(found.code, found.severity, found.subject) for found in verdict.findings] == [
+        ("RIGHT-MISSING", "blocker", "DESCRIBE on CLUSTER (broker listener)"),
+        ("RIGHT-MISSING", "blocker", "ALTER on CLUSTER (broker listener)"),
+        ("RIGHT-MISSING", "warning", "ALTER_CONFIGS on CLUSTER (broker listener)"),
+    ]
+    assert verdict.findings[-1].remedy.endswith("--allow-principal 'User:rollout' --operation AlterConfigs --cluster")
+    _, verdict = check_inventory(hidden_bench(cluster, tmp_path), [])
+    assert {found.severity for found in verdict.findings if found.code == "RIGHT-MISSING"} == {"info"}
+
+
+def test_the_check_of_an_inventory_does_not_pass_without_an_answer_about_rights(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.silent.update(node.node_id for node in cluster.spec.nodes)
+    _, verdict = check_inventory(fake_bench(cluster, tmp_path), [])
+    assert ("NODE-DOWN", "brokers") in {(found.code, found.subject) for found in verdict.blockers}
+
+
+def test_a_plan_that_pins_nothing_does_not_need_the_right_to_set_defaults(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.missing_rights = [MissingRight(right=PINNING[0], principal="User:rollout")]
+    plan = plan_upgrade(fake_bench(cluster, tmp_path), R431, finalize=False)
+    assert [found.code for found in plan.findings if found.code == "RIGHT-MISSING"] == []

@@ -65,6 +65,8 @@ READING = (
 )
 # For each run that changes a cluster; ALTER on CLUSTER implies DESCRIBE.
 CHANGING = (*READING[1:], ALTER_CLUSTER)
+# For a run that sets the cluster-wide default of min.insync.replicas before it finalizes; others do not need it.
+PINNING = (_right("ALTER_CONFIGS", CLUSTER, "kafka-cluster", "set a default with --pin-min-insync-replicas"),)
 # For the test traffic and its own topics, groups and transactional ids.
 TRAFFIC = (
     _right("CREATE", TOPIC, "kafka-rollout-traffic-*", "create the topics of the test traffic"),

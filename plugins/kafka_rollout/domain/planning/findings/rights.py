@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from kafka_rollout.domain.model.cluster.rights import READING, MissingRight
+from kafka_rollout.domain.model.cluster.rights import PINNING, READING, MissingRight
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.findings import Finding, blocker
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker
 
 
 def right_findings(cluster: ClusterSpec, state: ClusterState) -> tuple[Finding, ...]:
     """Return a blocker for each right that a run needs and its user does not have."""
     return tuple(_finding(cluster, missing) for missing in state.missing_rights)
+
+
+def find_rights_of_runs(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
+    """Return a finding for each right that some run needs and its user does not have.
+
+    A warning: only a run with one option needs it. Info: no run manages the nodes of this cluster.
+    """
+    return tuple(replace(_finding(cluster, one), severity=_severity(cluster, one)) for one in missing)
+
+
+def _severity(cluster: ClusterSpec, missing: MissingRight) -> Severity:
+    if not cluster.manages_nodes:
+        return Severity.INFO
+    return Severity.WARNING if missing.right in PINNING else Severity.BLOCKER
 
 
 def refuse_without_reading(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.cluster.rights import CHANGING, LIST_CONTROLLERS, READING, TRAFFIC, Right
+from kafka_rollout.domain.model.cluster.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
 
 _DOCS = (PROJECT_ROOT / "docs" / "security.md").read_text()
 
@@ -23,6 +23,7 @@ def _keys(rights: tuple[Right, ...]) -> list[tuple[str, str, str]]:
 def test_the_docs_list_exactly_the_rights_that_are_checked() -> None:
     assert _listed("Read-only user") == _keys(READING)
     assert _listed("User for changes") == _keys(CHANGING)
+    assert _listed("User for changes that pin a setting") == _keys(PINNING)
     assert _listed("User of the test traffic") == _keys(TRAFFIC)
     assert _listed("User of the controllers") == _keys((LIST_CONTROLLERS,))
 
