@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -24,6 +24,7 @@ class Health:
     """Nodes that faults impaired, until they are in every ISR again. A thread observes while some are recovering."""
 
     world: World
+    now: Callable[[], float] = time.time  # epoch seconds
     times: list[Impaired] = field(default_factory=list)  # with an end
     _open: dict[int, Impaired] = field(default_factory=dict)
     _ended: dict[int, float] = field(default_factory=dict)  # node → end of its fault
@@ -43,15 +44,17 @@ class Health:
 
     def impair(self, node: NodeSpec, kind: Kind) -> None:
         with self._lock:
-            self._ended.pop(node.node_id, None)
-            self._in_sync.pop(node.node_id, None)
+            ended, in_sync = self._ended.pop(node.node_id, None), self._in_sync.pop(node.node_id, None)
+            until = in_sync if node.is_broker else ended
+            if until is not None:  # a new time begins: the node was back between the faults
+                self.times.append(replace(self._open.pop(node.node_id), until=until))
             if node.node_id not in self._open:
-                self._open[node.node_id] = Impaired(node_id=node.node_id, kind=kind, since=time.time())
+                self._open[node.node_id] = Impaired(node_id=node.node_id, kind=kind, since=self.now())
 
     def fault_ended(self, node: NodeSpec) -> None:
         with self._lock:
             if node.node_id in self._open:
-                self._ended[node.node_id] = time.time()
+                self._ended[node.node_id] = self.now()
 
     @property
     def impaired(self) -> frozenset[int]:
@@ -89,7 +92,7 @@ class Health:
                 waiting = dict(self._ended)
             if not waiting:
                 continue
-            at = time.time()
+            at = self.now()
             try:
                 behind = self._not_in_sync()
             except KafkaException:
@@ -98,9 +101,10 @@ class Health:
                 if node.node_id not in waiting or (node.is_broker and node.node_id in behind):
                     continue
                 if self.world.has_process(node):
-                    self._recovered(node, at)
+                    self.recovered(node, at)
 
-    def _recovered(self, node: NodeSpec, at: float) -> None:
+    def recovered(self, node: NodeSpec, at: float) -> None:
+        """Take note that the node ran at this time, as a broker in every ISR; epoch seconds."""
         with self._lock:
             ended, one = self._ended.get(node.node_id), self._open.get(node.node_id)
             if one is None or ended is None or ended > at:

@@ -12,6 +12,8 @@ from tools.faults.plan import Procedure, Round, Scenario, Stand
 from tools.faults.tool import Call
 
 APPROVED = ("--approve-as", "alice", "--reason", "a campaign of faults", "--yes")
+# The nodes of a cluster have min.insync.replicas in the brokers' files only: its plans refuse to lower it.
+PINNED = ("--pin-min-insync-replicas",)
 GATES = ("--soak", "0", "--checks", "2", "--interval", "0.5", "--timeout", "90")
 _FEATURE = "share.version"
 _LOCKED = 4
@@ -37,7 +39,7 @@ class Commands:
             case Procedure.ROLL_BACK:
                 return ["roll", *name, "--to", self.of.newer, "--no-scan", *traffic, *GATES, *APPROVED]
             case Procedure.UPGRADE_AND_FINALIZE:
-                levels = ["--finalize", "after-approval", "--snapshot-interval", "5"]
+                levels = ["--finalize", "after-approval", "--snapshot-interval", "5", *PINNED]
                 return ["roll", *name, "--to", to, "--no-scan", *levels, *traffic, *GATES, *APPROVED]
             case Procedure.DOWNGRADE:
                 return ["downgrade", *name, "--to", to, *traffic, *GATES, *APPROVED]
@@ -46,7 +48,7 @@ class Commands:
             case Procedure.OFFLINE_DOWNGRADE:
                 return ["downgrade", *name, "--to", to, "--where-refused", "offline", *traffic, *GATES, *APPROVED]
             case Procedure.RAISE_LEVELS:
-                return ["features", "upgrade-all", *name, *APPROVED]
+                return ["features", "upgrade-all", *name, *PINNED, *APPROVED]
             case Procedure.LOWER_FEATURE:
                 return ["features", "update", *name, "--downgrade", f"{_FEATURE}:0", *APPROVED]
             case _:
