@@ -115,7 +115,7 @@ class Health:
                 return
             self._in_sync.pop(node.node_id, None)
             del self._ended[node.node_id], self._open[node.node_id]
-            self.times.append(Impaired(node_id=node.node_id, kind=one.kind, since=one.since, until=until))
+            self.times.append(replace(one, until=until))
 
     def _not_in_sync(self) -> set[int]:
         admin = AdminClient({"bootstrap.servers": self.world.spec.bootstrap_servers, "log_level": 0})

@@ -35,11 +35,11 @@ class HostsWorld(World):
         self._inside = ExitStack()
         try:
             self._inside.enter_context(self.bed.inside())
+            for host in self.bed.hosts:  # as operators do it: a host that boots starts its node by itself
+                host.run("systemctl", "enable", _UNIT)
         except BaseException:
-            self.bed.down()
+            self.remove()
             raise
-        for host in self.bed.hosts:  # as operators do it: a host that boots starts its node by itself
-            host.run("systemctl", "enable", _UNIT)
         self.spec = self.bed.spec
         self.inventory = self.bed.inventory_path.parent
         os.environ["KAFKA_ROLLOUT_SSH_CONFIG"] = str(self.bed.ssh_config)

@@ -75,8 +75,7 @@ class Commands:
 def nodes_to_restart(call: Call, nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:
     """Nodes that the command names with metadata errors: a restart applies all metadata again, as its remedy says."""
     names = "|".join(re.escape(COUNTERS[name].kafka_name) for name in METADATA_ERROR_COUNTERS)
-    named = set(re.findall(rf"(\S+) reports (?:{names}) [1-9]", call.output))
-    named |= {f"node {number}" for number in re.findall(rf"node (\d+) reports (?:{names}) [1-9]", call.output)}
+    named = set(re.findall(rf"(node \d+|\S+) reports (?:{names}) [1-9]", call.output))
     return tuple(node for node in nodes if named & {node.name, f"node {node.node_id}"})
 
 

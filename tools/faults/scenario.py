@@ -100,12 +100,17 @@ class Driver:
     def _restart(self, nodes: Sequence[NodeSpec]) -> None:
         """Restart nodes one after the other, as the remedy of the command says."""
         for node in nodes:
-            if self.health.wait_until_whole(_WHOLE_S, self.repair):
+            if self.health.wait_until_whole(_WHOLE_S, self._go_on):
                 return
             with suppress(NotPossibleError, TestbedError):
                 self.world.restart(node)
         if nodes:
-            self.health.wait_until_whole(_WHOLE_S, self.repair)
+            self.health.wait_until_whole(_WHOLE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if self.stop_asked():
+            raise InterruptedCampaignError
+        self.repair()
 
     def _turning_point(self) -> bool:
         started = Moment(event="started", nth=self.commands.scenario.turns_after)
@@ -148,9 +153,7 @@ class Driver:
         """Wait until no fault lasts, and start nodes that the run did not stop."""
         deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
-            if self.stop_asked():
-                raise InterruptedCampaignError
-            self.repair()
+            self._go_on()
             down = [
                 node
                 for node in self.world.spec.nodes

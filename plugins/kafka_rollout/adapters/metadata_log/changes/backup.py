@@ -105,13 +105,15 @@ def _draft(target: Path, like: Path, fence: Fence) -> Iterator[BinaryIO]:
 
     Until then only this process's user can read it. The fence is checked right before the target is replaced.
 
-    Raises UserError if the folder belongs to another user than `like`: it was replaced by another folder. A file of
-    root in the folder of the node's user is allowed: root formatted the directory, and nothing gets more rights by it.
+    Raises UserError if the folder belongs to another user than `like`: it was replaced by another folder. `like` can be
+    a file of root in the folder of the node's user, because root often formats the directory. Such a file has one name:
+    by a second name, the node's user could choose any file of root, with its mode.
     """
     draft = target.name + _DRAFT
     with _folder_of(target) as folder, os.fdopen(open_regular(like, follow_links=False), "rb") as example:
         of = os.fstat(example.fileno())
-        if (user := os.fstat(folder).st_uid) != of.st_uid and (user == _ROOT or of.st_uid != _ROOT):
+        is_of_root = of.st_uid == _ROOT and of.st_nlink == 1
+        if os.fstat(folder).st_uid != of.st_uid and not is_of_root:
             raise UserError(
                 f"{target.parent} does not belong to the owner of {like}.",
                 remedy="Nothing was changed in it. Check the owners of the directory and its files.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,19 @@ def test_a_link_that_replaces_the_draft_does_not_get_the_rights_of_the_source(
     monkeypatch.setattr(shutil, "copyfileobj", copy_and_replace_the_draft)
     Files().copy(source, target)
     assert mode(victim) == 0o600
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_second_name_of_a_file_of_root_gives_its_mode_to_no_file(tmp_path: Path) -> None:
+    program, log = tmp_path / "program", tmp_path / "log"
+    program.write_text("of root")
+    program.chmod(0o4755)
+    log.mkdir()
+    os.chown(log, 12345, 12346)
+    os.link(program, log / "bootstrap.checkpoint")
+    with pytest.raises(UserError, match="does not belong to the owner"):
+        Files().write(log / "written", "other content", like=log / "bootstrap.checkpoint")
+    assert not (log / "written").exists()
 
 
 def test_a_link_is_not_copied(tmp_path: Path) -> None:
