@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kafka_rollout.adapters.metadata_log.changes import host_places
 from kafka_rollout.adapters.metadata_log.changes.host_places import HostPlaces
 from kafka_rollout.adapters.metadata_log.changes.install import install, uninstall
 from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces, Place, Places
@@ -15,7 +17,7 @@ from kafka_rollout.adapters.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.fakes.dying_files import KilledError
 from tests.fakes.local_host import LocalHost, permitted
@@ -160,6 +162,88 @@ def test_a_full_disk_is_refused_before_the_backup(host: LocalHost, snapshot: Pat
     host.free, before = 1000, whole(host.data)
     with pytest.raises(RefusedError, match="but only 0 MiB are free"):
         in_place(places_on(host), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+    assert whole(host.data) == before
+
+
+def test_the_command_lines_of_an_installation_on_a_host_do_not_depend_on_the_number_of_files(
+    host: LocalHost, snapshot: Path
+) -> None:
+    """No controller is active during a live downgrade's installation, and each command line is a round trip."""
+    for number in range(100, 120):
+        shutil.copy(snapshot, host.data / "__cluster_metadata-0" / f"{number:020}-{1:010}.checkpoint.deleted")
+    with places_on(host).in_place(host.node) as place:
+        host.lines.clear()
+        install(place.folder(CLUSTER), snapshot, files=place.files)
+    # Listed, free space, backup: folder, copies, manifest; snapshot, removals, manifest.
+    assert len(host.lines) == 8
+    assert max(map(len, host.lines)) < 64 << 10
+    host.lines.clear()
+    in_place(places_on(host), host, lambda place: uninstall(place.folder(CLUSTER), files=place.files))
+    assert len([line for line in host.lines if "/usr/bin/cat " not in line]) == 7
+
+
+def test_a_folder_is_synced_once_after_a_change_and_after_an_interrupted_call(host: LocalHost) -> None:
+    with places_on(host).in_place(host.node) as place:
+        folder = place.folder(CLUSTER)
+        host.lines.clear()
+        place.files.sync(folder.log)  # of a call that was ended between a change and the sync
+        place.files.sync(folder.log)
+        assert len(host.lines) == 1
+        place.files.remove(folder.segments[0])
+        assert host.lines[1].endswith(f"/usr/bin/sync {host.data}/__cluster_metadata-0 </dev/null")
+        place.files.sync(folder.log)
+        assert len(host.lines) == 2
+
+
+def test_many_or_large_files_are_copied_in_several_command_lines(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_places, "_BATCH_BYTES", 1000)
+    with places_on(host).in_place(host.node) as place:
+        log = place.folder(CLUSTER).log
+        sources = []
+        for number, size in enumerate([400, 600, 1, 5000, *[1] * 100]):
+            sources.append(log / f"{number:020}.snapshot")
+            for root in (host.data, place.root):
+                (root / log.name / sources[-1].name).write_bytes(bytes(size))
+        host.lines.clear()
+        place.files.copy_all((source, log / f"copy-{source.name}") for source in sources)
+        copied = [line.count("/usr/bin/cp ") for line in host.lines]
+        assert copied[:3] == [2, 1, 1]
+        assert (sum(copied), len(copied) < 10) == (len(sources), True)
+        assert max(map(len, host.lines)) < 64 << 10
+        for source in sources:
+            for root in (host.data, place.root):
+                assert (root / log.name / f"copy-{source.name}").read_bytes() == source.read_bytes()
+
+
+def test_a_copy_that_differs_from_its_source_gets_no_name(
+    host: LocalHost, snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = whole(host.data)
+    monkeypatch.setattr(host_places, "sha256_of", lambda path: "0" * 64)
+    with pytest.raises(FatalError, match=r"kafka-rollout-install-.*\.kafka-rollout on host kafka-1 differs"):
+        in_place(places_on(host), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+    new = {name for name in whole(host.data) if name not in before}
+    assert new
+    assert all(name.endswith(".kafka-rollout") for name in new)
+
+
+@pytest.mark.parametrize("slow", [7, 25])
+def test_a_slow_host_continues_a_line_where_it_was_late(host: LocalHost, snapshot: Path, slow: int) -> None:
+    """`slow`: seconds of a change. One is longer than the time in which a host starts a change."""
+    checks, before = [0], whole(host.data)
+    cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(host.node,))
+
+    def fence() -> None:
+        checks[0] += 1
+
+    runtime = SshServiceRuntime(cluster, host, Release.parse, monotonic=itertools.count(step=3).__next__, fence=fence)
+    host.slow = slow
+    in_place(HostPlaces(runtime), host, lambda place: install(place.folder(CLUSTER), snapshot, files=place.files))
+    assert host.changes <= checks[0] * (20 // slow + 1), "so many changes start within 20 s after a check"
+    assert (host.data / "__cluster_metadata-0" / SNAPSHOT).read_bytes() == snapshot.read_bytes()
+    in_place(HostPlaces(runtime), host, lambda place: uninstall(place.folder(CLUSTER), files=place.files))
     assert whole(host.data) == before
 
 

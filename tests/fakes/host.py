@@ -16,7 +16,8 @@ CONFIGURATION = "/etc/kafka/server.properties"
 JAVA = "/usr/lib/jvm/java-11"
 _JAVA_FILES = {f"{JAVA}/release": 'IMPLEMENTOR="Debian"\nJAVA_VERSION="11.0.2"\nJAVA_VERSION_DATE="2019-01-15"\n'}
 _FENCED = re.compile(
-    r"""\{ test "\$\(cut -d\. -f1 /proc/uptime\)" -lt (\d+) \|\| \{ echo '([^']+)' >&2; exit 76; }; } && (.*)""",
+    r"""in_time\(\) \{ test "\$\(cut -d\. -f1 /proc/uptime\)" -lt (\d+) \|\| \{ echo '([^']+)' \$1 >&2; exit 76; }; }"""
+    r""" && in_time 0 && (.*)""",
     re.DOTALL,
 )
 _REFUSED = Done(1, b"", "sudo: a password is required")
@@ -78,7 +79,7 @@ class FakeHost:
             return done_with(0, f"{self.uptime}\n", "")
         if (fenced := _FENCED.fullmatch(line)) is not None:
             if self.uptime >= int(fenced[1]):
-                return done_with(76, "", f"{fenced[2]}\n")
+                return done_with(76, "", f"{fenced[2]} 0\n")
             command = fenced[3]
         text = text.decode("latin-1") if isinstance(text, bytes) else text
         words = shlex.split(command) if isinstance(command, str) else list(command)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
@@ -16,7 +17,24 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role, ServiceS
 from kafka_rollout.domain.model.errors import TransientError
 from tests.fakes.dying_files import KilledError
 
-_CHANGE = "systemctl show --property=MainPID --value"  # begins every line that changes files
+_NEVER = 1 << 30
+# `left` kills the shell of a line before a command that changes files, `cut` after one.
+_SUDO = """\
+printf '%s\\n' "$*" >> commands
+shift 3
+case $1 in
+*/df) exec cat free ;;
+*/cp | */tee | */sync | */mv | */rm | */mkdir) ;;
+*) exec "$@" ;;
+esac
+read changes < changes
+read left cut slow < limits
+read uptime < uptime
+if test "$changes" -ge "$left"; then kill -9 "$(cat shell)"; exit 1; fi
+echo $((changes + 1)) > changes
+echo $((uptime + slow)) > uptime
+case $1 in */sync) ;; *) "$@" || exit ;; esac
+if test "$changes" -ge "$cut"; then kill -9 "$(cat shell)"; fi"""
 
 
 def permitted(sudoers: str, words: Sequence[str]) -> bool:
@@ -40,8 +58,9 @@ class LocalHost:
     """The host of a node with its metadata log in `home`/data. `pid`: of the unit's process, 0 if it is stopped.
     `state`: ActiveState of the unit; default: by `pid`.
 
-    `free`: bytes of its disk. `left`: changes until the caller is killed. `cut`: changes until the connection breaks
-    after one.
+    `free`: bytes of its disk. `changes`: commands that change files. `left`: changes until the caller is killed. `cut`:
+    changes until the connection breaks after one. Both end a command line between two of its commands. `slow`: seconds
+    of `uptime` that a change takes. `lines`: the command lines that use sudo.
     """
 
     home: Path
@@ -51,12 +70,15 @@ class LocalHost:
     cut: int | None = None
     free: int = 1 << 30
     changes: int = 0
+    slow: int = 0
+    uptime: int = 5000
+    lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         (self.home / "bin").mkdir(parents=True)
         (self.home / "server.properties").write_text(f"log.dirs={self.data}\n")
-        cases = f'*/sync) ;; */df) cat {self.home}/free;; *) exec "$@";;'
-        self._program("sudo", f"printf '%s\\n' \"$*\" >> {self.home}/commands; shift 3; case $1 in {cases} esac")
+        self._program("sudo", f"cd {self.home}\n{_SUDO}")
+        self._program("cut", f"cat {self.home}/uptime")
         self._program(
             "systemctl", f"case $* in *MainPID*) cat {self.home}/pid;; *) echo $(cat {self.home}/state);; esac"
         )
@@ -92,13 +114,14 @@ class LocalHost:
         (self.home / "pid").write_text(f"{self.pid}\n")
         (self.home / "state").write_text(f"{self.state or ('active' if self.pid else 'inactive')}\n")
         (self.home / "free").write_text(f"Avail\n{self.free}\n")
-        is_change = _CHANGE in line and "sudo" in line
-        if is_change:
-            self.changes += 1
-            if self.left is not None and self.changes > self.left:
-                raise KilledError
+        (self.home / "changes").write_text(f"{self.changes}\n")
+        limits = (*(_NEVER if limit is None else limit for limit in (self.left, self.cut)), self.slow)
+        (self.home / "limits").write_text(" ".join(map(str, limits)) + "\n")
+        (self.home / "uptime").write_text(f"{self.uptime}\n")
+        if "sudo" in line:
+            self.lines.append(line)
         done = subprocess.run(
-            ["/bin/sh", "-c", line],
+            ["/bin/sh", "-c", f"echo $$ > {self.home}/shell\n{line}"],
             env={**os.environ, "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}"},
             cwd=self.home,
             input=text.encode() if isinstance(text, str) else text or b"",
@@ -106,7 +129,10 @@ class LocalHost:
             timeout=within_s,
             check=False,
         )
-        if is_change and self.cut is not None and self.changes > self.cut:
+        self.changes, self.uptime = (int((self.home / name).read_text()) for name in ("changes", "uptime"))
+        if done.returncode == -signal.SIGKILL:
+            if self.left is not None:
+                raise KilledError
             self.cut = None
             raise TransientError(f"Host {host} cannot be reached by SSH (the connection was closed).")
         if sink is not None:

@@ -52,6 +52,11 @@ class Files:
             read.seek(position)
             shutil.copyfileobj(read, write, 1 << 20)
 
+    def copy_all(self, copies: Iterable[tuple[Path, Path]]) -> None:
+        """Copy files in this order: source, target."""
+        for source, target in copies:
+            self.copy(source, target)
+
     def write(self, target: Path, text: str, *, like: Path) -> None:
         with _draft(target, like, self.fence) as file:
             file.write(text.encode())
@@ -68,6 +73,11 @@ class Files:
         self.fence()
         with _folder_of(path) as parent, suppress(FileNotFoundError):
             os.unlink(path.name, dir_fd=parent)
+
+    def remove_all(self, paths: Iterable[Path]) -> None:
+        """Remove files in this order."""
+        for path in paths:
+            self.remove(path)
 
     def remove_folder(self, path: Path) -> None:
         """Remove the manifest first: without it the backup is incomplete."""
@@ -150,8 +160,7 @@ def remove_remains(log: Path, prefix: str, files: Files) -> bool:
     """
     drafts = [*log.glob(f"*{_DRAFT}"), *log.parent.glob(f"*{_DRAFT}")]
     backups = [path for path in log.glob(f"{prefix}*") if not (path / MANIFEST).exists()]
-    for path in drafts:
-        files.remove(path)
+    files.remove_all(drafts)
     for path in backups:
         files.remove_folder(path)
     return bool(drafts or backups)
@@ -206,8 +215,7 @@ def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, st
     if backup.exists():
         files.remove_folder(backup)
     files.make_folder(backup)
-    for source in wanted:
-        files.copy(source, backup / source.name)
+    files.copy_all((source, backup / source.name) for source in wanted)
     sha256 = {source.name: sha256_of(backup / source.name) for source in wanted}
     for source in wanted:
         if sha256_of(source) != sha256[source.name]:

@@ -10,20 +10,26 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_rollout.adapters.metadata_log.changes.backup import MANIFEST, Files
 from kafka_rollout.adapters.metadata_log.changes.places import COPY_TRIES, Place, paths_shown, start_files, too_fast
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.adapters.runtimes.hosts.directory import Entry, HostDirectory
+from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT, Right
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.adapters.system.files import sha256_of
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.internal_topics import METADATA_LOG
+
+_BATCH_BYTES = 32 << 20  # copied by one command line; a larger file has a line of its own
+_LINE_CHARACTERS = 64 << 10  # Linux limits a command line of a shell to 128 KiB
+_FILE_CHARACTERS = 1300  # of the commands that copy one file, without the path of the directory
+_Step = tuple[Right, dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +80,15 @@ class HostPlaces:
 
 @dataclass
 class HostFiles(Files):
-    """Changes on a host. `root`: the copy of the directory, which is changed in the same way. `seen`: at its time."""
+    """Changes on a host. `root`: the copy of the directory, which is changed in the same way. `seen`: at its time.
+
+    A command line with several changes needs one round trip. It also syncs the folders that it changes (`synced`).
+    """
 
     directory: HostDirectory
     root: Path
     seen: tuple[Entry, ...]
+    synced: set[Path] = field(default_factory=set)
 
     @contextmanager
     def stopped(self, folder: MetadataFolder) -> Iterator[None]:
@@ -94,59 +104,112 @@ class HostFiles(Files):
         return self.directory.free_bytes()
 
     def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
-        rights, to = self.directory.rights, self._name(target)
         if source.is_relative_to(self.root) and position == 0 and like in (None, source):
-            self.directory.change((rights.copy, {"file": self._name(source), "to": to}))
+            self.copy_all([(source, target)])
         else:
-            self._upload(source.read_bytes()[position:], to, like=like or source)
-        self._finish(to, sha256_of(source, position))
-        super().copy(source, target, position=position, like=like)
+            self._upload(source.read_bytes()[position:], target, like=like or source)
+            super().copy(source, target, position=position, like=like)
+
+    def copy_all(self, copies: Iterable[tuple[Path, Path]]) -> None:
+        """As `copy`, in few command lines. The sources are in the directory."""
+        rights = self.directory.rights
+        for batch in self._batches(copies):
+            names = [(self._name(source), self._name(target)) for source, target in batch]
+            sha256 = [sha256_of(source) for source, _ in batch]
+            self._change(
+                *((rights.copy, {"file": name, "to": to}) for name, to in names),
+                *self._finish([to for _, to in names], sha256),
+                folders=[target.parent for _, target in batch],
+                size=sum(source.stat().st_size for source, _ in batch),
+            )
+            for source, target in batch:
+                super().copy(source, target)
 
     def write(self, target: Path, text: str, *, like: Path) -> None:
-        content, to = text.encode(), self._name(target)
-        self._upload(content, to, like=like)
-        self._finish(to, hashlib.sha256(content).hexdigest())
+        self._upload(text.encode(), target, like=like)
         super().write(target, text, like=like)
 
     def make_folder(self, path: Path) -> None:
-        self.directory.change((self.directory.rights.make_folder, {"backup": path.name}))
+        self._change((self.directory.rights.make_folder, {"backup": path.name}), folders=[path.parent])
         super().make_folder(path)
 
     def remove(self, path: Path) -> None:
-        self.directory.change((self.directory.rights.remove, {"to": self._name(path)}))
-        super().remove(path)
+        self.remove_all([path])
+
+    def remove_all(self, paths: Iterable[Path]) -> None:
+        wanted, right = list(paths), self.directory.rights.remove
+        for at in range(0, len(wanted), self._most):
+            batch = wanted[at : at + self._most]
+            steps = ((right, {"to": self._name(path)}) for path in batch)
+            self._change(*steps, folders=[path.parent for path in batch])
+            for path in batch:
+                super().remove(path)
 
     def remove_folder(self, path: Path) -> None:
         """Remove the manifest first: without it the backup is incomplete."""
         rights = self.directory.rights
-        self.directory.change(
+        self._change(
             (rights.remove, {"to": self._name(path / MANIFEST)}),
-            (rights.sync, {"place": f"/{self._name(path)}"}),
+            self._sync_of(path),
             (rights.remove_folder, {"backup": path.name}),
+            folders=[path.parent],
         )
+        self.synced.discard(path)
         shutil.rmtree(path)
 
     def sync(self, folder: Path) -> None:
-        place = "" if folder == self.root else f"/{self._name(folder)}"
-        self.directory.change((self.directory.rights.sync, {"place": place}))
+        """Nothing to do after a change by this object. An interrupted one before can have left a folder unsynced."""
+        if folder not in self.synced:
+            self._change(folders=[folder])
 
-    def _upload(self, content: bytes, to: str, *, like: Path) -> None:
-        """Write a draft that has the rights of a file from its first byte on."""
-        rights = self.directory.rights
-        take = (rights.take_rights, {"file": self._name(like), "to": to})
-        self.directory.change(take, (rights.write, {"to": to}), data=content)
+    def _upload(self, content: bytes, target: Path, *, like: Path) -> None:
+        """Write a file whose draft has the rights of `like` from its first byte on."""
+        rights, to = self.directory.rights, self._name(target)
+        self._change(
+            (rights.take_rights, {"file": self._name(like), "to": to}),
+            (rights.write, {"to": to}),
+            *self._finish([to], [hashlib.sha256(content).hexdigest()]),
+            folders=[target.parent],
+            data=content,
+            size=len(content),
+        )
 
-    def _finish(self, to: str, sha256: str) -> None:
-        """Give a draft that was written whole its name."""
+    def _finish(self, names: list[str], sha256: list[str]) -> list[_Step]:
+        """Give drafts their names, after the host has compared all of them with their sources."""
         rights = self.directory.rights
-        done = self.directory.change((rights.digest, {"file": to}))
-        if done.out.split()[:1] != [sha256]:
-            raise FatalError(
-                f"The copy of {to} in {self.directory.path} differs from its source.",
-                remedy="Check the disk of the host.",
-            )
-        draft = {"place": f"/{to}.kafka-rollout"}
-        self.directory.change((rights.sync, draft), (rights.rename, {"to": to}))
+        steps = [(rights.digest, {"file": to, "sha256": digest}) for to, digest in zip(names, sha256, strict=True)]
+        for to in names:
+            steps += [(rights.sync, {"place": f"/{to}{DRAFT}"}), (rights.rename, {"to": to})]
+        return steps
+
+    def _change(self, *steps: _Step, folders: Iterable[Path], data: bytes | None = None, size: int = 0) -> None:
+        """Run commands and then sync the folders, in one command line."""
+        changed = dict.fromkeys(folders)
+        self.synced.difference_update(changed)
+        self.directory.change(*steps, *(self._sync_of(folder) for folder in changed), data=data, size=size)
+        self.synced.update(changed)
+
+    def _sync_of(self, folder: Path) -> _Step:
+        return self.directory.rights.sync, {"place": "" if folder == self.root else f"/{self._name(folder)}"}
+
+    def _batches(self, copies: Iterable[tuple[Path, Path]]) -> Iterator[list[tuple[Path, Path]]]:
+        """Split copies for command lines of bounded length, which take a time far below CHANGE_WITHIN_S."""
+        batch: list[tuple[Path, Path]] = []
+        left = _BATCH_BYTES
+        for copy in copies:
+            size = copy[0].stat().st_size
+            if batch and (size > left or len(batch) == self._most):
+                yield batch
+                batch, left = [], _BATCH_BYTES
+            batch.append(copy)
+            left -= size
+        if batch:
+            yield batch
+
+    @property
+    def _most(self) -> int:
+        """Files in one command line. Each path of a file is in it up to 7 times."""
+        return max(1, _LINE_CHARACTERS // (_FILE_CHARACTERS + 7 * len(self.directory.path)))
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.root))

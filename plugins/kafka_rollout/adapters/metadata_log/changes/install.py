@@ -179,9 +179,8 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None, keep_epoch:
                 backup = backup.record_state(State.UNDOING, files)
             kept = {QUORUM_STATE} if keep_epoch else set()
             _restore_files(folder, backup, [name for name in backup.sha256 if name not in kept], files)
-            for path in _files_of(folder):
-                if path.name not in backup.sha256 and _is_replaced(path.name):
-                    files.remove(path)
+            new = [path for path in _files_of(folder) if path.name not in backup.sha256]
+            files.remove_all(path for path in new if _is_replaced(path.name))
             files.sync(folder.log)
         files.sync(folder.root)
         files.remove_folder(backup.folder)
@@ -205,11 +204,9 @@ def _carry_out(folder: MetadataFolder, backup: _Backup, snapshot: Path, bootstra
     if not _is_in_place(folder, backup):
         files.copy(snapshot, folder.log / backup.snapshot, like=backup.folder / next(iter(backup.sha256)))
         files.sync(folder.log)
-    for name, sha256 in backup.sha256.items():
-        path = folder.log / name
-        # A file that differs from its copy was written by a node that was started since.
-        if _is_replaced(name) and path.exists() and sha256_of(path) == sha256:
-            files.remove(path)
+    old = ((folder.log / name, sha256) for name, sha256 in backup.sha256.items() if _is_replaced(name))
+    # A file that differs from its copy was written by a node that was started since.
+    files.remove_all(path for path, sha256 in old if path.exists() and sha256_of(path) == sha256)
     files.sync(folder.log)
 
 
@@ -234,10 +231,12 @@ def _vote_for_itself(folder: MetadataFolder, epoch: int, voters: list[bytes], fi
 
 
 def _restore_files(folder: MetadataFolder, backup: _Backup, names: Iterable[str], files: Files) -> None:
-    for name in names:
-        place = folder.root / name if name == BOOTSTRAP else folder.log / name
-        if not place.exists() or sha256_of(place) != backup.sha256[name]:
-            files.copy(backup.folder / name, place)
+    places = {name: (folder.root if name == BOOTSTRAP else folder.log) / name for name in names}
+    files.copy_all(
+        (backup.folder / name, place)
+        for name, place in places.items()
+        if not place.exists() or sha256_of(place) != backup.sha256[name]
+    )
     files.sync(folder.log)
 
 

@@ -150,17 +150,16 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
         backup.check(name for name in (*plan.removed, LEADER_EPOCHS) if name in backup.sha256)
         if backup.state != State.UNDOING:
             backup = backup.record_state(State.UNDOING, files)
-        for name in reversed(plan.removed):
-            if not (folder.log / name).exists():
-                files.copy(backup.folder / name, folder.log / name)
+        missing = (name for name in reversed(plan.removed) if not (folder.log / name).exists())
+        files.copy_all((backup.folder / name, folder.log / name) for name in missing)
         epochs = folder.log / LEADER_EPOCHS
         if epochs.exists():
             old, now = (parse_epochs(read_regular(path).decode()) for path in (backup.folder / LEADER_EPOCHS, epochs))
             files.write(epochs, write_epochs(joined_epochs(old, now)), like=epochs)
         files.sync(folder.log)
         if plan.source:
-            for name in (plan.segment, *(plan.segment.replace(".log", suffix) for suffix in _INDEXES)):
-                files.remove(folder.log / name)
+            cut = (plan.segment, *(plan.segment.replace(".log", suffix) for suffix in _INDEXES))
+            files.remove_all(folder.log / name for name in cut)
         files.sync(folder.log)
         files.remove_folder(backup.folder)
     return TrimResult(
@@ -214,8 +213,7 @@ def _carry_out(folder: MetadataFolder, backup: _Backup, files: Files) -> None:
     if plan.source and not segment.exists():
         files.copy(backup.folder / plan.source, segment, position=plan.position)
         files.sync(folder.log)
-    for name in plan.removed:
-        files.remove(folder.log / name)
+    files.remove_all(folder.log / name for name in plan.removed)
     epochs = folder.log / LEADER_EPOCHS
     if epochs.exists():
         cut = cut_epochs(parse_epochs(read_regular(epochs).decode()), plan.start_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -15,8 +16,9 @@ from kafka_rollout.ports.cluster import Fence
 
 _UPTIME = "cut -d. -f1 /proc/uptime"
 _UPTIME_FRESH_S = 2.0
-_LATE, _LATE_CODE = "kafka-rollout: this command arrived too late, so it was not run", 76
-_TRIES = 3
+_LATE, _LATE_CODE = "kafka-rollout: too late, so this line was not run:", 76
+_LATE_LINE = re.compile(rf"{_LATE} (\d+)$", re.MULTILINE)
+_TRIES = 3  # without a line that was in time
 
 
 class HostCommands:
@@ -46,23 +48,34 @@ class HostCommands:
         return self.expect(node, right, self.run_fenced(node, line, text=text, within_s=within_s))
 
     def run_fenced(
-        self, node: NodeSpec, *lines: str, text: str | bytes | None = None, within_s: float = COMMAND_S
+        self,
+        node: NodeSpec,
+        *lines: str,
+        first: Sequence[str] = (),
+        text: str | bytes | None = None,
+        within_s: float = COMMAND_S,
     ) -> Done:
         """Run lines of the login shell that change the host, each after the one before has succeeded.
 
         The fence is checked right before they are sent. The host itself refuses a line that it does not start within
-        CHANGE_WITHIN_S after this check, by its own clock: then this process or the network was paused, and another run
-        may act. A refused line is sent again after a new check. Raises what the fence raises.
+        CHANGE_WITHIN_S after this check, by its own clock: then this process or the network was paused, or the lines
+        before took long, and another run may act. A refused line and those after it are sent again after a new check.
+        `first`: lines without a change, which are run before the others each time. Raises what the fence raises, and
+        TransientError if no line was in time in several tries.
         """
-        host = service_of(node).host
-        for _ in range(_TRIES):
+        host, ran, tries = service_of(node).host, 0, _TRIES
+        while tries:
             until = self._read_uptime(host) + int(CHANGE_WITHIN_S)
             self.fence()
-            done = self.shell.run(
-                host, " && ".join(_in_time(until, line) for line in lines), text=text, within_s=within_s
-            )
-            if (done.code, _LATE in done.err) != (_LATE_CODE, True):
+            timed = (f"in_time {number} && {lines[number]}" for number in range(ran, len(lines)))
+            line = " && ".join([_in_time(until), *first, *timed])
+            done = self.shell.run(host, line, text=text, within_s=within_s)
+            late = _LATE_LINE.search(done.err)
+            if done.code != _LATE_CODE or late is None:
                 return done
+            # A line that was run is not sent again: a second `mv` would not find its file.
+            tries = tries - 1 if int(late[1]) == ran else _TRIES
+            ran = int(late[1])
         raise TransientError(
             f"A command reached host {host} more than {CHANGE_WITHIN_S:.0f} s after the check of the lock, so it was "
             "not run.",
@@ -125,11 +138,9 @@ class HostCommands:
             )
 
 
-def _in_time(until: int, line: str) -> str:
-    """A line that is run only if the uptime of its host is less than `until` (seconds)."""
-    return (
-        f'{{ test "$({_UPTIME})" -lt {until} || {{ echo {shlex.quote(_LATE)} >&2; exit {_LATE_CODE}; }}; }} && {line}'
-    )
+def _in_time(until: int) -> str:
+    """A function of the shell that ends it unless the uptime of the host is less than `until` (seconds)."""
+    return f"in_time() {{ test \"$({_UPTIME})\" -lt {until} || {{ echo '{_LATE}' $1 >&2; exit {_LATE_CODE}; }}; }}"
 
 
 def service_of(node: NodeSpec) -> ServiceSpec:

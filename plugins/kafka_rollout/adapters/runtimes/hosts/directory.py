@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, service_of
-from kafka_rollout.adapters.runtimes.hosts.rights import MetadataRights, Right
-from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done, refused_by_sudo
+from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT, MetadataRights, Right
+from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, refused_by_sudo
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import FatalError, UserError
 
 _BYTES_S = 1 << 20  # slower connections are given up
-_RUNS = 75  # exit code of a change that was refused
+_RUNS, _DIFFERS = 75, 77  # exit codes of a change that was refused, and of a draft that differs from its source
 _ENTRY = re.compile(r"([a-z])/(\d+)/(\d+(?:\.\d+)?)/(\d+)(/.+)")
 _NAME = re.compile(r"meta\.properties|bootstrap\.checkpoint|__cluster_metadata-0(/[a-z0-9][A-Za-z0-9_.-]*){0,2}")
 MISSING = "No such file"
@@ -81,19 +81,29 @@ class HostDirectory:
         if self.commands.run(self.node, _is_stopped(self.node)).code != 0:
             raise self._runs()
 
-    def change(self, *steps: tuple[Right, dict[str, str]], data: bytes | None = None) -> Done:
-        """Run commands one after the other until one fails, each of them fenced. `data`: input of the last one.
+    def change(self, *steps: tuple[Right, dict[str, str]], data: bytes | None = None, size: int = 0) -> None:
+        """Run commands in one command line until one fails, each of them fenced.
 
-        Raises UserError, and changes nothing, if the unit of the node runs; FatalError if a command fails.
+        `data`: input of `write`. `size`: the bytes that the commands copy. The values of `digest` have the expected
+        digest too (`sha256`, hex).
+
+        Raises UserError, and changes nothing more, if the unit of the node runs, which is checked each time that the
+        line is sent; FatalError if a command fails or a draft has another digest.
         """
-        lines = [f"{shlex.join(right.command(**values))} </dev/null" for right, values in steps]
-        if data is not None:
-            lines[-1] = lines[-1].replace("</dev/null", ">/dev/null")
-        lines.insert(0, _is_stopped(self.node))
-        within_s = transfer_s(len(data or b""))
-        done = self.commands.run_fenced(self.node, *lines, text=data, within_s=within_s)
+        done = self.commands.run_fenced(
+            self.node,
+            *(self._line(right, values) for right, values in steps),
+            first=[_is_stopped(self.node)],
+            text=data,
+            within_s=transfer_s(size),
+        )
         if done.code == _RUNS:
             raise self._runs()
+        if done.code == _DIFFERS:
+            raise FatalError(
+                f"The copy {done.problem} on host {service_of(self.node).host} differs from its source.",
+                remedy="Check the disk of the host, then repeat the step.",
+            )
         if refused_by_sudo(done):
             for right, values in steps:
                 asked = self.commands.run(self.node, right.allowed_command(**values))
@@ -103,7 +113,16 @@ class HostDirectory:
                 f"A change in {self.path} on host {service_of(self.node).host} failed: {done.problem}.",
                 remedy="Fix the cause, then repeat the step: it continues where it stopped.",
             )
-        return done
+
+    def _line(self, right: Right, values: dict[str, str]) -> str:
+        command = shlex.join(right.command(**values))
+        if right == self.rights.write:
+            return f"{command} >/dev/null"
+        if right == self.rights.digest:
+            draft = shlex.quote(f"{self.path}/{values['file']}{DRAFT}")
+            is_other = f"echo {draft} >&2; exit {_DIFFERS}"
+            return f"sum=$({command} </dev/null) && case $sum in {values['sha256']}*) ;; *) {is_other};; esac"
+        return f"{command} </dev/null"
 
     def _runs(self) -> UserError:
         service = service_of(self.node)

@@ -111,9 +111,11 @@ def test_the_lock_of_a_directory_is_not_created_through_a_link(tmp_path: Path) -
 
 CHANGES: dict[str, Callable[[Files, Path], object]] = {
     "copy": lambda files, log: files.copy(log / "source", log / "target"),
+    "copy_all": lambda files, log: files.copy_all([(log / "source", log / "target")]),
     "write": lambda files, log: files.write(log / "source", "new", like=log / "source"),
     "make_folder": lambda files, log: files.make_folder(log / "new"),
     "remove": lambda files, log: files.remove(log / "source"),
+    "remove_all": lambda files, log: files.remove_all([log / "source"]),
     "remove_folder": lambda files, log: files.remove_folder(log / "backup"),
 }
 OTHERS = {"stopped", "free_bytes", "sync", "fence"}
