@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +20,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import NodeChanges
 from tests.fakes.clock import FakeClock
 from tests.fakes.host import FakeHost
+from tests.waiting import wait_until
 
 R431 = Release(4, 3, 1)
 CHANGE = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="a test")
@@ -114,3 +120,22 @@ def test_a_reading_of_a_hosts_uptime_is_used_for_two_seconds() -> None:
     host.on_command = arrive
     runtime.install(NODE, R431, [CHANGE])
     assert read == [2]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_line_goes_on_only_while_its_connection_is_open(tmp_path: Path, *, is_closed: bool) -> None:
+    """sshd is the parent of the shell that runs the line, and ends with the connection; here a shell is."""
+    runs = tmp_path / "runs"
+    host = FakeHost()
+    runtime, sent = runtime_on(host), list[str]()
+    host.on_command = sent.append
+    runtime.run_fenced(NODE, f"{{ touch {runs}; sleep 0.5; }}", f"touch {tmp_path}/changed")
+    (line,) = (one for one in sent if "in_time" in one)
+    line = re.sub(r"-lt \d+", "-lt 9999999999", line)
+    parent = subprocess.Popen(["/bin/sh", "-c", f"/bin/sh -c {shlex.quote(line)}; echo ended > {tmp_path}/end"])
+    wait_until(runs.exists, 10, every_s=0.02)
+    if is_closed:
+        parent.kill()
+    parent.wait()
+    time.sleep(1)
+    assert (tmp_path / "changed").exists() is not is_closed

@@ -16,6 +16,7 @@ from kafka_rollout.ports.cluster import Fence
 
 _UPTIME = "cut -d. -f1 /proc/uptime"
 _UPTIME_FRESH_S = 2.0
+_HAS_PARENT = 'grep -q "^PPid:.$PPID\\$" /proc/$$/status'
 _LATE, _LATE_CODE = "kafka-rollout: too late, so this line was not run:", 76
 _LATE_LINE = re.compile(rf"{_LATE} (\d+)$", re.MULTILINE)
 _TRIES = 3  # without a line that was in time
@@ -139,8 +140,13 @@ class HostCommands:
 
 
 def _in_time(until: int) -> str:
-    """A function of the shell that ends it unless the uptime of the host is less than `until` (seconds)."""
-    return f"in_time() {{ test \"$({_UPTIME})\" -lt {until} || {{ echo '{_LATE}' $1 >&2; exit {_LATE_CODE}; }}; }}"
+    """A function of the shell that ends it unless the uptime of the host is less than `until` (seconds).
+
+    It also ends a shell whose connection was closed, so it has another parent than at its start: the next call can
+    act on the same files already.
+    """
+    late = f"{{ echo '{_LATE}' $1 >&2; exit {_LATE_CODE}; }}"
+    return f'in_time() {{ {_HAS_PARENT} || exit; test "$({_UPTIME})" -lt {until} || {late}; }}'
 
 
 def service_of(node: NodeSpec) -> ServiceSpec:
