@@ -111,7 +111,7 @@ def come_back(group: LiveGroup, join: Callable[[], object]) -> tuple[bool, Worke
     (stays,) = set(group.workers) - {leader}
     witness = group.workers[stays]
     witness.failures.clear()
-    witness.holds_commits.set()
+    witness.hold_commits()
     wait_until(lambda: witness.has_pending(witness.owned), "it has processed what it will want to commit")
     for worker in group.workers.values():
         worker.paused.set()
@@ -123,7 +123,7 @@ def come_back(group: LiveGroup, join: Callable[[], object]) -> tuple[bool, Worke
     assert witness.protocol is EAGER
     wait_until(lambda: bool(witness.failures), "its poll tells what was refused")
     assert [type(error) for error in witness.failures] == [CommitFailedError]
-    witness.holds_commits.clear()
+    witness.commit_again()
     came_back_as_leader = leads(group.workers["old"])
     group.stop("old")
     return came_back_as_leader, witness

@@ -137,7 +137,7 @@ class Worker(threading.Thread):
         self.on_revoke = on_revoke
         self.failures: list[BaseException] = []
         self.paused = threading.Event()
-        self.holds_commits = threading.Event()
+        self._is_to_hold, self._holds = threading.Event(), threading.Event()
         self._ending = threading.Event()
         self._pending: dict[TopicPartition, OffsetAndMetadata] = {}
         self.consumer = make()
@@ -152,6 +152,15 @@ class Worker(threading.Thread):
     def owned(self) -> frozenset[tuple[str, int]]:
         return frozenset(tuple(partition) for partition in self.consumer.assignment())
 
+    def hold_commits(self) -> None:
+        """From the return on, what it processes stays without a commit. A commit that had begun is over then."""
+        self._holds.clear()
+        self._is_to_hold.set()
+        wait_until(self._holds.is_set, f"{self.name} holds its commits")
+
+    def commit_again(self) -> None:
+        self._is_to_hold.clear()
+
     def has_pending(self, partitions: Iterable[tuple[str, int]]) -> bool:
         """Whether it has processed, and not committed, records of each of these."""
         return all(TopicPartition(*partition) in self._pending for partition in partitions)
@@ -165,7 +174,9 @@ class Worker(threading.Thread):
                 for partition, records in self.consumer.poll(timeout_ms=_POLL_MS).items():
                     self.journal.processed[tuple(partition)].update(record.offset for record in records)
                     self._pending[partition] = OffsetAndMetadata(records[-1].offset + 1, "", -1)
-                if not self.holds_commits.is_set():
+                if self._is_to_hold.is_set():
+                    self._holds.set()
+                else:
                     self.commit(self.consumer.assignment())
             except RebalanceInProgressError:
                 continue  # a join outlasts the poll: what is pending is committed after it
