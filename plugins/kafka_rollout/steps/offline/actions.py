@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.wording import few, nodes
@@ -51,9 +51,11 @@ from kafka_rollout.steps.offline.outage import WITHOUT_QUORUM_S, watch_service
 from kafka_rollout.steps.offline.snapshot import (
     at_once,
     choose_once,
+    host_of,
     install_on,
     on_each,
     quorum_lacks,
+    refuse_running,
     runs,
     silent_hosts,
     write_once,
@@ -144,7 +146,7 @@ def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
 
 
 def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
-    """Install the snapshot on every node, backups first. Returns node id → what was done.
+    """Install the snapshot on every node in parallel, backups first. Returns node id → what was done.
 
     A node whose host does not respond is recorded and not started until a repeated call has installed the snapshot
     there. Raises TransientError unless the snapshot is on a majority of the voters.
@@ -165,17 +167,16 @@ def _install_on_each(ports: ClusterPorts, plan: Plan, left: Sequence[NodeSpec]) 
     path = write_once(ports, plan, silent=silent)
     late = projections.unreached(ports.run.events())
     reached = [node for node in left if node.node_id not in silent]
-    for node in reached:
-        if ports.runtime.process(node).pid is not None:
-            raise runs(node, "Stop all nodes first.")
-    problems = dict(silent)
-    for node in reached:
-        try:
-            ports.run.record((install_late if node.node_id in late else install_on)(ports, plan, node, path))
-        except RolloutError as error:
-            if not (isinstance(error, TransientError) or node.node_id in late):
-                raise
-            problems[node.node_id] = error.sentence
+    refuse_running(ports, plan, reached)
+
+    def install(node: NodeSpec) -> None:
+        ports.run.record((install_late if node.node_id in late else install_on)(ports, plan, node, path))
+
+    failed = on_each(install, reached).failed
+    for node_id, error in failed.items():
+        if not (isinstance(error, TransientError) or node_id in late):
+            raise error
+    problems = {**silent, **{node_id: error.sentence for node_id, error in failed.items()}}
     for node_id, reason in problems.items():
         sentence = f"The snapshot is not installed on node {node_id}: {reason}"
         ports.run.record(OfflineUnreached(node_id=node_id, sentence=sentence))
@@ -192,15 +193,19 @@ def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
     plan, release_step = _begin(ports, plan, "Install the binary")
     with _acting(ports, "Installing the binary"):
         _refuse_not_installed(ports)
-        for node in _with_snapshot(ports, ports.cluster.nodes):
-            try:
-                process = ports.runtime.process(node)
-                if process.pid is None:
-                    install_release(ports, plan, node, release_step.to_release)
-                elif process.installed != release_step.to_release:
-                    raise runs(node, "Stop it first: something started it during this step.")
-            except TransientError as error:
-                _leave_out(ports, node, error)
+
+        def install(node: NodeSpec) -> None:
+            process = ports.runtime.process(node)
+            if process.pid is None:
+                install_release(ports, plan, node, release_step.to_release)
+            elif process.installed != release_step.to_release:
+                raise runs(node, "Stop it first: something started it during this step.")
+
+        acted = on_each(install, _with_snapshot(ports, ports.cluster.nodes), in_turn=host_of)
+        for node_id, error in acted.failed.items():
+            if not isinstance(error, TransientError):
+                raise error
+            _leave_out(ports, ports.cluster.node(node_id), error)
 
 
 def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ A repeated call continues with what the run history and the directories show.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ SNAPSHOTS = "offline"  # folder of the run's private path
 NO_NODES: Mapping[int, str] = MappingProxyType({})
 _AT_ONCE = 8
 T = TypeVar("T")
+_Item = TypeVar("_Item")
 
 
 def stopped_nodes(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
@@ -45,7 +46,7 @@ def choose_once(ports: ClusterPorts, plan: Plan, *, silent: Mapping[int, str] = 
     """
     if (found := projections.chosen_log(ports.run.events())) is not None:
         return found
-    refuse_running(ports, plan, silent=silent)
+    refuse_running(ports, plan, [node for node in stopped_nodes(ports, plan) if node.node_id not in silent])
     return _choose(ports, plan, silent)
 
 
@@ -86,7 +87,7 @@ def write_once(
     found = projections.chosen_log(events)
     if found is not None and projections.snapshot_is_written(events) and snapshot_path(ports, found).exists():
         return snapshot_path(ports, found)
-    refuse_running(ports, plan, silent=silent)
+    refuse_running(ports, plan, [node for node in stopped_nodes(ports, plan) if node.node_id not in silent])
     chosen = found or _choose(ports, plan, silent)
     path, host = snapshot_path(ports, chosen), socket.gethostname()
     if projections.installed_on(events):
@@ -188,17 +189,14 @@ def quorum_lacks(ports: ClusterPorts, level: int) -> str:
     return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
 
 
-def refuse_running(ports: ClusterPorts, plan: Plan, *, silent: Collection[int] = ()) -> None:
-    """Raise RefusedError if a node whose log is replaced is running.
-
-    `silent`: nodes whose hosts do not respond. They are not asked, and can run.
-    """
+def refuse_running(ports: ClusterPorts, plan: Plan, chosen: Sequence[NodeSpec]) -> None:
+    """Raise RefusedError if one of these nodes, whose logs are replaced, is running."""
 
     def refuse(node: NodeSpec) -> None:
         if ports.runtime.process(node).pid is not None:
             raise runs(node, "Stop the controllers first." if plan.live else "Stop all nodes first.")
 
-    at_once(refuse, [node for node in stopped_nodes(ports, plan) if node.node_id not in silent])
+    at_once(refuse, chosen)
 
 
 def silent_hosts(ports: ClusterPorts, chosen: Sequence[NodeSpec]) -> dict[int, str]:
@@ -242,25 +240,41 @@ class OnEach(Generic[T]):
         return {node_id: error.sentence for node_id, error in self.failed.items()}
 
 
-def on_each(act: Callable[[NodeSpec], T], chosen: Sequence[NodeSpec]) -> OnEach[T]:
+def on_each(
+    act: Callable[[NodeSpec], T],
+    chosen: Sequence[NodeSpec],
+    *,
+    in_turn: Callable[[NodeSpec], Hashable] = lambda node: node.node_id,
+) -> OnEach[T]:
     """Act on some nodes in parallel, each on its own: an error of one does not stop the others.
 
-    An error of another class than RolloutError is raised when all are done.
+    Nodes with the same `in_turn` are acted on one after the other. An error of another class than RolloutError is
+    raised when all are done.
     """
     done: dict[int, T] = {}
     failed: dict[int, RolloutError] = {}
 
-    def one(node: NodeSpec) -> None:
-        try:
-            done[node.node_id] = act(node)
-        except RolloutError as error:
-            failed[node.node_id] = error
+    turns: dict[Hashable, list[NodeSpec]] = {}
+    for node in chosen:
+        turns.setdefault(in_turn(node), []).append(node)
 
-    at_once(one, chosen)
+    def one_after_the_other(together: list[NodeSpec]) -> None:
+        for node in together:
+            try:
+                done[node.node_id] = act(node)
+            except RolloutError as error:
+                failed[node.node_id] = error
+
+    at_once(one_after_the_other, turns.values())
     return OnEach(done=dict(sorted(done.items())), failed=dict(sorted(failed.items())))
 
 
-def at_once(act: Callable[[NodeSpec], object], chosen: Sequence[NodeSpec]) -> None:
-    """Act on some nodes in parallel; raise the first error when all are done."""
+def at_once(act: Callable[[_Item], object], items: Iterable[_Item]) -> None:
+    """Act on some nodes or groups of nodes in parallel; raise the first error when all are done."""
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="offline") as pool:
-        list(pool.map(act, chosen))
+        list(pool.map(act, items))
+
+
+def host_of(node: NodeSpec) -> Hashable:
+    """Return the same for nodes on one host, which can share the link to their release; else another for each."""
+    return node.node_id if node.service is None else node.service.host

@@ -36,7 +36,7 @@ from kafka_rollout.steps.common.node_steps import last_started_release, offline_
 from kafka_rollout.steps.offline.actions import READY_WITHIN_S, STOP_DEADLINE_S
 from kafka_rollout.steps.offline.late_nodes import has_fetched_snapshot
 from kafka_rollout.steps.offline.outage import watch_service
-from kafka_rollout.steps.offline.snapshot import at_once, on_each, silent_hosts
+from kafka_rollout.steps.offline.snapshot import at_once, host_of, on_each, silent_hosts
 from kafka_rollout.steps.planning.check import check_plan
 
 
@@ -62,7 +62,7 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
             failed |= _raise_epochs(ports, plan, failed)
         for group in (ports.cluster.controllers, ports.cluster.brokers_alone):  # controllers first
             left = [node for node in group if node.node_id not in failed]
-            failed |= on_each(lambda node: _start(ports, release_step, node), left).failed
+            failed |= on_each(lambda node: _start(ports, release_step, node), left, in_turn=host_of).failed
         restored = sorted(restored_nodes(ports.run.events()))
         if failed:
             _raise_for(failed, release_step)
