@@ -1,112 +1,132 @@
-"""The host of a controller is lost while a live downgrade has stopped the controllers: the others serve again."""
+"""The host of a controller is lost around the switch of a live downgrade: the others serve, and no record is lost."""
 
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.run.events import has
-from kafka_rollout.domain.run.offline_events import LiveLowered
+from kafka_rollout.domain.run.offline_events import LiveKept, LiveLowered, OfflineStopping
 from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
-from tests.integration.hosts.test_faults_over_ssh import WORKER, completed, unit
+from tests.integration.hosts.losing import (
+    Loss,
+    all_run,
+    cut,
+    enable_units,
+    host_of,
+    rebooted,
+    wait_for_leader_without,
+)
+from tests.integration.hosts.test_faults_over_ssh import Fault, completed, unit
 from tests.waiting import wait_until
 from tools.testbed.bed import Bed
-from tools.testbed.hosts import Host
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(2400)]
 
-CONTROLLERS = (101, 102, 103)
-WORDS = (
-    "downgrade",
-    "--cluster",
-    "testbed",
-    "--to",
-    "4.2.1",
-    "--where-refused",
-    "live",
-    *QUICK,
-    *APPROVED,
-)
+WORDS = ("downgrade", "--cluster", "testbed", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
+# The controllers whose hosts are lost before, during and after the switch.
+ORDERS = ((103, 101, 102), (101, 102, 103), (102, 103, 101))
+# The connection is lost some seconds after the controllers are started, or when they serve; once for each word of the
+# file.
+LOSES_CONTACT = """
+import time
+from pathlib import Path
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.steps.live import actions
+start, left = actions._start_until_ready, Path({file!r})
+def start_and_lose_contact(controllers):
+    moment, *later = left.read_text().split() or [""]
+    if not moment:
+        return start(controllers)
+    left.write_text(" ".join(later))
+    if moment == "served":
+        start(controllers)
+    else:
+        controllers.start(controllers.ports.cluster.controllers)
+        time.sleep(float(moment))
+    raise TransientError("The connection was reset.")
+actions._start_until_ready = start_and_lose_contact
+"""
 
 
-def host_of(bed: Bed, node_id: int) -> Host:
-    return bed.hosts[[node.node_id for node in bed.spec.nodes].index(node_id)]
-
-
-@contextmanager
-def cut(host: Host) -> Iterator[None]:
-    with host.dropping(f"ip saddr {WORKER}"):
-        yield
-
-
-@contextmanager
-def rebooted(host: Host) -> Iterator[None]:
-    host.reboot()
-    yield
-
-
-def seconds_until_others_serve(bed: Bed, lost: int) -> float:
-    """Wait until the controllers without the lost one have a leader and run; return the time since the call."""
-    others = replace(bed.spec, nodes=tuple(node for node in bed.spec.nodes if node.node_id != lost))
-    began = time.monotonic()
-
-    def serve() -> bool:
-        try:
-            admin = KafkaAdmin(others)
-            try:
-                has_leader = admin.quorum(through_brokers=False).leader_id >= 0
-            finally:
-                admin.close()
-        except RolloutError:
-            return False
-        return has_leader and all(unit(host_of(bed, one), "active")() for one in CONTROLLERS if one != lost)
-
-    wait_until(serve, 180)
-    return time.monotonic() - began
-
-
-def lose_when_it_stops(
-    make_bed: MakeBed, folder: Path, lost: int, fault: Callable[[Host], AbstractContextManager[None]], *, finish: bool
-) -> None:
-    bed = make_bed("4.3.1", others=("4.2.1",), size=6)
-    shell, host = Shell(folder, bed), host_of(bed, lost)
-    options = ("--traffic",) if finish else ()
-    command = shell.start(*WORDS, *options)
-    try:
-        stops = unit(host, "deactivating", "inactive", "failed")
-        wait_until(lambda: stops() or command.poll() is not None, 300, every_s=0.05)
-        assert command.poll() is None, (folder / "killed.log").read_text()
-        with fault(host):
-            print(f"leader after {seconds_until_others_serve(bed, lost):.1f} s")
-            if not finish:
-                return
-        code = command.wait(900)
-    finally:
-        if command.poll() is None:
-            command.send_signal(signal.SIGINT)
-            command.wait(120)
-    if code != 0:
-        completed(shell, [*WORDS, *options, "--run", shell.newest_run().run_id])
-    assert has(shell.newest_run().events(), LiveLowered)
+def wait_for_its_stop(shell: Shell, bed: Bed, node_id: int, command: subprocess.Popen[bytes]) -> None:
+    stops = unit(host_of(bed, node_id), "deactivating", "inactive", "failed")
+    wait_until(lambda: stops() or command.poll() is not None, 600, every_s=0.05)
+    assert command.poll() is None, (shell.folder / "killed.log").read_text()
 
 
 def test_ssh_to_a_controller_is_cut_when_it_stops_and_the_others_serve(make_bed: MakeBed, tmp_path: Path) -> None:
-    lose_when_it_stops(make_bed, tmp_path, 101, cut, finish=False)
+    bed, lost = make_bed("4.3.1", others=("4.2.1",), size=6), 101
+    shell = Shell(tmp_path, bed)
+    command = shell.start(*WORDS)
+    try:
+        wait_for_its_stop(shell, bed, lost, command)
+        with cut(host_of(bed, lost)):
+            wait_for_leader_without(bed, lost, "during the switch")
+    finally:
+        command.send_signal(signal.SIGINT)
+        command.wait(120)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("fault", [cut, rebooted])
-@pytest.mark.parametrize("lost", CONTROLLERS)
-def test_with_the_host_back_the_downgrade_finishes_and_loses_no_record(
-    make_bed: MakeBed, tmp_path: Path, lost: int, fault: Callable[[Host], AbstractContextManager[None]]
+@pytest.mark.parametrize("loss", [cut, rebooted])
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(map(str, order)))
+def test_each_controllers_host_is_lost_before_during_and_after_the_switch(
+    make_bed: MakeBed, tmp_path: Path, order: tuple[int, int, int], loss: Loss
 ) -> None:
-    lose_when_it_stops(make_bed, tmp_path, lost, fault, finish=True)
+    bed = make_bed("4.3.1", others=("4.2.1",), size=6)
+    enable_units(bed)
+    shell, (before, during, after) = Shell(tmp_path, bed), order
+    with loss(host_of(bed, before)):
+        wait_for_leader_without(bed, before, "before the switch")
+        if loss is cut:
+            assert shell(*WORDS).returncode != 0
+            assert shell.count_events(OfflineStopping) == 0, "nothing is stopped without each controller's host"
+    wait_until(bed.in_service, 180)
+
+    def all_serve_again() -> bool:
+        return shell.count_events(LiveLowered) > 0 and all_run(bed, bed.spec.controllers)
+
+    def lose_after() -> None:
+        with loss(host_of(bed, after)):
+            wait_for_leader_without(bed, after, "after the switch")
+
+    command = shell.start(*WORDS, "--traffic")
+    last = Fault(all_serve_again, lose_after)
+    try:
+        wait_for_its_stop(shell, bed, during, command)
+        with loss(host_of(bed, during)):
+            wait_for_leader_without(bed, during, "during the switch")
+        code = command.wait(900)
+        if code != 0:
+            completed(shell, [*WORDS, "--traffic", "--run", shell.newest_run().run_id], last)
+    finally:
+        last.cancelled = True
+        if command.poll() is None:
+            command.send_signal(signal.SIGINT)
+            command.wait(120)
+    assert last.over.wait(120), "the last host was not lost, or the others did not serve"
+    events = shell.newest_run().events()
+    assert has(events, LiveLowered)
+    print([event.sentence for event in events if isinstance(event, LiveLowered)])
+    for host in bed.hosts:
+        assert host.run("readlink", "/opt/kafka").strip() == "/opt/kafka_2.13-4.2.1"
+
+
+@pytest.mark.full
+def test_a_leader_is_elected_in_the_moment_of_the_decision(make_bed: MakeBed, tmp_path: Path) -> None:
+    """The connection is lost earlier and later than the election: the files of the stopped controllers decide."""
+    bed = make_bed("4.3.1", others=("4.2.1",), size=6)
+    shell, moments = Shell(tmp_path, bed), tmp_path / "moments"
+    moments.write_text("3 6 9 served")
+    beforehand = LOSES_CONTACT.format(file=str(moments))
+    report = completed(shell, [*WORDS, "--traffic"], beforehand=beforehand, calls=7)
+    events = shell.newest_run().events()
+    print([type(event).__name__ for event in events if event.kind.startswith(("live-", "offline-"))])
+    assert has(events, LiveKept), "no leader was elected before the decision"
+    assert has(events, LiveLowered)
+    assert report["inventory"]["differences"] == []
