@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from pathlib import Path
 
 import paramiko
@@ -15,7 +16,7 @@ from kafka_rollout.adapters.runtimes.hosts.connecting import (
     revoked_keys,
 )
 from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from tests.fakes.ssh_host import SshHost, listening
 
 
@@ -73,3 +74,36 @@ def test_the_key_of_every_jump_host_is_checked(tmp_path: Path) -> None:
     for words in (outer, inner):
         assert words[:3] == ["ssh", "-o", "StrictHostKeyChecking=yes"]
         assert words[3:5] == ["-F", str(config)]
+
+
+def test_a_silent_host_is_waited_for_once_and_asked_again_later() -> None:
+    asked: list[str] = []
+
+    def connect(host: str) -> paramiko.SSHClient:
+        asked.append(host)
+        time.sleep(0.05)
+        raise TimeoutError
+
+    shell = SshShell(connect, long_wait_s=0.04, silent_for_s=0.5)
+    for _ in range(3):
+        with pytest.raises(TransientError, match=r"Host kafka-1 cannot be reached by SSH \(no response in time\)"):
+            shell.run("kafka-1", ["true"])
+    assert asked == ["kafka-1"]
+    time.sleep(0.5)
+    with pytest.raises(TransientError):
+        shell.run("kafka-1", ["true"])
+    assert asked == ["kafka-1"] * 2
+
+
+def test_a_host_that_refuses_a_connection_at_once_is_asked_each_time() -> None:
+    asked: list[str] = []
+
+    def connect(host: str) -> paramiko.SSHClient:
+        asked.append(host)
+        raise ConnectionRefusedError
+
+    shell = SshShell(connect)
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            shell.run("kafka-1", ["true"])
+    assert asked == ["kafka-1"] * 2

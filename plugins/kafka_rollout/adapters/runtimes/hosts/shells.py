@@ -29,6 +29,8 @@ OUTPUT_LIMIT = 64_000_000  # bytes of a command that are kept in memory
 # host acknowledges, so a slow command and a busy host do not count.
 SILENT_S = 6
 _PROBE_AFTER_S, _PROBE_EVERY_S = 2, 1
+# A plan has dozens of commands for each host: without a limit each of them would wait for the same silent host.
+_LONG_WAIT_S, _SILENT_FOR_S = 1.0, 10.0
 _CHUNK = 1 << 16
 _POLL_S = 0.01
 _SUDO_REFUSALS = (
@@ -85,11 +87,18 @@ class Shell(Protocol):
 
 @dataclass(slots=True)
 class SshShell:
-    """Shell over SSH. Threads can use it at the same time."""
+    """Shell over SSH. Threads can use it at the same time.
+
+    `long_wait_s`, `silent_for_s`: a host that did not connect, and only said so after the one, is not asked again for
+    the other.
+    """
 
     connect: Connect
+    long_wait_s: float = _LONG_WAIT_S
+    silent_for_s: float = _SILENT_FOR_S
     _is_short: bool = False
     _clients: dict[str, paramiko.SSHClient] = field(default_factory=dict)
+    _silent: dict[str, tuple[float, TransientError]] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -162,9 +171,21 @@ class SshShell:
             lock = self._locks.setdefault(host, threading.Lock())
         with lock:
             if host not in self._clients:
-                self._clients[host] = _connected(self.connect, host)
+                self._clients[host] = self._connected(host)
                 _watch(self._clients[host], on=self._is_short)
             return self._clients[host]
+
+    def _connected(self, host: str) -> paramiko.SSHClient:
+        until, known = self._silent.get(host, (0.0, None))
+        if known is not None and time.monotonic() < until:
+            raise TransientError(known.sentence, remedy=known.remedy)
+        began = time.monotonic()
+        try:
+            return _connected(self.connect, host)
+        except TransientError as error:
+            if (now := time.monotonic()) - began >= self.long_wait_s:
+                self._silent[host] = now + self.silent_for_s, error
+            raise
 
     def _forget(self, host: str) -> None:
         with self._lock:
