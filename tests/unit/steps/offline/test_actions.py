@@ -127,7 +127,7 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
     monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
         offline.install_snapshot(ports, plan)
-    with pytest.raises(RefusedError, match="is not installed on node 2"):
+    with pytest.raises(RefusedError, match="is not installed on nodes? 2"):
         offline.start_controllers(ports, plan)
     monkeypatch.setattr(FakeMetadataLogs, "install", install)
     go(ports, plan)
@@ -153,7 +153,7 @@ def test_another_worker_writes_the_snapshot_again_and_after_the_first_installati
     monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
         offline.install_snapshot(other, plan)
-    assert installed == [True] * 6
+    assert set(installed) == {True}
     monkeypatch.setattr(FakeMetadataLogs, "install", install)
     for path in (tmp_path / "private").rglob("*.checkpoint"):
         path.unlink()
