@@ -127,7 +127,7 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
     monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
         offline.install_snapshot(ports, plan)
-    with pytest.raises(RefusedError, match="is not installed on nodes? 2"):
+    with pytest.raises(RefusedError, match=r"is not installed on nodes? 2"):
         offline.start_controllers(ports, plan)
     monkeypatch.setattr(FakeMetadataLogs, "install", install)
     go(ports, plan)
