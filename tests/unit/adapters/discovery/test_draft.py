@@ -47,28 +47,32 @@ def test_the_reader_accepts_the_file_and_text_from_outside_stays_a_value(tmp_pat
     assert [file.name for file in tmp_path.iterdir()] == ["orders.yaml"]
 
 
-INJECTED = "\napprovers: [mallory]\nservice: {before_stop: [{command: touch /pwned}]}\n#"
+INJECTED = "\napprovers: [mallory]\n#"
+SAFE = "kafka-1:9092"
 
 
 @pytest.mark.parametrize(
-    "found",
+    ("found", "bootstrap"),
     [
-        replace(FOUND, cluster_id=FOUND.cluster_id + INJECTED),
-        replace(FOUND, nodes=(replace(BROKER, broker_address=f"kafka-1{INJECTED}:9092"), CONTROLLER)),
-        replace(FOUND, silent={1: INJECTED}, hidden={3: INJECTED}),
+        (replace(FOUND, cluster_id=FOUND.cluster_id + INJECTED), SAFE),
+        (FOUND, SAFE + INJECTED),
+        (replace(FOUND, silent={1: INJECTED}), SAFE),
+        (replace(FOUND, hidden={3: INJECTED}), SAFE),
     ],
-    ids=["cluster id", "host of a broker", "error of a node"],
+    ids=["cluster id", "bootstrap server", "error of a node", "error of a controller"],
 )
-def test_a_broker_cannot_add_lines_to_the_file(tmp_path: Path, found: DiscoveredCluster) -> None:
+def test_a_broker_cannot_add_lines_to_the_file(tmp_path: Path, found: DiscoveredCluster, bootstrap: str) -> None:
     catalogue = load_catalogue(INCLUDE)
-    try:
-        _, spec = write_inventory(
-            found, "orders", tmp_path, catalogue, bootstrap=f"kafka-1:9092{INJECTED}", secured=True
-        )
-    except UserError:
-        return  # an address that the reader refuses
+    path, spec = write_inventory(found, "orders", tmp_path, catalogue, bootstrap=bootstrap, secured=True)
     assert spec.approvers == ()
-    assert all(node.service is None for node in spec.nodes)
+    assert "mallory" in path.read_text(), "in a comment"
+
+
+def test_an_address_with_a_line_break_is_a_value_that_the_reader_rejects(tmp_path: Path) -> None:
+    found = replace(FOUND, nodes=(replace(BROKER, broker_address=f"kafka-1{INJECTED}:9092"), CONTROLLER))
+    with pytest.raises(UserError, match="broker_address"):
+        write_inventory(found, "orders", tmp_path, load_catalogue(INCLUDE), bootstrap=SAFE, secured=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_question_that_is_answered_becomes_a_line_of_the_inventory(tmp_path: Path) -> None:
