@@ -76,11 +76,15 @@ def test_a_second_name_of_a_file_of_root_gives_its_mode_to_no_file(tmp_path: Pat
     assert not (log / "written").exists()
 
 
-def test_a_link_is_not_copied(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", ["source", "like"])
+def test_a_link_is_not_copied_and_gives_its_rights_to_no_file(tmp_path: Path, link: str) -> None:
     (tmp_path / "secret").write_text("secret")
-    (tmp_path / "source").symlink_to(tmp_path / "secret")
-    with pytest.raises(UserError, match="is a link, not a file"):
-        Files().copy(tmp_path / "source", tmp_path / "target")
+    for name in ("source", "like"):
+        (tmp_path / name).write_text("content")
+    (tmp_path / link).unlink()
+    (tmp_path / link).symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match=f"{link} is a link, not a file"):
+        Files().copy(tmp_path / "source", tmp_path / "target", like=tmp_path / "like")
     assert not (tmp_path / "target").exists()
 
 
