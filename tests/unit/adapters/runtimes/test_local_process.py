@@ -43,15 +43,40 @@ def runtime(tmp_path: Path) -> LocalProcessRuntime:
 def test_a_process_that_cannot_be_fenced_installs_nothing(runtime: LocalProcessRuntime) -> None:
     (node,) = runtime.cluster.nodes
     home = Path(str(node.directory))
-    (home / "server.properties").write_text("a=1\n")
 
     def refuse() -> None:
         raise RefusedError("The lease is lost.")
 
+    for before in ("a=1\n", "a=2\n"):  # the second one has the line of the release
+        (home / "server.properties").write_text(before)
+        with pytest.raises(RefusedError):
+            replace(runtime, fence=refuse).install(node, NEW)
+        assert (home / "server.properties").read_text() == before
+        assert not (home / "release").exists()
+
+
+def test_a_process_that_cannot_be_fenced_starts_nothing(
+    runtime: LocalProcessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = runtime.cluster.nodes
+    (Path(str(node.directory)) / "release").write_text(f"{NEW}\n")
+    spawned: list[Path] = []
+
+    def spawn(command: object, home: Path) -> psutil.Process:
+        spawned.append(home)
+        return psutil.Process()
+
+    def refuse() -> None:
+        raise RefusedError("The lease is lost.")
+
+    monkeypatch.setattr(LocalProcessRuntime, "_command", lambda *_: ["java"])
+    monkeypatch.setattr(local_process, "_find", lambda home: None)
+    monkeypatch.setattr(local_process, "_spawn", spawn)
     with pytest.raises(RefusedError):
-        replace(runtime, fence=refuse).install(node, NEW)
-    assert (home / "server.properties").read_text() == "a=1\n"
-    assert not (home / "release").exists()
+        replace(runtime, fence=refuse).start(node)
+    assert spawned == []
+    runtime.start(node)
+    assert spawned == [Path(str(node.directory))]
 
 
 @pytest.mark.parametrize("force", [False, True])
