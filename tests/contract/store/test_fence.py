@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sqlalchemy import text, update
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.adapters.store.leases import SqlChangeLock
 from kafka_rollout.adapters.store.tables import leases
-from kafka_rollout.composition.fenced import fence_cluster_ports, make_fence
+from kafka_rollout.composition.fenced import FRESH_S, fence_cluster_ports, make_fence
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Release
@@ -159,3 +160,25 @@ def test_a_lease_that_ends_while_a_change_can_be_on_its_way_is_too_short(store: 
         store.clock.now += 1
         with pytest.raises(RefusedError):
             lock.check_acting("demo")
+
+
+@pytest.mark.parametrize(("slow_answers", "is_late"), [(2, False), (3, True)])
+def test_an_answer_of_the_database_that_is_old_when_it_arrives_allows_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, slow_answers: int, is_late: bool
+) -> None:
+    """The process can have been paused after the answer."""
+    lock, clock = store.lock(), FakeClock()
+    check, asked = lock.check_acting, [0]
+
+    def check_slowly(cluster: str) -> None:
+        check(cluster)
+        asked[0] += 1
+        clock.sleep(FRESH_S + 1 if asked[0] <= slow_answers else 0.0)
+
+    monkeypatch.setattr(lock, "check_acting", check_slowly)
+    lock.acquire("demo", "run-A", "upgrade", for_s=600)
+    with lock.acting("demo", "run-A", "Replacing node 1"):
+        late = pytest.raises(TransientError, match="did not confirm the lock of cluster demo within 5 s")
+        with late if is_late else nullcontext():
+            make_fence(lock, "demo", clock)()
+    assert asked == [3]
