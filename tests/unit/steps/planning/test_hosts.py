@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostPath, HostState
+from kafka_rollout.domain.model.cluster.topology import ServiceSpec
+from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.hosts import host_findings
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.fakes.cluster import FakeCluster
@@ -78,3 +81,38 @@ def test_an_oauth_url_that_the_jvm_does_not_allow_blocks_the_plan_and_the_stop(
     assert (found.code, found.subject) == ("JVM-PROPERTY-MISSING", f"node {node.node_id}, release 4.3.1")
     assert allowed in found.remedy
     assert [one.code for one in host_findings(ports, plan, release_step, node)] == ["JVM-PROPERTY-MISSING"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"paths": (HostPath(path="/etc/kafka", mode=0o40755, user_id=101, owner="kafka"),)}, "HOST-PATH-UNSAFE"),
+        ({"unknown": ("TimeoutStopSec of the unit",)}, "HOST-VALUE-UNKNOWN"),
+        ({"denied": ("(root) NOPASSWD: /usr/bin/x",)}, "HOST-RIGHT-MISSING"),
+    ],
+)
+def test_what_changes_on_a_host_after_the_plan_blocks_the_stop(
+    tmp_path: Path, change: dict[str, object], code: str
+) -> None:
+    cluster = FakeCluster(R391)
+    node = replace(cluster.spec.nodes[0], service=ServiceSpec(host="kafka-1"))
+    cluster.spec = replace(cluster.spec, nodes=(node, *cluster.spec.nodes[1:]))
+    host = HostState(
+        name="kafka-1",
+        unit="kafka.service",
+        symlink="/opt/kafka",
+        folders={},
+        releases=frozenset({R431}),
+        symlink_can_switch=True,
+        stop_timeout_s=300.0,
+        paths=(HostPath(path="/etc/kafka", mode=0o40755, user_id=0, owner="root"),),
+    )
+    cluster.hosts[node.node_id] = host
+    ports = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert plan.blockers == ()
+    stop = plan.release_steps[0], node
+    refuse_new_blockers(ports, plan, stop)
+    cluster.hosts[node.node_id] = replace(host, **change)  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match=f"The approval is no longer valid.*{code} node {node.node_id}"):
+        refuse_new_blockers(ports, plan, stop)
