@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from kafka_rollout.cli import app as cli
+from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.commands import features as cli_features
 from kafka_rollout.domain.model.cluster.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import StartedAtShell, events_of
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_bench
-from tests.records import change_lock, run_ids
+from tests.records import change_lock, run_history, run_ids
 
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
 APPROVED = "--approve-as alice --reason test --yes"
@@ -127,6 +129,22 @@ def test_a_stranger_may_not_change_features(shell: Shell, cluster: FakeCluster) 
     code, _, error = shell("upgrade-all --approve-as mallory --reason fun --yes")
     assert (code, "mallory is not an approver" in error) == (3, True)
     assert cluster.updates == []
+
+
+def test_with_four_eyes_the_user_who_starts_a_run_at_a_shell_cannot_approve_it(
+    shell: Shell, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    starter = shell_responder()
+    known = {starter.user: "alice", "ben-os": "ben"}
+    cluster.spec = replace(cluster.spec, approvers=("alice", "ben"), four_eyes=True, shell_approvers=known)
+    code, _, error = shell(f"update --downgrade transaction.version:1 {APPROVED}")
+    assert (code, sent(cluster)) == (3, [])
+    assert "alice started run run-0 and cannot approve it" in error
+    (started,) = events_of(run_history(tmp_path, "fake", "run-0").events(), StartedAtShell)
+    assert started.starter == starter
+    ben = "--approve-as ben --reason test --yes"
+    code, _, error = shell(f"update --downgrade transaction.version:1 {ben}")
+    assert (code, f"ben is a name that the user {starter.user} claims" in error, sent(cluster)) == (3, True, [])
 
 
 def test_a_release_s_levels_fall_only_with_safe_or_unsafe(shell: Shell, cluster: FakeCluster) -> None:
