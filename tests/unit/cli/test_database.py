@@ -14,7 +14,7 @@ from kafka_rollout.adapters.store.tables import REVISION, events
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
-from kafka_rollout.domain.run.events import Approval, ApprovalOf, events_of
+from kafka_rollout.domain.run.events import Approval, ApprovalOf, Asked, Begun, Channel, Responder, events_of
 from tests.fakes.cluster import make_spec
 from tests.records import FILE, database_of, run_history
 
@@ -50,6 +50,19 @@ def test_an_altered_history_is_found(home: Path, capsys: pytest.CaptureFixture[s
     assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 1
     assert "Event 2 was altered" in capsys.readouterr().err
     assert run_main(["runs", "verify", "-c", "fake", "--run", "another"]) == 2
+
+
+def test_an_approval_that_was_added_to_a_dag_s_run_is_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its hash is right: a user who can write to the database can also append to the chain."""
+    run = run_history(home, "fake", "run-1")
+    run.record(Begun(dag_id="kafka_upgrade_fake", triggered_by="mallory"))
+    run.record(Asked(task_id="approve_plan", record_id="01", text="Roll?", options=("Approve",)))
+    alice = Responder(channel=Channel.AIRFLOW, user="alice", record_id="01")
+    run.record(replace(ALICE, responder=alice))
+    assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 0
+    run.record(replace(ALICE, what=ApprovalOf.FINALIZE, responder=replace(alice, record_id="forged")))
+    assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 1
+    assert "The approval of the finalize by alice was not given in Airflow" in capsys.readouterr().err
 
 
 def test_the_tables_are_made_once_and_another_revision_is_refused(
