@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from jinja2 import Template
 from typer.core import TyperGroup
 
 from kafka_rollout.cli.app import app
@@ -161,3 +162,10 @@ def test_every_module_and_folder_that_a_page_names_exists() -> None:
         if not any((root / f"{name}{end}").exists() for root in (PROJECT_ROOT, project, scan) for end in ("", ".py"))
     ]
     assert dead == []
+
+
+@pytest.mark.parametrize("file", ["docs/operations.md", "plugins/kafka_rollout/airflow/notifiers/scan_alert.py"])
+def test_the_example_of_an_alert_in_html_escapes_names_that_clients_choose(file: str) -> None:
+    (template,) = re.findall(r'"html_content": "([^"]+)"', (PROJECT_ROOT / file).read_text())
+    shown = Template(template).render(alert={"body": "Group <img src=x> cannot be loaded."})
+    assert shown == "<pre>Group &lt;img src=x&gt; cannot be loaded.</pre>"
