@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import Any
+
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.adapters.runtimes.hosts.shells import Done
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
@@ -232,6 +236,31 @@ def test_what_a_host_does_not_report_is_unknown() -> None:
         "the rights of the SSH user (`sudo -n -l`)",
         "the journal of kafka.service",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "unknown"),
+    [
+        ("sudo -n -u kafka /usr/bin/stat", (f"owner and mode of /, /etc, /etc/kafka, {CONFIGURATION}, /opt",)),
+        ("sudo -n -u kafka /usr/bin/ls", ("the jars that the process has opened",)),
+        ("echo free", ("the command line of the process", "the free space for a release")),
+    ],
+)
+def test_a_command_that_fails_leaves_what_it_reports_unknown(
+    monkeypatch: pytest.MonkeyPatch, command: str, unknown: tuple[str, ...]
+) -> None:
+    node, run = node_of(install=HostCommand(command="install {release}")), FakeHost.run
+
+    def fail(self: FakeHost, host: str, words: str | list[str], **options: Any) -> Done:
+        line = words if isinstance(words, str) else shlex.join(words)
+        if line.startswith(command):
+            return Done(1, b"", "Input/output error")
+        return run(self, host, words, **options)
+
+    host = FakeHost(releases={"4.2.1"})
+    assert runtime_on(host).host(node, [R431]).unknown == ()
+    monkeypatch.setattr(FakeHost, "run", fail)
+    assert runtime_on(host).host(node, [R431]).unknown == unknown
 
 
 def test_owners_of_the_files_that_a_run_changes_are_read() -> None:

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from kafka_rollout.adapters.system.server_properties import (
     directory_ids,
+    local_format,
     parse,
     restore_properties,
     set_properties,
     to_content,
 )
+from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.errors import UserError
 
 CONTENT = b"""\
@@ -132,3 +134,12 @@ def test_directories_are_named_by_the_id_that_each_was_formatted_with(tmp_path: 
     config = {"log.dirs": f"{tmp_path}/one, {tmp_path}/old,{tmp_path}/gone", "metadata.log.dir": f"{tmp_path}/two"}
     assert directory_ids(config) == {"first": f"{tmp_path}/one", "second": f"{tmp_path}/two"}
     assert directory_ids({}) == {}
+
+
+def test_a_directory_that_cannot_be_read_is_not_an_unformatted_one(tmp_path: Path) -> None:
+    (tmp_path / "formatted").mkdir()
+    (tmp_path / "formatted" / "meta.properties").write_bytes(b"node.id=1\n")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert local_format(tmp_path / "formatted") == DirectoryFormat(meta=b"node.id=1\n")
+    assert local_format(tmp_path / "new") == DirectoryFormat()
+    assert local_format(tmp_path / "loop").problem == "Too many levels of symbolic links"
