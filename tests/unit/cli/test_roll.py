@@ -1,0 +1,58 @@
+"""`kafka-rollout roll`: who approves it, and what a continued run keeps of its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
+from kafka_rollout.cli.run import run_procedure
+from kafka_rollout.cli.services import shell_services
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.domain.run.events import StartedAtShell, events_of
+from kafka_rollout.settings import Settings
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.procedures import actions
+from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.step import StepCall
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_bench
+
+WEAK = Request(target=R431, scan=False, rehearse=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_services, "scan_logs", lambda *_: None)
+
+
+def roll(ports: ClusterPorts, request: Request) -> int:
+    answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+    return run_procedure(UPGRADE, ports, request, answers, shell_services(ports, Settings.from_environment(), None))
+
+
+def test_with_four_eyes_the_user_who_starts_a_roll_at_a_shell_cannot_approve_it(tmp_path: Path) -> None:
+    cluster, starter = FakeCluster(R391), shell_responder()
+    known = {starter.user: "alice"}
+    cluster.spec = replace(cluster.spec, approvers=("alice", "ben"), four_eyes=True, shell_approvers=known)
+    ports = fake_bench(cluster, tmp_path)
+    with pytest.raises(RefusedError, match=r"alice started run .* and cannot approve it"):
+        roll(ports, WEAK)
+    assert cluster.stops == []
+    assert [event.starter for event in events_of(ports.run.events(), StartedAtShell)] == [starter]
+
+
+def test_a_continued_roll_checks_and_waits_as_approved_with_its_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_bench(cluster, tmp_path)
+    actions.plan_upgrade(StepCall(ports=ports, request=replace(WEAK, soak_s=77.0, checks=3)))
+    assert roll(ports, WEAK) == 0
+    assert len(cluster.stops) == len(cluster.spec.nodes)
+    assert sum(cluster.clock.slept) > 77 * len(cluster.spec.nodes)
+    assert "gate after node 2: check 1 of 3 passed" in capsys.readouterr().err
