@@ -89,8 +89,7 @@ class Runner:
         """
         if not self.request.dry_run:
             target = f" to {self.request.target}" if self.request.target else ""
-            lock.acquire_lock(self.ports, f"{self.procedure.name.capitalize()}{target}.")
-            self.started()
+            self._take_lock(f"{self.procedure.name.capitalize()}{target}.")
         try:
             self._replans = self._plans_again()
             self._walk(self.procedure.parts, "")
@@ -109,8 +108,7 @@ class Runner:
         """Return the nodes of the run to their previous release, after an approval. True when all are back."""
         plan = self.plan = self.ports.run.load_plan()
         self._planned = True
-        lock.acquire_lock(self.ports, f"Roll back to {plan.source}.")
-        self.started()
+        self._take_lock(f"Roll back to {plan.source}.")
         try:
             self._ask(Question(what=ApprovalOf.ROLL_BACK, body=body))
             if plan.offline:
@@ -129,6 +127,14 @@ class Runner:
         if self.error is not None:
             raise self.error
         return not self.stopped
+
+    def _take_lock(self, purpose: str) -> None:
+        lock.acquire_lock(self.ports, purpose)
+        try:
+            self.started()
+        except BaseException:
+            lock.release_lock(self.ports)
+            raise
 
     @property
     def call(self) -> StepCall:

@@ -156,6 +156,7 @@ class LocalProcessRuntime:
             copy = home / f"server.properties.{release}"
             after = configuration_for(before, release, lines, written=written, read_copy=lambda: read_if_exists(copy))
             previous = _read_release(home)
+            self.fence()
             if previous is not None and previous != release:
                 write_whole(home / f"server.properties.{previous}", before, like=config)
             if after != before:

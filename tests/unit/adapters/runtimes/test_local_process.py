@@ -53,6 +53,10 @@ def test_a_process_that_cannot_be_fenced_installs_nothing(runtime: LocalProcessR
             replace(runtime, fence=refuse).install(node, NEW)
         assert (home / "server.properties").read_text() == before
         assert not (home / "release").exists()
+    (home / "release").write_text(f"{OLD}\n")
+    with pytest.raises(RefusedError):
+        replace(runtime, fence=refuse).install(node, NEW)
+    assert not (home / f"server.properties.{OLD}").exists(), "it is the copy of the run that may act"
 
 
 def test_a_process_that_cannot_be_fenced_starts_nothing(
