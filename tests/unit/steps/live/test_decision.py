@@ -12,13 +12,30 @@ from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.offline.log_choice import NodeLog
 from kafka_rollout.domain.run.events import has
-from kafka_rollout.domain.run.offline_events import LiveKept, OfflineUndoing
+from kafka_rollout.domain.run.offline_events import LiveKept, OfflineStopping, OfflineUndoing
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.live import undo
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.unit.steps.live.test_actions import CONTROLLERS, approved, is_lowered
+
+
+def test_a_host_that_is_lost_after_the_gate_leaves_every_controller_running(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, choose = approved(ports), live._readable_controller
+
+    def lose_one(*given: Any) -> NodeSpec:
+        chosen = choose(*given)
+        world.unreachable = {2}
+        return chosen
+
+    monkeypatch.setattr(live, "_readable_controller", lose_one)
+    with pytest.raises(TransientError, match="Not every controller's host responds: The host of node 2 cannot"):
+        live.lower_live(ports, plan)
+    assert world.stops == []
+    assert not has(ports.run.events(), OfflineStopping)
 
 
 def test_files_of_controllers_that_still_run_do_not_decide(
