@@ -11,14 +11,15 @@ from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.offline.log_choice import NodeLog
-from kafka_rollout.domain.run.events import has
-from kafka_rollout.domain.run.offline_events import LiveKept, OfflineStopping, OfflineUndoing
+from kafka_rollout.domain.run.events import has, newest
+from kafka_rollout.domain.run.offline_events import LiveKept, OfflineSnapshotWritten, OfflineStopping, OfflineUndoing
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.live import undo
-from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.unit.steps.live.test_actions import CONTROLLERS, approved, is_lowered
+from tests.unit.steps.offline.test_actions import R421
 
 
 def test_a_host_that_is_lost_after_the_gate_leaves_every_controller_running(
@@ -80,3 +81,13 @@ def test_a_return_to_the_old_logs_leaves_the_epochs_that_running_brokers_know(
     with pytest.raises(RefusedError, match="The controllers run on their old logs again"):
         live.lower_live(ports, plan)
     assert kept == [True, True, True]
+
+
+def test_the_running_release_writes_the_snapshot_because_it_loads_it_first(
+    world: FakeCluster, ports: ClusterPorts
+) -> None:
+    plan = approved(ports)
+    live.lower_live(ports, plan)
+    written = newest(ports.run.events(), OfflineSnapshotWritten)
+    assert written is not None
+    assert written.proved_by == (R431, R421)
