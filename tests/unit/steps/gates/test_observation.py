@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.model.cluster.state import PartitionState, RegisteredNodes
+from kafka_rollout.domain.model.cluster.state import NodeMetrics, PartitionState, RegisteredNodes
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import FakeAdmin
+from tests.fakes.ports import FakeAdmin, FakeMetrics
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 BEFORE = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
@@ -38,3 +40,25 @@ def test_partitions_and_registrations_are_read_only_through_brokers_with_current
     cluster.nodes[11].behind = 100  # the first broker of the inventory answers from its old metadata
     assert not check_gate(ports, plan, BEFORE).passes
     assert asked == {"partitions": [12, 13], "registered": [12, 13]}
+
+
+@pytest.mark.parametrize("kind", [GateKind.METADATA_VERSION, GateKind.FINAL_METADATA_VERSION])
+def test_metadata_that_one_node_could_not_apply_fails_the_gate_of_the_level(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, kind: GateKind
+) -> None:
+    """No node restarts after a level was raised, so no gate of a start reads the counters again."""
+    read = FakeMetrics.read
+    counted = {"metadata_apply_errors": 0, "metadata_load_errors": 0, "metadata_errors": 0}
+
+    def with_counters(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
+        counters = {**counted, "metadata_apply_errors": errors} if node.node_id == 12 else counted
+        return replace(read(metrics, node), counters=counters)
+
+    monkeypatch.setattr(FakeMetrics, "read", with_counters)
+    failing = []
+    for errors in (0, 1):
+        seen = check_gate(ports, plan, GateRef(kind=kind))
+        failing.append([one.evidence for one in seen.conditions if one.name == "no metadata errors" and not one.is_met])
+        assert not errors or not seen.passes
+    assert failing[0] == []
+    assert "node 12 reports metadata-apply-error-count 1" in failing[1][0]
