@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.model.cluster.state import NodeMetrics, PartitionState, RegisteredNodes
+from kafka_rollout.domain.model.cluster.state import NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import FETCH_TIMEOUT, ClusterPorts, observe_some
 from kafka_rollout.steps.gates.checks import check_gate
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, FakeMetrics
@@ -40,6 +40,30 @@ def test_partitions_and_registrations_are_read_only_through_brokers_with_current
     cluster.nodes[11].behind = 100  # the first broker of the inventory answers from its old metadata
     assert not check_gate(ports, plan, BEFORE).passes
     assert asked == {"partitions": [12, 13], "registered": [12, 13]}
+
+
+@pytest.mark.parametrize(("timeout_ms", "passes"), [(None, False), ("2000", False), ("60000", True)])
+def test_the_fetch_timeout_in_the_controllers_files_is_the_limit_of_a_silent_voter(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, timeout_ms: str | None, passes: bool
+) -> None:
+    quorum = FakeAdmin.quorum
+
+    def silent_for_30_s(admin: FakeAdmin, *, through_brokers: bool = True) -> QuorumState:
+        found = quorum(admin)
+        since = int((cluster.clock.now() - 30) * 1000)
+        return replace(
+            found,
+            voters=tuple(
+                replace(one, last_fetch_ms=since) if one.replica_id != found.leader_id else one for one in found.voters
+            ),
+        )
+
+    monkeypatch.setattr(FakeAdmin, "quorum", silent_for_30_s)
+    if timeout_ms is not None:
+        cluster.nodes[3].config[FETCH_TIMEOUT] = timeout_ms
+    seen = observe_some(ports, ports.cluster.nodes, metrics=False).quorum
+    assert seen is not None
+    assert (seen.fetch_limit_ms >= 30_000) is passes, seen.fetch_limit_ms
 
 
 @pytest.mark.parametrize("kind", [GateKind.METADATA_VERSION, GateKind.FINAL_METADATA_VERSION])
