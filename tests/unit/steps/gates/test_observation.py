@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
+from kafka_rollout.domain.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
 from kafka_rollout.domain.model.cluster.state import NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import FETCH_TIMEOUT, ClusterPorts, observe_some
 from kafka_rollout.steps.gates.checks import check_gate
+from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, FakeMetrics
 
@@ -86,3 +88,22 @@ def test_metadata_that_one_node_could_not_apply_fails_the_gate_of_the_level(
         assert not errors or not seen.passes
     assert failing[0] == []
     assert "node 12 reports metadata-apply-error-count 1" in failing[1][0]
+
+
+def test_a_started_broker_that_has_not_initialised_its_tiered_storage_fails_its_gate(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.nodes[12].config[SYSTEM_ENABLE] = "true"
+    replace_node(ports, plan, RELEASE_STEP, 12)
+    logged = "[2026-11-24 02:14:07,123] INFO {} ({})"
+    cluster.nodes[12].log.append(
+        logged.format(
+            "Registered signal handlers for TERM, INT, HUP", "org.apache.kafka.common.utils.LoggingSignalHandler"
+        )
+    )
+    for _ in range(5):
+        seen = check_gate(ports, plan, AFTER)
+    assert [one.name for one in seen.conditions if not one.is_met] == [CONDITION]
+    assert "it serves no remote data" in seen.waits_for
+    cluster.nodes[12].log.append(logged.format("Initialized topic-based RLMM resources successfully", KAFKA_MANAGER))
+    assert check_gate(ports, plan, AFTER).passes
