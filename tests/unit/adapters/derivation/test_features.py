@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kafka_rollout.adapters.derivation import features
 from kafka_rollout.adapters.derivation.features import logging_backend, lossy_downgrade_level
 from kafka_rollout.adapters.derivation.gaps import NotDerivedError
+from kafka_rollout.adapters.releases.jvm import Jvm
 
 CLASS = "org/apache/kafka/controller/FeatureControlManager.class"
 REFUSES = b"... Unsafe metadata downgrade is not supported in this version. ..."
@@ -48,3 +52,27 @@ def test_the_logging_backend_is_found_without_its_controller(tmp_path: Path, nam
 def test_a_release_with_an_unknown_logging_backend_has_a_gap(tmp_path: Path) -> None:
     with pytest.raises(NotDerivedError, match="no known backend"):
         logging_backend(libs(tmp_path, b"java/util/logging"))
+
+
+def test_default_levels_are_those_of_the_release_and_not_its_newest_stable_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A level can be stable and a preview in one release: share.version 1 in 4.1."""
+    monkeypatch.setattr(features, "_production_version", lambda jvm: SimpleNamespace(featureLevel=lambda: 27))
+    methods = [
+        SimpleNamespace(
+            getName=lambda name=name: name,
+            getParameterTypes=lambda: [SimpleNamespace(getSimpleName=lambda: "MetadataVersion")],
+            level=level,
+        )
+        for name, level in (("latestProduction", 1), ("defaultLevel", 0))
+    ]
+    share = SimpleNamespace(
+        featureName=lambda: "share.version", getClass=lambda: SimpleNamespace(getMethods=lambda: methods)
+    )
+    jvm = cast("Jvm", SimpleNamespace(call=lambda method, *given: method.level))
+    enum: list[Any] = [share]
+    levels = features._default_levels(jvm, enum, ("share.version", "metadata.version"))
+    assert levels == {"metadata.version": 27, "share.version": 0}
+    with pytest.raises(NotDerivedError, match=r"no default level for group\.version"):
+        features._default_levels(jvm, enum, ("share.version", "group.version"))
