@@ -163,6 +163,7 @@ def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Pat
     plan_upgrade(ports, R431, finalize=False, accept_unavailable=["tmp-*"])
     body = approval_body(plan)
     assert "### Unavailable topics that you accept" in body
+    assert "acks=all fails, and from 3.7.0 on consumers get no new records" in body
     assert "RF-ONE-TOPIC" in body
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "nobody reads it tonight", text=body)
     assert roll_release_steps(ports, plan, GatePolicy(checks=1))

@@ -142,6 +142,12 @@ def test_partitions_in_need_are_findings_of_their_topic(bad: PartitionState, cod
     assert bad.name in next(iter(findings.values())).sentence
 
 
+@pytest.mark.parametrize("bad", [partition("t", 0, [4, 5]), partition("t", 0, [4, 5, 6], isr=[4])])
+def test_a_partition_under_min_isr_stops_consumers_too_and_not_only_producers(bad: PartitionState) -> None:
+    (finding,) = _findings(state(partitions=(bad,))).values()
+    assert "acks=all fails, and from 3.7.0 on consumers get no new records, whatever their acks" in finding.sentence
+
+
 def test_a_topic_whose_unavailability_is_accepted_is_a_warning_that_names_the_pattern() -> None:
     single, offline = partition("tmp-1", 0, [4], min_isr=1), partition("tmp-2", 0, [4, 5, 6], leader=-1)
     seen = state(partitions=(single, offline, partition("kept", 0, [4], min_isr=1)))
