@@ -16,7 +16,8 @@ from kafka_rollout.steps.planning.rehearsal import planned_releases
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_bench
 
-R340, R341, R381, R391, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.8.1", "3.9.1", "4.3.1"))
+R340, R341, R381, R391 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.8.1", "3.9.1"))
+R420, R431 = (Release.parse(text) for text in ("4.2.0", "4.3.1"))
 
 
 @pytest.mark.parametrize("target", [R431, R381], ids=["upgrade", "downgrade"])
@@ -50,6 +51,17 @@ def test_a_release_that_writes_new_groups_by_its_configuration_is_reached_throug
     ports = replace(ports, cluster=replace(ports.cluster, release_overrides=overrides))
     assert [step.to_release for step in plan_upgrade(ports, R391, finalize=False).release_steps] == [R341, R391]
     assert planned_releases(ports, R391)[1] == (R340, R341, R391), "a rehearsal takes the same way"
+
+
+def test_a_downgrade_from_a_release_that_writes_new_groups_takes_a_tolerant_one_too(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_bench(cluster, tmp_path)
+    assert [step.to_release for step in plan_downgrade(ports, R340).release_steps] == [R340]
+    for node in ports.cluster.brokers:
+        cluster.nodes[node.node_id].config["group.coordinator.rebalance.protocols"] = "classic,consumer"
+    steps = [step.to_release for step in plan_downgrade(ports, R340).release_steps]
+    assert len(steps) == 2
+    assert steps[-1] == R340
 
 
 @pytest.mark.parametrize("joins", ["true", "false"])
