@@ -64,6 +64,24 @@ def test_a_downgrade_from_a_release_that_writes_new_groups_takes_a_tolerant_one_
     assert steps[-1] == R340
 
 
+@pytest.mark.parametrize(("source", "target"), [(R391, R420), (R431, R420)], ids=["upgrade", "downgrade"])
+def test_a_plan_of_either_direction_names_known_defects_and_what_no_gate_checks(
+    tmp_path: Path, source: Release, target: Release
+) -> None:
+    cluster = FakeCluster(source)
+    agents = tuple(replace(node, jolokia_url=f"http://{node.name}/jolokia") for node in cluster.spec.nodes)
+    cluster.spec = replace(cluster.spec, nodes=agents)
+    ports = fake_bench(cluster, tmp_path)
+    for node in ports.cluster.brokers:
+        cluster.nodes[node.node_id].config["remote.log.storage.system.enable"] = "true"
+    plan = plan_upgrade(ports, target, finalize=False) if target > source else plan_downgrade(ports, target)
+    subjects = {finding.subject for finding in plan.findings if finding.code == "RELEASE-ADVISORY"}
+    assert any(subject.endswith("KAFKA-20254") for subject in subjects), subjects
+    assert {"REMOTE-LOG-NOT-CHECKED", "COUNTERS-NOT-EXPORTED"} <= {finding.code for finding in plan.findings}
+    assert plan.unchecked is not None
+    assert set(plan.unchecked["metadata_apply_errors"]) == {node.node_id for node in ports.cluster.brokers}
+
+
 @pytest.mark.parametrize("joins", ["true", "false"])
 def test_whether_a_controller_joins_by_itself_is_read_from_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joins: str
