@@ -129,6 +129,15 @@ def test_other_features_can_be_undone_kraft_version_cannot_and_an_unknown_one_is
     assert _undo(0, 1, "group.version") is Undo.POSSIBLE
     assert _undo(0, 1, "kraft.version") is Undo.IMPOSSIBLE
     assert _undo(0, 1, "brand.new.version") is Undo.UNKNOWN
+
+
+def test_the_undo_of_elr_keeps_the_default_that_was_written_when_it_was_raised() -> None:
+    elr = "eligible.leader.replicas.version"
+    known = replace(catalogue().get(R431), features={elr: feature(elr, 0, 1)})
+    change = feature_change(known, elr, 0, 1)
+    assert change.undo is Undo.POSSIBLE
+    assert "keeps the cluster-wide default of min.insync.replicas that was written" in change.undo_source
+    assert "deleted values of single brokers do not come back" in change.loss
     assert feature_change(catalogue().get(R431), "brand.new.version", 0, 1).loss
 
 
