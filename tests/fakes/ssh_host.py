@@ -19,6 +19,7 @@ from paramiko.common import AUTH_SUCCESSFUL, OPEN_FAILED_ADMINISTRATIVELY_PROHIB
 
 from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 
+_ANSWER_S = 10.0
 _CHUNK = 1 << 15
 _SUDO = """\
 if [ -e "$HOST/refusal" ]; then cat "$HOST/refusal" >&2; exit 1; fi
@@ -93,10 +94,15 @@ class SshHost(paramiko.ServerInterface):
         assert process.stdout
         assert process.stderr
 
+        is_accepted = threading.Event()
+
         def feed() -> None:
+            data = channel.recv(_CHUNK)  # the caller sends its input, or its end, once it has the answer to its request
+            is_accepted.set()
             with suppress(OSError), process.stdin as stdin:  # type: ignore[union-attr]
-                while data := channel.recv(_CHUNK):
+                while data:
                     stdin.write(data)
+                    data = channel.recv(_CHUNK)
 
         def drain() -> None:
             with suppress(OSError):
@@ -110,6 +116,7 @@ class SshHost(paramiko.ServerInterface):
             while data := process.stdout.read1(_CHUNK):  # type: ignore[attr-defined]
                 channel.sendall(data)
             threads[1].join()
+            is_accepted.wait(_ANSWER_S)
             channel.send_exit_status(process.wait())
         except OSError:  # the caller closed the channel
             process.kill()
