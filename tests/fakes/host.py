@@ -16,7 +16,7 @@ CONFIGURATION = "/etc/kafka/server.properties"
 JAVA = "/usr/lib/jvm/java-11"
 _JAVA_FILES = {f"{JAVA}/release": 'IMPLEMENTOR="Debian"\nJAVA_VERSION="11.0.2"\nJAVA_VERSION_DATE="2019-01-15"\n'}
 _FENCED = re.compile(
-    r"""in_time\(\) \{ grep [^|]+ \|\| exit; test "\$\(cut -d\. -f1 /proc/uptime\)" -lt (\d+)"""
+    r"""in_time\(\) \{ case .+ esac; test "\$\(cut -d\. -f1 /proc/uptime\)" -lt (\d+)"""
     r""" \|\| \{ echo '([^']+)' \$1 >&2; exit 76; }; }"""
     r""" && in_time 0 && (.*)""",
     re.DOTALL,

@@ -99,18 +99,28 @@ def bytes_of(ports: ClusterPorts) -> dict[str, bytes]:
 
 
 def install_and_die_everywhere(ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The installation, killed at its first change of the disk, then at its second, … until it gets through; how often
-    it was killed. After each death it goes on where it was."""
+    """The installation, killed at the first change of each node's disk, then at the second, … until it ends; how
+    often it was killed on a node. After each death it goes on where it was."""
+    deaths = []
+
+    class CountedFiles(DyingFiles):
+        def _step(self, target: Path | None = None) -> None:
+            try:
+                super()._step(target)
+            except KilledError:
+                deaths.append(target)
+                raise
+
     for at in count():
         with monkeypatch.context() as patched:
             patched.setattr(
-                metadata_places, "Files", lambda dies_at=at, **_: DyingFiles(dies_at, half=dies_at % 2 == 0)
+                metadata_places, "Files", lambda dies_at=at, **_: CountedFiles(dies_at, half=dies_at % 2 == 0)
             )
             try:
                 steps.install_snapshot(ports, plan)
             except KilledError:
                 continue
-        return at
+        return len(deaths)
     raise AssertionError
 
 

@@ -16,7 +16,7 @@ from kafka_rollout.ports.cluster import Fence
 
 _UPTIME = "cut -d. -f1 /proc/uptime"
 _UPTIME_FRESH_S = 2.0
-_HAS_PARENT = 'grep -q "^PPid:.$PPID\\$" /proc/$$/status'
+_END_IF_CLOSED = 'case "$(grep -s ^PPid: /proc/$$/status)" in ""|*[!0-9]$PPID) ;; *) exit;; esac'
 _LATE, _LATE_CODE = "kafka-rollout: too late, so this line was not run:", 76
 _LATE_LINE = re.compile(rf"{_LATE} (\d+)$", re.MULTILINE)
 _TRIES = 3  # without a line that was in time
@@ -146,7 +146,7 @@ def _in_time(until: int) -> str:
     act on the same files already.
     """
     late = f"{{ echo '{_LATE}' $1 >&2; exit {_LATE_CODE}; }}"
-    return f'in_time() {{ {_HAS_PARENT} || exit; test "$({_UPTIME})" -lt {until} || {late}; }}'
+    return f'in_time() {{ {_END_IF_CLOSED}; test "$({_UPTIME})" -lt {until} || {late}; }}'
 
 
 def service_of(node: NodeSpec) -> ServiceSpec:
