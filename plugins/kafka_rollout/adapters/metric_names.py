@@ -30,6 +30,8 @@ MetricName = Literal[
     "active_brokers",
     "offline_partitions",
     "preferred_replica_imbalance",
+    "remote_copy_errors",
+    "remote_fetch_errors",
 ]
 OwnMetric = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]*(\{[a-z_]+=[A-Za-z_]\w*(, ?[a-z_]+=[A-Za-z_]\w*)*\})?$")
@@ -66,6 +68,9 @@ _COMMON = {
     "kafka_controller_kafkacontroller_activebrokercount": "active_brokers",
     "kafka_controller_kafkacontroller_offlinepartitionscount": "offline_partitions",
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": "preferred_replica_imbalance",
+    # Only an exporter without rules has the rates; the rules export the counts of these meters.
+    "kafka_server_brokertopicmetrics_oneminuterate_remotecopyerrorspersec": "remote_copy_errors",
+    "kafka_server_brokertopicmetrics_oneminuterate_remotefetcherrorspersec": "remote_fetch_errors",
 }
 # Key property of an MBean, in lower case and without underscores → label of the exporter.
 _LABELS = {"featurename": "feature", "clientsoftwarename": "software", "clientsoftwareversion": "software_version"}
@@ -91,6 +96,8 @@ def _named(sample: Sample, own: OwnNames) -> tuple[str | None, Mapping[str, str]
         return name, {labels.get(key, key): value for key, value in sample.labels.items()}
     if sample.name.startswith(_PREFIX):
         return sample.name.removeprefix(_PREFIX), sample.labels
+    if "topic" in sample.labels:  # no metric of ours is of one topic
+        return None, {}
     name = sample.name.lower().removesuffix("_value")
     found = _COMMON.get(name) or _COMMON.get(f"{name}_{sample.labels.get('name', '').lower()}")
     return found, our_labels(sample.labels)

@@ -87,7 +87,7 @@ class _Seen:
     connections: Counter[tuple[str, str]] = field(default_factory=Counter)
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     deprecated: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=dict)
 
     def take(self, name: str, labels: Mapping[str, str], value: Any) -> None:
         """Take over a metric of _READS. Jolokia returns versions as the value, the exporter as a label."""
@@ -114,7 +114,7 @@ class _Seen:
                 client = labels["software"], labels["software_version"]
                 self.deprecated[labels["request"], int(labels["version"]), *client] += int(value)
             case _ if name in COUNTERS:
-                self.counters[name] = int(value)
+                self.counters[name] = float(value) if COUNTERS[name].attribute == "OneMinuteRate" else int(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,22 @@
-"""A real broker with tiered storage whose metadata manager fails: in sync, and noticed by the gate."""
+"""Real brokers whose tiered storage fails: they are in sync, and the gate notices it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.domain.gates.node import check_after_start
+from kafka_rollout.domain.gates.remote_storage import CONDITION
+from kafka_rollout.domain.model.cluster.counters import REMOTE_ERROR_RATES
+from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
@@ -40,7 +46,9 @@ def test_a_broker_that_cannot_read_its_remote_metadata_passes_every_other_condit
         assert serves_remote_records(cluster.spec.bootstrap_servers, Path(str(node.directory))), (
             "the storage of the test itself works"
         )
-        assert "REMOTE-LOG-NOT-CHECKED" in codes(plan_upgrade(ports, Release(4, 3, 1), finalize=False))
+        plan = plan_upgrade(ports, Release(4, 3, 1), finalize=False)
+        assert "REMOTE-LOG-NOT-CHECKED" in codes(plan)
+        assert plan.unchecked == {}, "both agents export the rates of remote errors"
 
         cluster.stop()
         path = Path(str(node.directory)) / "server.properties"
@@ -55,10 +63,57 @@ def test_a_broker_that_cannot_read_its_remote_metadata_passes_every_other_condit
         assert check_coordinators(ports, state, node, None).is_met
 
 
-def remote(ports: ClusterPorts, release: Release) -> Condition:
-    condition = check_remote_storage(ports, ports.cluster.nodes[0], release)
-    assert condition is not None
-    return condition
+@pytest.mark.parametrize("name", ["3.9.1", "4.3.1"])
+def test_a_broker_that_cannot_reach_its_remote_storage_passes_every_other_condition(
+    name: str, make_cluster: MakeCluster, release_cache: ReleaseCache, tmp_path: Path
+) -> None:
+    release, folder = Release.parse(name), tmp_path / "remote"
+    cluster = make_cluster(name, layout="combined", size=1, extra_config=tiered_config(release_cache, folder))
+    (node,) = cluster.spec.nodes
+    servers = cluster.spec.bootstrap_servers
+    with opened(cluster, tmp_path / "home") as ports:
+        wait_until(lambda: remote(ports, release).is_met, 120)
+        assert serves_remote_records(servers, Path(str(node.directory)))
+        assert remote(ports, release, REMOTE_REQUESTS).is_met
+
+        folder.rename(tmp_path / "away")
+        folder.write_text("no directory")
+        write(servers)
+        consumer = from_the_start(servers)
+
+        def both_fail() -> bool:
+            consumer.poll(1)
+            return min(rates(node).values()) > 0.1
+
+        try:
+            wait_until(both_fail, 120)
+        finally:
+            consumer.close()
+        for agent in ("prometheus", "jolokia"):
+            alone = rates(replace(node, **{f"{agent}_url": None}))
+            assert alone.keys() == set(REMOTE_ERROR_RATES)
+            assert min(alone.values()) > 0.1, f"without {agent}: {alone}"
+        failing = remote(ports, release, REMOTE_REQUESTS)
+        assert not failing.is_met
+        assert "RemoteCopyErrorsPerSec" in failing.evidence
+        assert "RemoteFetchErrorsPerSec" in failing.evidence
+        assert remote(ports, release).is_met
+        state = observe_some(ports, [node], metrics=True)
+        others = check_after_start(cluster.spec, state, node, before=None, expected=release)
+        assert others.passes, others.waits_for
+        assert check_coordinators(ports, state, node, None).is_met
+
+
+def rates(node: NodeSpec) -> dict[str, float]:
+    counters = NodeMetricsReader(timeout_s=60).read(node).counters
+    return {name: value for name, value in counters.items() if name in REMOTE_ERROR_RATES}
+
+
+def remote(ports: ClusterPorts, release: Release, name: str = CONDITION) -> Condition:
+    (node,) = ports.cluster.nodes
+    state = observe_some(ports, [node], metrics=True)
+    (found,) = [one for one in check_remote_storage(ports, state, node, release, {}) if one.name == name]
+    return found
 
 
 def serves_remote_records(servers: str, folder: Path) -> bool:
@@ -71,16 +126,25 @@ def serves_remote_records(servers: str, folder: Path) -> bool:
     }
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("tiered", 1, 1, config=settings)])["tiered"].result(60)
-    producer = Producer({"bootstrap.servers": servers, "compression.type": "none"})
-    for number in range(RECORDS):
-        producer.produce("tiered", value=bytes([number % 256]) * SIZE, partition=0)
-    assert producer.flush(60) == 0
+    write(servers)
     (first,) = folder.rglob("tiered-0/00000000000000000000.log")
     wait_until(lambda: not first.exists(), 120)
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False})
+    consumer = from_the_start(servers)
     try:
-        consumer.assign([TopicPartition("tiered", 0, 0)])
         message = consumer.poll(60)
         return message is not None and message.error() is None and message.offset() == 0
     finally:
         consumer.close()
+
+
+def write(servers: str) -> None:
+    producer = Producer({"bootstrap.servers": servers, "compression.type": "none"})
+    for number in range(RECORDS):
+        producer.produce("tiered", value=bytes([number % 256]) * SIZE, partition=0)
+    assert producer.flush(60) == 0
+
+
+def from_the_start(servers: str) -> Consumer:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("tiered", 0, 0)])
+    return consumer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -134,6 +135,32 @@ def test_a_response_that_no_agent_sends_is_an_agent_that_does_not_respond(
         node = replace(node, jolokia_url=node.prometheus_url, prometheus_url=None)
     with pytest.raises(TransientError, match=says):
         NodeMetricsReader().read(node)
+
+
+def test_rates_of_remote_errors_keep_their_fraction_with_our_rules_and_without_rules(serve: Serve) -> None:
+    ours = "kafka_rollout_remote_copy_errors 0.016\nkafka_rollout_remote_fetch_errors 0.0\n"
+    # Without rules, each topic has the same meter.
+    bare = """\
+kafka_server_BrokerTopicMetrics_OneMinuteRate{name="RemoteCopyErrorsPerSec"} 0.016
+kafka_server_BrokerTopicMetrics_OneMinuteRate{name="RemoteCopyErrorsPerSec",topic="orders"} 7.0
+kafka_server_BrokerTopicMetrics_OneMinuteRate{name="RemoteFetchErrorsPerSec",topic="orders"} 7.0
+kafka_server_BrokerTopicMetrics_OneMinuteRate{name="RemoteFetchErrorsPerSec"} 0.0
+"""
+    for text in (ours, bare):
+        counters = NodeMetricsReader().read(serve(text)).counters
+        assert counters == {"remote_copy_errors": 0.016, "remote_fetch_errors": 0.0}
+
+
+def test_jolokia_reports_rates_with_their_fraction_and_no_value_without_tiered_storage(serve: Serve) -> None:
+    def answered(name: str, mbean: str) -> dict[str, object]:
+        if name == "remote_copy_errors":
+            return {"status": 200, "value": 0.016}
+        return {"status": 200, "value": 3} if name == "active_brokers" else {"status": 404, "error": mbean}
+
+    text = json.dumps([answered(name, mbean) for name, (mbean, _) in node_metrics._READS.items()])
+    node = serve(text)
+    seen = NodeMetricsReader().read(replace(node, jolokia_url=node.prometheus_url, prometheus_url=None))
+    assert seen.counters == {"remote_copy_errors": 0.016, "active_brokers": 3}
 
 
 def test_names_of_the_operator_are_those_of_the_inventory(serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Conditions from Kafka's own counters: metadata errors, log directories, and the counts of the active controller."""
+"""Conditions from Kafka's own counters: errors, log directories, and the counts of the active controller."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from kafka_rollout.domain.model.cluster.counters import (
     COUNTS_PARTITIONS_SINCE,
     FENCED_BROKERS,
     METADATA_ERROR_COUNTERS,
+    MOST_ERRORS_PER_S,
     OFFLINE_LOG_DIRECTORIES,
     OFFLINE_PARTITIONS,
     PREFERRED_REPLICA_IMBALANCE,
+    REMOTE_ERROR_RATES,
 )
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigKind
 from kafka_rollout.domain.model.cluster.state import ClusterState, NodeMetrics
@@ -24,6 +26,7 @@ from kafka_rollout.domain.model.wording import count, few
 
 NO_ERRORS = "no metadata errors"
 DIRECTORIES = "all log directories are online"
+REMOTE_REQUESTS = "remote copies and fetches succeed"
 AGREES = "the active controller agrees"
 PARTITION_COUNT = "partitions"
 IGNORED_CONFIG = "DYNAMIC-CONFIG-IGNORED"
@@ -41,9 +44,13 @@ def expected_errors(plan: Plan, release: Release) -> tuple[str, ...]:
     return tuple(f.subject for f in plan.findings if f.code == IGNORED_CONFIG and f.subject.startswith(kinds))
 
 
-def expected_counters(node: NodeSpec) -> tuple[str, ...]:
-    """Return the counters that the node's process has."""
-    return tuple(name for name, counter in COUNTERS.items() if counter.role in node.roles)
+def expected_counters(node: NodeSpec, *, tiered: bool = False) -> tuple[str, ...]:
+    """Return the counters that the node's process has. `tiered`: it has tiered storage."""
+    return tuple(
+        name
+        for name, counter in COUNTERS.items()
+        if counter.role in node.roles and (tiered or not counter.needs_tiered_storage)
+    )
 
 
 def has_agent(node: NodeSpec) -> bool:
@@ -80,8 +87,26 @@ def directories_online(node: NodeSpec, state: ClusterState, unchecked: Unchecked
     )
 
 
+def remote_requests_succeed(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> Condition:
+    """Return the condition that a broker with tiered storage has copied and fetched without errors recently.
+
+    A broker that has not tried either yet reports no errors, and meets it.
+    """
+    wrong, skipped = _nonzero(REMOTE_REQUESTS, REMOTE_ERROR_RATES, [node], state, unchecked)
+    evidence = f"node {node.node_id} reports at most {MOST_ERRORS_PER_S} errors per second"
+    if wrong.counted:
+        evidence = (
+            f"{few(wrong.counted)} errors per second (limit {MOST_ERRORS_PER_S}): it cannot reach a part of its remote "
+            "data. Its log has the errors"
+        )
+    is_met = not wrong.counted and not wrong.unknown
+    return Condition(
+        name=REMOTE_REQUESTS, is_met=is_met, evidence="; ".join(filter(None, (*wrong.texts(evidence), skipped)))
+    )
+
+
 class _Wrong:
-    """Counters above 0 and counters without a value, as texts."""
+    """Counters above their limit and counters without a value, as texts."""
 
     def __init__(self) -> None:
         self.counted: list[str] = []
@@ -100,14 +125,14 @@ def _nonzero(
         seen = state.nodes.get(node.node_id)
         metrics = seen.metrics if seen else None
         for name in names:
-            if name not in expected_counters(node):
+            if COUNTERS[name].role not in node.roles:
                 continue
             value = None if metrics is None else metrics.counters.get(name)
             kafka_name = COUNTERS[name].kafka_name
             if value is not None:
                 wrong.checked = True
-                if value:
-                    wrong.counted.append(f"node {node.node_id} reports {kafka_name} {value}")
+                if not value <= COUNTERS[name].most:  # NaN too
+                    wrong.counted.append(f"node {node.node_id} reports {kafka_name} {round(value, 4)}")
             elif why := _why_unchecked(node, name, unchecked):
                 skipped.append(f"{kafka_name} of node {node.node_id} ({why})")
             else:
@@ -169,7 +194,7 @@ def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unch
     return Condition(name=AGREES, is_met=not worse and not unknown, evidence="; ".join(filter(None, parts)))
 
 
-def _count(metrics: NodeMetrics, name: str) -> int | None:
+def _count(metrics: NodeMetrics, name: str) -> float | None:
     return metrics.partition_count if name == PARTITION_COUNT else metrics.counters.get(name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from kafka_rollout.domain.gates.counters import PARTITION_COUNT, expected_counters, has_agent
 from kafka_rollout.domain.gates.remote_storage import KAFKA_MANAGER, metadata_manager, uses_tiered_storage
@@ -17,15 +17,20 @@ from kafka_rollout.domain.model.wording import few, nodes
 _NAMED = 12
 
 
-def find_unchecked_counters(cluster: ClusterSpec, state: ClusterState) -> dict[str, tuple[int, ...]]:
-    """Return counter → nodes with an agent that does not export it now. The gates do not wait for these."""
+def find_unchecked_counters(
+    cluster: ClusterSpec, state: ClusterState, tiered: Collection[int] = ()
+) -> dict[str, tuple[int, ...]]:
+    """Return counter → nodes with an agent that does not export it now. The gates do not wait for these.
+
+    `tiered`: ids of the brokers with tiered storage, which have more counters.
+    """
     missing: defaultdict[str, list[int]] = defaultdict(list)
     for node in cluster.nodes:
         if not has_agent(node):
             continue
         seen = state.nodes.get(node.node_id)
         metrics = seen.metrics if seen else None
-        for name in expected_counters(node):
+        for name in expected_counters(node, tiered=node.node_id in tiered):
             if metrics is None or name not in metrics.counters:
                 missing[name].append(node.node_id)
         if node.is_controller and (metrics is None or metrics.partition_count is None):
@@ -34,10 +39,17 @@ def find_unchecked_counters(cluster: ClusterSpec, state: ClusterState) -> dict[s
 
 
 def counter_findings(
-    cluster: ClusterSpec, state: ClusterState, *, errors: Severity = Severity.WARNING
+    cluster: ClusterSpec,
+    state: ClusterState,
+    *,
+    tiered: Collection[int] = (),
+    errors: Severity = Severity.WARNING,
 ) -> Iterator[Finding]:
-    """Yield the findings of one observation. `errors`: severity of metadata errors; a restart of the node ends them."""
-    yield from _not_exported(cluster, state)
+    """Yield the findings of one observation. `errors`: severity of metadata errors; a restart of the node ends them.
+
+    `tiered`: as in find_unchecked_counters.
+    """
+    yield from _not_exported(cluster, state, tiered)
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
         counters = seen.metrics.counters if seen and seen.metrics else {}
@@ -61,10 +73,10 @@ def counter_findings(
             )
 
 
-def _not_exported(cluster: ClusterSpec, state: ClusterState) -> Iterator[Finding]:
+def _not_exported(cluster: ClusterSpec, state: ClusterState, tiered: Collection[int]) -> Iterator[Finding]:
     """Report nodes whose agents respond without some counters; a node without metrics has METRICS-MISSING."""
     of_node: defaultdict[int, list[str]] = defaultdict(list)
-    for name, ids in find_unchecked_counters(cluster, state).items():
+    for name, ids in find_unchecked_counters(cluster, state, tiered).items():
         for node_id in ids:
             if (seen := state.nodes.get(node_id)) and seen.metrics is not None:
                 of_node[node_id].append(name)
@@ -101,7 +113,7 @@ def remote_storage_findings(
             by_manager[metadata_manager(config)].append(broker.node_id)
     for manager, ids in sorted(by_manager.items()):
         gates = (
-            "The gates check only that each broker has initialised its metadata manager."
+            "The gates check that each broker has initialised its metadata manager."
             if manager == KAFKA_MANAGER
             else f"The gates do not check {manager}."
         )
@@ -109,7 +121,8 @@ def remote_storage_findings(
             "REMOTE-LOG-NOT-CHECKED",
             f"tiered storage of {nodes(ids)}",
             f"Tiered storage is enabled on {nodes(ids)}. The scan does not read the metadata of remote segments "
-            f"(__remote_log_metadata), so it is unknown whether Kafka {target} can load it. {gates}",
+            f"(__remote_log_metadata), so it is unknown whether Kafka {target} can load it. {gates} They wait while "
+            "copies or fetches fail, but a broker that has not tried any passes.",
             "Let the run pause after the first broker. Consume a topic from an offset that is only in remote storage, "
             "then continue.",
         )

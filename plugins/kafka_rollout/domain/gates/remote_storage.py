@@ -1,7 +1,8 @@
-"""The condition that a started broker has initialised its tiered storage (KIP-405).
+"""The conditions that a started broker has initialised its tiered storage (KIP-405), and reaches the remote storage.
 
 A broker that cannot read `__remote_log_metadata` is registered and in sync. It copies, deletes and serves no remote
 data, and a new follower cannot build its state. Kafka up to 4.1 logs this and goes on; from 4.2 on the broker exits.
+A broker that cannot reach the remote storage, for example with wrong credentials, has initialised. Its requests fail.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS, Unchecked, remote_requests_succeed
 from kafka_rollout.domain.model.cluster.config_providers import is_reference
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.domain.model.cluster.counters import REMOTE_ERROR_RATES
+from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.log_lines import LogEvent, events_since_start
 from kafka_rollout.domain.model.releases import Release
 
@@ -30,6 +34,12 @@ def uses_tiered_storage(config: Mapping[str, str]) -> bool:
     """Return whether a broker's configuration enables tiered storage; an unknown value counts as enabled."""
     value = config.get(SYSTEM_ENABLE, "false").strip()
     return value.lower() == "true" or is_reference(value)
+
+
+def tiered_brokers(cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]]) -> frozenset[int]:
+    """Return the brokers whose configurations enable tiered storage for certain. `configs`: by node id."""
+    values = {broker.node_id: configs.get(broker.node_id, {}).get(SYSTEM_ENABLE, "") for broker in cluster.brokers}
+    return frozenset(node_id for node_id, value in values.items() if value.strip().lower() == "true")
 
 
 def metadata_manager(config: Mapping[str, str]) -> str:
@@ -66,8 +76,22 @@ def check_tiered_storage(
     )
 
 
-def _not_checked(why: str) -> Condition:
-    return Condition(name=CONDITION, is_met=True, evidence=f"not checked: {why}")
+def check_remote_requests(
+    node: NodeSpec, config: Mapping[str, str], release: Release, state: ClusterState, unchecked: Unchecked
+) -> Condition | None:
+    """Return the condition for a broker with tiered storage, None for another one. `unchecked`: as in Plan."""
+    if release < SINCE or not uses_tiered_storage(config):
+        return None
+    seen = state.nodes.get(node.node_id)
+    reported = seen.metrics.counters if seen and seen.metrics else {}
+    if is_reference(config[SYSTEM_ENABLE]) and not reported.keys() & set(REMOTE_ERROR_RATES):
+        why = f"a config provider has {SYSTEM_ENABLE} of node {node.node_id}, and no agent reports the rates of errors"
+        return _not_checked(why, name=REMOTE_REQUESTS)
+    return remote_requests_succeed(node, state, unchecked)
+
+
+def _not_checked(why: str, *, name: str = CONDITION) -> Condition:
+    return Condition(name=name, is_met=True, evidence=f"not checked: {why}")
 
 
 def _short(class_name: str) -> str:

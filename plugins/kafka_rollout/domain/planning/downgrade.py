@@ -8,6 +8,7 @@ from dataclasses import replace
 from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
+from kafka_rollout.domain.gates.remote_storage import tiered_brokers
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
@@ -138,8 +139,9 @@ def make_downgrade_plan(
     """
     source = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
+    tiered = tiered_brokers(cluster, configs) if target < source else frozenset()
     of_cluster = cluster_findings(
-        cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable
+        cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable, tiered=tiered
     ).findings
     choice = choose_lowering(
         refused_by_kafka(cluster, catalogue, state, state.finalized.get(METADATA_VERSION, 0), level),
@@ -190,7 +192,7 @@ def make_downgrade_plan(
         unsafe=unsafe,
         offline=offline,
         accept_unavailable=tuple(accept_unavailable),
-        unchecked=find_unchecked_counters(cluster, state),
+        unchecked=find_unchecked_counters(cluster, state, tiered),
         live=choice.method is LoweringMethod.LIVE,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.features.checks import feature_changes, range_findings, rollback_level_findings
 from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
+from kafka_rollout.domain.gates.remote_storage import tiered_brokers
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
@@ -61,8 +62,11 @@ def make_plan(
         ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways
     )
     path = (source, *(release_step.to_release for release_step in release_steps))
+    tiered = tiered_brokers(cluster, configs) if release_steps else frozenset()
     findings = [
-        *cluster_findings(cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable).findings
+        *cluster_findings(
+            cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable, tiered=tiered
+        ).findings
     ]
     findings += right_findings(cluster, state)
     findings += zookeeper_findings(cluster, state, configs, registrations)
@@ -96,5 +100,5 @@ def make_plan(
         config_changes=changes,
         findings=tuple(findings),
         accept_unavailable=tuple(accept_unavailable),
-        unchecked=find_unchecked_counters(cluster, state),
+        unchecked=find_unchecked_counters(cluster, state, tiered),
     )

@@ -1,4 +1,4 @@
-"""Whether a started broker has loaded its coordinator partitions, and has initialised its tiered storage."""
+"""Whether a started broker has loaded its coordinator partitions, and whether its tiered storage works."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from kafka_rollout.domain.gates.coordinators import (
     coordinators_condition,
     led_partitions,
 )
-from kafka_rollout.domain.gates.remote_storage import check_tiered_storage, uses_tiered_storage
+from kafka_rollout.domain.gates.counters import Unchecked
+from kafka_rollout.domain.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.errors import TransientError
@@ -45,9 +46,16 @@ def check_coordinators(
     return coordinators_condition(state.partitions, node.node_id, answers, before, log)
 
 
-def check_remote_storage(ports: ClusterPorts, node: NodeSpec, release: Release) -> Condition | None:
-    """Check a broker of `release` with tiered storage; None for a broker without it."""
+def check_remote_storage(
+    ports: ClusterPorts, state: ClusterState, node: NodeSpec, release: Release, unchecked: Unchecked
+) -> tuple[Condition, ...]:
+    """Check a broker of `release` with tiered storage; empty for a broker without it.
+
+    `state`: with the metrics of the node. `unchecked`: as in Plan.
+    """
     config = ports.runtime.config(node)
     if not uses_tiered_storage(config):
-        return None
-    return check_tiered_storage(node, config, release, ports.runtime.log_tail(node, lines=LOG_LINES))
+        return ()
+    initialised = check_tiered_storage(node, config, release, ports.runtime.log_tail(node, lines=LOG_LINES))
+    requests = check_remote_requests(node, config, release, state, unchecked)
+    return tuple(condition for condition in (initialised, requests) if condition is not None)

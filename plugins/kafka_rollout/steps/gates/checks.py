@@ -147,8 +147,8 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         if not (seen.passes and node.is_broker):
             return seen
         loaded = check_coordinators(ports, state, node, before)
-        tiered = check_remote_storage(ports, node, release_step.to_release)
-        return replace(seen, conditions=(*seen.conditions, loaded, *([tiered] if tiered else [])))
+        tiered = check_remote_storage(ports, state, node, release_step.to_release, plan.unchecked)
+        return replace(seen, conditions=(*seen.conditions, loaded, *tiered))
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
         ports.admin.elect_preferred_leaders(elsewhere)

@@ -55,6 +55,21 @@ def test_counters_that_no_agent_exports_are_named_with_the_rule_to_add_and_not_w
     assert find_unchecked_counters(SEPARATE, seen) == {"metadata_apply_errors": (4,)}
 
 
+def test_missing_rates_of_remote_errors_are_named_for_brokers_with_tiered_storage_only() -> None:
+    seen = _with(4, remote_copy_errors=None, remote_fetch_errors=None)
+    assert _found(seen) == {}
+    assert find_unchecked_counters(SEPARATE, seen) == {}
+    (finding,) = counter_findings(SEPARATE, seen, tiered={4, 5})
+    assert finding.code == "COUNTERS-NOT-EXPORTED"
+    assert "nodes 4 do not export RemoteCopyErrorsPerSec, RemoteFetchErrorsPerSec" in finding.sentence
+    assert (
+        "{pattern: 'kafka.server<type=BrokerTopicMetrics, name=RemoteFetchErrorsPerSec><>OneMinuteRate: (.+)', "
+        "name: kafka_rollout_remote_fetch_errors, value: $1}" in finding.remedy
+    )
+    unchecked = find_unchecked_counters(SEPARATE, seen, {4, 5})
+    assert unchecked == {"remote_copy_errors": (4,), "remote_fetch_errors": (4,)}
+
+
 def test_nodes_that_lack_the_same_counters_share_a_finding() -> None:
     seen = state()
     older = {node.node_id: node_state(node.node_id, R391, counters={}) for node in SEPARATE.nodes}
@@ -89,3 +104,4 @@ def test_the_brokers_with_tiered_storage_are_named_with_what_the_gates_check() -
     assert "unknown whether Kafka 4.3.1 can load it" in own.sentence
     assert "each broker has initialised" in own.sentence
     assert "The gates do not check com.example.Manager." in other.sentence
+    assert all("copies or fetches fail" in finding.sentence for finding in (own, other))

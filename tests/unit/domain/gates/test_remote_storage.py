@@ -1,13 +1,25 @@
-"""Tiered storage of a started broker: initialised, not initialised, or named as not checked."""
+"""Tiered storage of a started broker: initialised, with failing requests, or named as not checked."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from kafka_rollout.domain.gates.check import Condition
-from kafka_rollout.domain.gates.remote_storage import KAFKA_MANAGER, MANAGER_CLASS, SYSTEM_ENABLE, check_tiered_storage
+from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS, Unchecked
+from kafka_rollout.domain.gates.remote_storage import (
+    KAFKA_MANAGER,
+    MANAGER_CLASS,
+    SYSTEM_ENABLE,
+    check_remote_requests,
+    check_tiered_storage,
+    tiered_brokers,
+)
+from kafka_rollout.domain.model.cluster.counters import REMOTE_ERROR_RATES
 from kafka_rollout.domain.model.releases import Release
-from tests.unit.domain.builders import R340, R391, SEPARATE
+from tests.unit.domain.builders import R340, R391, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
 
 NODE = SEPARATE.node(4)
 ENABLED = {SYSTEM_ENABLE: "true"}
@@ -92,3 +104,100 @@ def test_what_the_log_cannot_show_is_named_as_not_checked(
     assert checked.is_met
     assert checked.evidence.startswith("not checked: ")
     assert why in checked.evidence
+
+
+def requests(
+    rates: Mapping[str, float] | None,
+    *,
+    config: dict[str, str] = ENABLED,
+    release: Release = R391,
+    unchecked: Unchecked = None,
+    agents: bool = True,
+) -> Condition | None:
+    """`rates`: what the agent reports; None: it does not respond."""
+    node = NODE if agents else replace(NODE, jolokia_url=None, prometheus_url=None)
+    kept = {name: value for name, value in WELL_COUNTERS.items() if name not in REMOTE_ERROR_RATES}
+    seen = silent(4) if rates is None else node_state(4, R391, counters={**kept, **rates})
+    around = state()
+    observed = replace(around, nodes=replace_node(around, seen))
+    return check_remote_requests(node, config, release, observed, {} if unchecked is None else unchecked)
+
+
+def rates(copy: float, fetch: float) -> dict[str, float]:
+    return dict(zip(REMOTE_ERROR_RATES, (copy, fetch), strict=True))
+
+
+@pytest.mark.parametrize("config", [{}, {SYSTEM_ENABLE: "false"}])
+def test_remote_requests_of_a_broker_without_tiered_storage_are_no_condition(config: dict[str, str]) -> None:
+    assert requests(rates(9, 9), config=config) is None
+    assert requests(rates(9, 9), release=R340) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "is_met"),
+    [
+        (rates(0, 0), True),
+        (rates(0.005, 0.0001), True),
+        (rates(0.0051, 0), False),
+        (rates(0, 0.016), False),
+        (rates(float("nan"), 0), False),
+    ],
+    ids=["none", "long ago", "copies", "one fetch", "no number"],
+)
+def test_recent_errors_of_remote_requests_hold_the_gate(values: dict[str, float], is_met: bool) -> None:
+    checked = requests(values)
+    assert checked is not None
+    assert (checked.name, checked.is_met) == (REMOTE_REQUESTS, is_met)
+
+
+def test_the_evidence_names_the_rate_and_where_to_find_the_error() -> None:
+    well, failing = requests(rates(0, 0)), requests(rates(2.12344, 0))
+    assert well is not None
+    assert well.evidence == "node 4 reports at most 0.005 errors per second"
+    assert failing is not None
+    assert "node 4 reports RemoteCopyErrorsPerSec 2.1234 errors per second (limit 0.005)" in failing.evidence
+    assert "RemoteFetchErrorsPerSec" not in failing.evidence
+    assert "Its log has the errors" in failing.evidence
+
+
+@pytest.mark.parametrize("values", [None, {}], ids=["agent does not respond", "agent does not export it"])
+def test_a_rate_that_the_plan_did_not_name_as_missing_is_unknown_and_holds_the_gate(
+    values: dict[str, float] | None,
+) -> None:
+    checked = requests(values)
+    assert checked is not None
+    assert not checked.is_met
+    assert checked.evidence == (
+        "node 4 does not report RemoteCopyErrorsPerSec, node 4 does not report RemoteFetchErrorsPerSec"
+    )
+
+
+def test_a_rate_that_no_agent_exports_is_named_as_not_checked_next_to_the_one_that_is() -> None:
+    without = requests({}, agents=False)
+    assert without is not None
+    assert without.is_met
+    assert without.evidence.startswith("not checked: RemoteCopyErrorsPerSec of node 4 (no metrics agent)")
+    copy, fetch = REMOTE_ERROR_RATES
+    for value, is_met in ((0.0, True), (1.0, False)):
+        half = requests({fetch: value}, unchecked={copy: (4,)})
+        assert half is not None
+        assert half.is_met is is_met
+        assert half.evidence.endswith(
+            "not checked: RemoteCopyErrorsPerSec of node 4 (no agent exports it, as the plan says)"
+        )
+
+
+def test_rates_decide_where_a_config_provider_has_the_setting() -> None:
+    referenced = {SYSTEM_ENABLE: "${env:TIERED}"}
+    unknown = requests({}, config=referenced)
+    assert unknown is not None
+    assert unknown.is_met
+    assert unknown.evidence.startswith(f"not checked: a config provider has {SYSTEM_ENABLE} of node 4")
+    failing = requests(rates(0, 1), config=referenced)
+    assert failing is not None
+    assert not failing.is_met
+
+
+def test_only_brokers_with_tiered_storage_for_certain_are_expected_to_report_rates() -> None:
+    configs = {4: {SYSTEM_ENABLE: "TRUE "}, 5: {SYSTEM_ENABLE: "${env:TIERED}"}, 6: {}, 1: ENABLED}
+    assert tiered_brokers(SEPARATE, configs) == {4}

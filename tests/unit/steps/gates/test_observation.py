@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
+from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.domain.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
 from kafka_rollout.domain.model.cluster.state import NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
@@ -106,4 +107,28 @@ def test_a_started_broker_that_has_not_initialised_its_tiered_storage_fails_its_
     assert [one.name for one in seen.conditions if not one.is_met] == [CONDITION]
     assert "it serves no remote data" in seen.waits_for
     cluster.nodes[12].log.append(logged.format("Initialized topic-based RLMM resources successfully", KAFKA_MANAGER))
+    assert check_gate(ports, plan, AFTER).passes
+
+
+@pytest.mark.parametrize("tiered", [True, False])
+def test_a_started_broker_that_cannot_reach_its_remote_storage_fails_its_gate_until_its_errors_end(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch, tiered: bool
+) -> None:
+    read, rate = FakeMetrics.read, [0.4]
+
+    def with_rates(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
+        return replace(read(metrics, node), counters={"remote_copy_errors": rate[0], "remote_fetch_errors": 0.0})
+
+    cluster.nodes[12].config[SYSTEM_ENABLE] = str(tiered).lower()
+    replace_node(ports, plan, RELEASE_STEP, 12)
+    monkeypatch.setattr(FakeMetrics, "read", with_rates)
+    for _ in range(5):
+        seen = check_gate(ports, plan, AFTER)
+    unmet = [(one.name, one.evidence) for one in seen.conditions if not one.is_met]
+    if not tiered:
+        assert unmet == []
+        return
+    assert [name for name, _ in unmet] == [REMOTE_REQUESTS]
+    assert "RemoteCopyErrorsPerSec 0.4" in unmet[0][1]
+    rate[0] = 0.001
     assert check_gate(ports, plan, AFTER).passes

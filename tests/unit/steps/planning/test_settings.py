@@ -79,7 +79,11 @@ def test_a_plan_of_either_direction_names_known_defects_and_what_no_gate_checks(
     assert any(subject.endswith("KAFKA-20254") for subject in subjects), subjects
     assert {"REMOTE-LOG-NOT-CHECKED", "COUNTERS-NOT-EXPORTED"} <= {finding.code for finding in plan.findings}
     assert plan.unchecked is not None
-    assert set(plan.unchecked["metadata_apply_errors"]) == {node.node_id for node in ports.cluster.brokers}
+    brokers = {node.node_id for node in ports.cluster.brokers}
+    assert set(plan.unchecked["metadata_apply_errors"]) == brokers
+    assert set(plan.unchecked["remote_copy_errors"]) == set(plan.unchecked["remote_fetch_errors"]) == brokers
+    lacking = [finding.sentence for finding in plan.findings if finding.code == "COUNTERS-NOT-EXPORTED"]
+    assert any("RemoteFetchErrorsPerSec" in sentence for sentence in lacking)
 
 
 @pytest.mark.parametrize("joins", ["true", "false"])

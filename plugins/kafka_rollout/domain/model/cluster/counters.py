@@ -1,8 +1,10 @@
-"""Counters of Kafka itself that a gate compares with what the nodes answer, and how an agent exports them.
+"""Counters and error rates of Kafka itself that a gate checks, and how an agent exports them.
 
 A broker that could not apply a part of the metadata (an ACL, a quota, a dynamic setting) logs an error, counts it and
 goes on: it stays registered, in sync and caught up (`SharedServer.metadataPublishingFaultHandler`, KIP-859). All
 releases from 3.3 to 4.4 have these counters. They start at 0 with the process.
+
+The rates of remote copies and fetches (KIP-405) exist from 3.6.0 on, in a process with tiered storage only.
 """
 
 from __future__ import annotations
@@ -21,8 +23,17 @@ FENCED_BROKERS = "fenced_brokers"
 ACTIVE_BROKERS = "active_brokers"
 OFFLINE_PARTITIONS = "offline_partitions"
 PREFERRED_REPLICA_IMBALANCE = "preferred_replica_imbalance"
+REMOTE_COPY_ERRORS = "remote_copy_errors"
+REMOTE_FETCH_ERRORS = "remote_fetch_errors"
 
 METADATA_ERROR_COUNTERS = (METADATA_APPLY_ERRORS, METADATA_LOAD_ERRORS, METADATA_ERRORS)
+REMOTE_ERROR_RATES = (REMOTE_COPY_ERRORS, REMOTE_FETCH_ERRORS)
+
+# Errors per second. A rate and not a count: a count never returns to 0, and a fetch before the metadata of remote
+# segments is loaded can fail. OneMinuteRate is an exponential average that Kafka updates every 5 s. One error raises it
+# by 0.016, and the rate is below this limit 70 s later. A partition whose copies always fail adds an error after each
+# remote.log.manager.task.interval.ms (30 s by default), so that the rate stays above 0.009.
+MOST_ERRORS_PER_S = 0.005
 
 # Controllers of 3.3 and 3.4.0 still count partitions that were deleted while they were not active, even after a restart
 # or an election (KAFKA-14963). Controllers of 3.4.1 do not. Measured on brokers of both releases.
@@ -31,11 +42,16 @@ COUNTS_PARTITIONS_SINCE = Release(3, 4, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """`mbean` and `attribute` in JMX. `role`: the nodes that have it."""
+    """`mbean` and `attribute` in JMX. `role`: the nodes that have it. `most`: the highest value without a problem.
+
+    `needs_tiered_storage`: only brokers with tiered storage have it.
+    """
 
     mbean: str
     attribute: str
     role: Role
+    most: float = 0
+    needs_tiered_storage: bool = False
 
     @property
     def kafka_name(self) -> str:
@@ -57,6 +73,16 @@ def _of_controller(name: str) -> Counter:
     return Counter(mbean=f"kafka.controller:type=KafkaController,name={name}", attribute="Value", role=Role.CONTROLLER)
 
 
+def _of_remote_storage(name: str) -> Counter:
+    return Counter(
+        mbean=f"kafka.server:type=BrokerTopicMetrics,name={name}",
+        attribute="OneMinuteRate",
+        role=Role.BROKER,
+        most=MOST_ERRORS_PER_S,
+        needs_tiered_storage=True,
+    )
+
+
 COUNTERS: Mapping[str, Counter] = {
     METADATA_APPLY_ERRORS: _of_broker("metadata-apply-error-count"),
     METADATA_LOAD_ERRORS: _of_broker("metadata-load-error-count"),
@@ -68,4 +94,6 @@ COUNTERS: Mapping[str, Counter] = {
     ACTIVE_BROKERS: _of_controller("ActiveBrokerCount"),
     OFFLINE_PARTITIONS: _of_controller("OfflinePartitionsCount"),
     PREFERRED_REPLICA_IMBALANCE: _of_controller("PreferredReplicaImbalanceCount"),
+    REMOTE_COPY_ERRORS: _of_remote_storage("RemoteCopyErrorsPerSec"),
+    REMOTE_FETCH_ERRORS: _of_remote_storage("RemoteFetchErrorsPerSec"),
 }

@@ -108,7 +108,7 @@ class NodeMetrics:
     clients: tuple[ClientSoftware, ...] = ()
     requests: tuple[RequestCount, ...] = ()
     deprecated_requests: tuple[RequestCount, ...] = ()
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
     unanswered: tuple[str, ...] = ()
 
 

@@ -11,7 +11,7 @@ Severity:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from kafka_rollout.domain.gates.findings import counter_findings
 from kafka_rollout.domain.model.cluster.caught_up import check_caught_up
@@ -40,10 +40,12 @@ def cluster_findings(
     *,
     target: Release | None = None,
     accept_unavailable: Sequence[str] = (),
+    tiered: Collection[int] = (),
 ) -> Verdict:
     """Return all findings of one observation.
 
-    `accept_unavailable`: names and patterns of topics whose unavailability is a warning, not a blocker.
+    `accept_unavailable`: names and patterns of topics whose unavailability is a warning, not a blocker. `tiered`: ids
+    of the brokers with tiered storage.
     """
     findings = [
         *_unanswered(state),
@@ -52,7 +54,7 @@ def cluster_findings(
         *not_observable_findings(cluster, catalogue, state),
         *(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
         *_without_metrics(cluster, state),
-        *counter_findings(cluster, state),
+        *counter_findings(cluster, state, tiered=tiered),
         *reported_release_findings(cluster, catalogue, state),
         *_releases(state),
         *_quorum(cluster, state),
