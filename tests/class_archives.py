@@ -17,8 +17,8 @@ from pathlib import Path
 
 from kafka_rollout.adapters.releases import java
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.model.releases import Release
 
 _AGENTS_ALLOWED = "-XX:+UnlockDiagnosticVMOptions -XX:+AllowArchivingWithJavaAgent"

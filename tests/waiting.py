@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.base.errors import TransientError
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, *, every_s: float = 0.2, said: str = "it") -> Any:

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.scan.coordinator_log import TOPIC
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 
 _DEADLINE_S = 180.0

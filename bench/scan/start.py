@@ -26,8 +26,8 @@ from pathlib import Path
 
 from bench.scan.coordinator_log import LogPlan, write_log
 from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.settings import Settings
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "scan_start.json"
 _LOG_BYTES, _KEYS, _PARTITIONS = 1 << 20, 2_000, 2

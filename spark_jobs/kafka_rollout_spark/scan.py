@@ -14,6 +14,7 @@ from pyspark import SparkContext
 
 from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, has_affected_release
 from kafka_rollout.adapters.releases.definitions import Schemas
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord, take_inventory
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import (
@@ -22,7 +23,6 @@ from kafka_rollout.domain.coordinator_logs.verdicts import (
     unknown_ends,
     unloadable_groups,
 )
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec

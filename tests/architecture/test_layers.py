@@ -126,7 +126,7 @@ def test_the_reader_of_imports_sees_what_hides_in_a_function() -> None:
 
 def test_text_from_outside_is_made_safe_to_show_in_one_module() -> None:
     """Rich's `escape` alone lets control characters through, and a second list of them would differ from the first."""
-    asides = {"domain/model/outside_text.py", "cli/show.py"}
+    asides = {"base/outside_text.py", "cli/show.py"}
     known = re.compile(r"rich\.markup|\\u202[a-e]|\\x1b|\\x9b", re.IGNORECASE)
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if known.search(path.read_text())}
     assert found <= asides

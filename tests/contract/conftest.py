@@ -14,10 +14,10 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.runtimes.hosts.connecting import connect_as_user
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.cluster.state import GroupState, PartitionState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from tests.beds import beds

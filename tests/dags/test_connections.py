@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from tests.dags.conftest import spec_with_homes
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("database")]

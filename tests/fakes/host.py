@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
-from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.base.errors import TransientError
 
 CONFIGURATION = "/etc/kafka/server.properties"
 JAVA = "/usr/lib/jvm/java-11"

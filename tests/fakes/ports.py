@@ -15,6 +15,8 @@ from typing import cast
 
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
@@ -36,8 +38,6 @@ from kafka_rollout.domain.model.cluster.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.rehearsal.job import RehearsalJob

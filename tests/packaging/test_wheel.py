@@ -101,7 +101,7 @@ def test_the_command_without_its_packages_names_the_extra(installed: Path) -> No
 
 def test_an_installed_package_reads_its_own_data_and_inventories_of_the_home_folder(installed: Path) -> None:
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from kafka_rollout.settings import Settings; "
+        "import sys; sys.path.insert(0, sys.argv[1]); from kafka_rollout.base.system.settings import Settings; "
         "found = Settings.from_environment(); print(found.include, found.clusters, sep='|')"
     )
     done = subprocess.run(

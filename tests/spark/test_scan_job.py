@@ -24,6 +24,9 @@ from pyspark.sql import SparkSession
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, environment
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
@@ -34,10 +37,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanRequest,
     ScanResult,
 )
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.json_forms import from_json
-from kafka_rollout.settings import Settings
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.merge.merged import merge, merge_table

@@ -25,9 +25,9 @@ from confluent_kafka.admin import (
 )
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory, compare_inventories
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
 
 PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RolloutError
 from tools.faults.database import RunDatabase
 from tools.faults.health import Health
 from tools.faults.history import History, Seen

@@ -14,7 +14,7 @@ from threading import Lock
 
 import psutil
 
-from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from tools.faults.world import NotPossibleError
 

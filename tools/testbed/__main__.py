@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from kafka_rollout.domain.model.errors import RolloutError
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.domain.model.releases import Release
 from tools.testbed import network
 from tools.testbed.bed import Bed, up

@@ -11,12 +11,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.demo.approvals import Approve
 from kafka_rollout.demo.cluster import NAME, SNAPSHOT_INTERVAL, create_topics
 from kafka_rollout.demo.folder import DemoFolder
 from kafka_rollout.demo.run import run_demo
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.model.releases import Release
 from tools.testbed.bed import missing, up
 from tools.testbed.machine import TestbedError

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_rollout.settings import Settings
+from kafka_rollout.base.system.settings import Settings
 from tools.testbed.machine import TestbedError, run
 
 SUITE = "bookworm"

@@ -13,8 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
-from kafka_rollout.settings import is_debug
+from kafka_rollout.base.errors import FatalError, RolloutError, UserError
+from kafka_rollout.base.system.settings import is_debug
 
 HELP = (
     "Upgrades or downgrades a running Apache Kafka (KRaft) cluster. The next step starts only after the checks of the "

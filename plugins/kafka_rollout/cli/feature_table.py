@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.cli.show import out, print_table, say, say_marked
 from kafka_rollout.domain.features.answers import FeatureOutcome
 from kafka_rollout.domain.model.cluster.state import (
@@ -17,7 +18,6 @@ from kafka_rollout.domain.model.cluster.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.wording import nodes
 
 _NO_ANSWER = "no response"
 _NOT_KNOWN = "not supported"

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
+from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
-from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf

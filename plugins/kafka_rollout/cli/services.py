@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.composition.background import (
     start_group_monitor,
@@ -19,10 +21,8 @@ from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.records import traffic_folder
 from kafka_rollout.composition.scans import scan_cluster
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.run.events import newest
 from kafka_rollout.domain.run.offline_events import LiveLowered
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence

@@ -16,9 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.outside_text import escape_invisible, escape_json
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.steps.common.approval import approval_body

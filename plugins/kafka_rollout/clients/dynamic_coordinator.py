@@ -19,9 +19,9 @@ from kafka.protocol.consumer import UNKNOWN_MEMBER_ID
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor
 from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.rebalance.member import Member
 from kafka_rollout.domain.rebalance.protocols import Assignor, RebalanceProtocol
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.model.releases import Release, ReleaseFacts
-from kafka_rollout.settings import Settings
 
 
 def add_release(release: Release, say: Callable[[str], None], settings: Settings | None = None) -> ReleaseFacts:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.fenced import fence_cluster_ports, make_fence
 from kafka_rollout.composition.records import open_lock, open_run
@@ -16,7 +17,6 @@ from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.ports.cluster import Fence, NodeRuntime
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def open_cluster_ports(
     from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
     from kafka_rollout.adapters.releases.cache import ReleaseCache
-    from kafka_rollout.adapters.system.clock import SystemClock
+    from kafka_rollout.base.system.clock import SystemClock
 
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.ports.clock import Clock
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.ports.cluster import ClusterChanges, Fence, MetadataLogChanges, NodeChanges
 from kafka_rollout.ports.store import ChangeLock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.metadata_log.losses import LossReport, with_paths
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimPlan, TrimResult
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
-from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder
@@ -59,7 +59,7 @@ class MetadataLog:
     def losses(self, to_level: int, *, release: Release, properties: Mapping[str, str]) -> LossReport:
         """Return the metadata that a lower metadata.version would lose. `properties`: shows log directories by path."""
         from kafka_rollout.adapters.metadata_log.classes.loss_report import loss_report
-        from kafka_rollout.adapters.system.server_properties import directory_ids
+        from kafka_rollout.base.system.server_properties import directory_ids
 
         report = loss_report(self.folder, to_level, cache=self.cache, release=release)
         paths = directory_ids({"log.dirs": str(self.folder.root), **properties})
@@ -147,8 +147,8 @@ def open_metadata_log(
 
 def read_properties(file: Path | None) -> Mapping[str, str]:
     """Read a node's server.properties; empty without a file. Raises UserError if the file cannot be read."""
-    from kafka_rollout.adapters.system import server_properties
-    from kafka_rollout.adapters.system.files import reading
+    from kafka_rollout.base.system import server_properties
+    from kafka_rollout.base.system.files import reading
 
     if file is None:
         return {}

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 
@@ -41,7 +41,7 @@ def render_scan_page(
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file completely or not at all. Raises UserError if it cannot be written."""
-    from kafka_rollout.adapters.system.files import write_whole
+    from kafka_rollout.base.system.files import write_whole
 
     try:
         write_whole(path, data)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_rollout.settings import Settings
+from kafka_rollout.base.system.settings import Settings
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.store.artifacts import Artifacts
@@ -25,7 +25,7 @@ def open_run(cluster: str, run_id: str, settings: Settings | None = None) -> Run
 
 def run_folder(cluster: str, run_id: str, settings: Settings | None = None) -> Path:
     """Return the folder of this machine for the files of a run's background processes."""
-    from kafka_rollout.adapters.system.files import safe_name
+    from kafka_rollout.base.system.files import safe_name
 
     home = (settings or Settings.from_environment()).home
     return home / "runs" / safe_name(cluster) / safe_name(run_id)

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.rehearsal.configuration import refuse_escaping
 from kafka_rollout.domain.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT, select_nodes
-from kafka_rollout.json_forms import from_json, to_json
-from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.contents import read_contents
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def run_job(
     Raises RefusedError if it was stopped, FatalError if it failed.
     """
     from kafka_rollout.adapters.rehearsal.sandbox import JOB, RESULT
-    from kafka_rollout.adapters.system.files import write_whole
+    from kafka_rollout.base.system.files import write_whole
 
     write_whole(sandbox.path / JOB, json.dumps(to_json(job)).encode())
     command = [*namespace, sys.executable, "-m", "kafka_rollout.processes.rehearsal", str(sandbox.path)]

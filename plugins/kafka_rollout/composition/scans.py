@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import get_catalogue
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.domain.planning.release_path import relevant_releases
-from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
@@ -105,6 +105,6 @@ def check_log_dirs(log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
 
 def stop_on_sigterm() -> AbstractContextManager[None]:
     """Let SIGTERM raise in this process, so that the Spark job is stopped and files are removed."""
-    from kafka_rollout.adapters.system.signals import interrupt_on_sigterm
+    from kafka_rollout.base.system.signals import interrupt_on_sigterm
 
     return interrupt_on_sigterm()

@@ -24,12 +24,12 @@ import httpx
 import psutil
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from kafka_rollout.adapters.system.clock import SystemClock
-from kafka_rollout.adapters.system.free_ports import free_ports
-from kafka_rollout.adapters.system.sessions import session_members, start_session
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.system.clock import SystemClock
+from kafka_rollout.base.system.free_ports import free_ports
+from kafka_rollout.base.system.sessions import session_members, start_session
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
-from kafka_rollout.ports.clock import Clock
 
 # Airflow's scheduler loses a task that is answered before the scheduler has seen the exit of the asking process: after
 # 0.5 s on an idle machine, after several seconds on a busy one.

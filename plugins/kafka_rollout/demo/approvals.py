@@ -9,8 +9,8 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.markdown import Markdown
 
+from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.demo.airflow_server import AirflowClient
-from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import Plan
 
 Approve = Literal["auto", "ask", "ui"]

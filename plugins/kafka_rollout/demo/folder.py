@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from kafka_rollout.adapters.system.sessions import session_members
+from kafka_rollout.base.system.sessions import session_members
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.rehearsal import remove_rehearsals
 from kafka_rollout.demo.local_cluster import stop_nodes
-from kafka_rollout.settings import Settings
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 

@@ -32,12 +32,12 @@ from kafka_rollout.adapters.runtimes.local_process import (
     end_processes,
     node_processes,
 )
-from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.files import write_whole
-from kafka_rollout.adapters.system.free_ports import reserved_ports
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.system import server_properties
+from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.demo.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 
 _ATTEMPTS = 3
@@ -236,7 +236,7 @@ def _file_has(path: Path, text: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     from kafka_rollout.adapters.releases.cache import ReleaseCache
-    from kafka_rollout.settings import Settings
+    from kafka_rollout.base.system.settings import Settings
 
     parser = argparse.ArgumentParser(prog="python -m kafka_rollout.demo.local_cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)

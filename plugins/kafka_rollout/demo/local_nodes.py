@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from kafka_rollout.adapters.releases.java import java_binary
-from kafka_rollout.adapters.system.files import write_whole
-from kafka_rollout.adapters.system.free_ports import HOST
+from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.base.system.free_ports import HOST
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
 
 Layout = Literal["separate", "combined", "mixed"]

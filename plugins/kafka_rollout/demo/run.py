@@ -15,18 +15,18 @@ from rich.table import Table
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.system.signals import interrupt_on_sigterm
+from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.composition.records import open_run
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.approvals import Approve, Approver
 from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic, lowerable_from
 from kafka_rollout.demo.folder import DEMOS, DemoFolder, end_demo
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.model.outside_text import escape_invisible
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.progress import Progress, duration
 
 

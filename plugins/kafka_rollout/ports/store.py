@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from kafka_rollout.base.lease import Lock
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.gates.check import BeforeStop
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.run.lease import Lock
 
 
 class RunStore(Protocol):
@@ -96,7 +96,7 @@ class ChangeLock(Protocol):
 
     def check_acting(self, cluster: str) -> None:
         """Raise RefusedError unless this process acts on the cluster with the newest token and a lease that is valid
-        for longer than CHANGE_WITHIN_S (domain/run/lease.py)."""
+        for longer than CHANGE_WITHIN_S (base/lease.py)."""
         ...
 
     def renewing(self, cluster: str, holder: str) -> AbstractContextManager[None]:

@@ -17,10 +17,10 @@ from kafka_rollout.adapters.kafka.security.credential_files import remove_stale_
 from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.adapters.store.database import open_database
 from kafka_rollout.adapters.store.leases import SqlChangeLock
-from kafka_rollout.adapters.system.signals import end_event
-from kafka_rollout.domain.model.errors import RolloutError
+from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.system.signals import end_event
 from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundState
-from kafka_rollout.settings import Settings
 
 
 def main() -> int:

@@ -18,8 +18,8 @@ from types import FrameType
 
 from kafka_rollout.adapters.rehearsal.machine import enter_loopback
 from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
+from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.composition.sandbox import run_in_sandbox
-from kafka_rollout.domain.model.errors import FatalError, RolloutError
 
 
 def main() -> int:

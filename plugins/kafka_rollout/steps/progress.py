@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
 from kafka_rollout.domain.run.step_events import (
     ComparedAfter,

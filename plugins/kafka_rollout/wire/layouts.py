@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.domain.model.releases import FieldRule, VersionRange
 
 Default = bool | int | float | str | bytes | None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.base.errors import FatalError
 
 Bytes = bytes | memoryview
 

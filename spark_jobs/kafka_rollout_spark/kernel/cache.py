@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from kafka_rollout.settings import Settings
+from kafka_rollout.base.system.settings import Settings
 
 
 def _hash_sources() -> str:

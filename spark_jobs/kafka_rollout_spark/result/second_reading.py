@@ -21,9 +21,9 @@ from kafka_rollout.adapters.coordinator_logs.second_reading import (
     ordered_types,
     out_of_order,
 )
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutOfOrder
 from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import FirstRecords, may_be_refused
 from kafka_rollout.wire.log_types import LogFormatError

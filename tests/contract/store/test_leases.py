@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from kafka_rollout.adapters.store.leases import SqlChangeLock
 from kafka_rollout.adapters.store.tables import leases
-from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
 from tests.contract.store.conftest import Clock, Store
 from tests.paths import ROOT
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.domain.run.events import (
     APPROVED,
     Approval,

@@ -50,7 +50,7 @@ def test_one_approval_that_lists_what_is_unavailable_then_the_controllers_then_o
 def test_a_failure_leaves_the_cluster_as_it_was_and_the_report_shows_why(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.domain.model.errors import UserError
+    from kafka_rollout.base.errors import UserError
 
     def fails(*given: object, **more: object) -> None:
         raise UserError("The disk is full.")

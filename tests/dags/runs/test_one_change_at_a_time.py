@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.commands import changes as cli_changes
 from kafka_rollout.cli.commands import features as cli_features
-from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFailed, events_of
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun, events_of
 from kafka_rollout.domain.run.step_events import Stopping
@@ -115,7 +115,7 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     from kafka_rollout.adapters.background import traffic_process as process
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
     from kafka_rollout.airflow.operators.step import StepOperator
-    from kafka_rollout.domain.model.errors import FatalError
+    from kafka_rollout.base.errors import FatalError
 
     started: list[Path] = []
 
@@ -191,7 +191,7 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     from kafka_rollout.airflow.common import deciding
     from kafka_rollout.airflow.common.node_task_groups import list_node_task_groups
     from kafka_rollout.airflow.operators import nodes
-    from kafka_rollout.domain.model.errors import TransientError
+    from kafka_rollout.base.errors import TransientError
 
     def stop(*_: Any) -> Any:
         raise TransientError("Node 3 cannot be stopped safely yet: quorum without it.")

@@ -17,10 +17,10 @@ from cryptography.x509.oid import NameOID
 from kafka_rollout.adapters.releases import java
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.ivy import Module, fetch
+from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import Settings
 
 pytestmark = pytest.mark.jvm
 

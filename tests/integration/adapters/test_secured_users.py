@@ -15,9 +15,9 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.rights import find_missing, refuse_without_traffic_rights
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.model.cluster.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
 from kafka_rollout.domain.model.cluster.topology import Role
-from kafka_rollout.domain.model.errors import RefusedError
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.security.secured import (
     CHANGER,

@@ -14,7 +14,7 @@ from kafka_rollout.adapters.derivation.jars import coordinator_messages
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.jvm import run_jvm
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GroupRecord, GroupReplay

@@ -30,12 +30,12 @@ from kafka_rollout.adapters.coordinator_logs.spark_submit import (
 )
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.kafka.security.credential_files import credentials_file
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.cluster.rights import READING
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.json_forms import from_json
-from kafka_rollout.settings import Settings
 from kafka_rollout_spark.job import WORKER_DAEMON
 from kafka_rollout_spark.kernel.cache import CACHE
 from tests.class_archives import ClassArchives

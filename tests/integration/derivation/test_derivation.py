@@ -12,9 +12,9 @@ import pytest
 from kafka_rollout.adapters.derivation.adding import add_release, derive_release
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.resolve import LOGGING
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.model.releases import CoordinatorClass, Release
-from kafka_rollout.settings import Settings
 from tests.paths import INCLUDE
 
 pytestmark = pytest.mark.jvm

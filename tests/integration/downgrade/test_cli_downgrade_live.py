@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.run.events import events_of, has
 from kafka_rollout.domain.run.offline_events import LiveFailed, LiveLowered, OfflineInstalled, OfflineUndoing
 from tests.integration.conftest import MakeCluster

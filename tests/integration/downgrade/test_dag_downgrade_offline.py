@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.run.events import events_of, has

@@ -17,10 +17,10 @@ from kafka_rollout.adapters.background.journal import read_lines
 from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.cluster.state import Movements
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline import log_choice

@@ -18,12 +18,12 @@ from kafka_rollout.adapters.metadata_log.disk.folder import log_range, open_fold
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.system import server_properties
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.lowering import WhereRefused

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.answers import Result
 from kafka_rollout.domain.features.requests import (
@@ -25,7 +26,6 @@ from kafka_rollout.domain.features.requests import (
     RequestKind,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import ensure_levels

@@ -12,7 +12,7 @@ import pytest
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release

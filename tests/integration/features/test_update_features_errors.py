@@ -17,10 +17,10 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.java import java_binary
-from kafka_rollout.adapters.system.clock import SystemClock
-from kafka_rollout.adapters.system.free_ports import free_ports
+from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.system.clock import SystemClock
+from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
 from tests.waiting import wait_until
 

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
-from kafka_rollout.adapters.system.free_ports import free_ports
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.errors import TransientError
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.applications import (
     ConnectWorker,

@@ -20,7 +20,7 @@ def test_the_runtime_uses_the_connection_and_checks_host_keys(
     make_bed: MakeBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-    from kafka_rollout.domain.model.errors import RefusedError
+    from kafka_rollout.base.errors import RefusedError
 
     bed = make_bed("4.2.1", size=3)
     inventories, home = tmp_path / "clusters", tmp_path / "home"

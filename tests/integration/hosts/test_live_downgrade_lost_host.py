@@ -35,7 +35,7 @@ ORDERS = ((103, 101, 102), (101, 102, 103), (102, 103, 101))
 LOSES_CONTACT = """
 import time
 from pathlib import Path
-from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.steps.live import actions
 start, left = actions._start_until_ready, Path({file!r})
 def start_and_lose_contact(controllers):

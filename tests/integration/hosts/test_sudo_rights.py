@@ -22,9 +22,9 @@ from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT, Rights, excess_r
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.adapters.runtimes.hosts.state import parse_paths
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.domain.model.cluster.host_state import HostState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.host_paths import path_findings
 from tools.testbed.bed import DATA, missing

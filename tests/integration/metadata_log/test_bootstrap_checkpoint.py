@@ -14,8 +14,8 @@ from kafka_rollout.adapters.metadata_log.changes.install import lower_bootstrap,
 from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.adapters.metadata_log.disk.folder import log_range, open_folder
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.integration.conftest import MakeCluster

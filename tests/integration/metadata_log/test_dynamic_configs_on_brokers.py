@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.requests import ResourceType
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command

@@ -18,9 +18,9 @@ from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaCl
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.releases.jvm import run_jvm
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.system import server_properties
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
-from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 

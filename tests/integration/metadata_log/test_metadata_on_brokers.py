@@ -26,8 +26,8 @@ from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_lo
 from kafka_rollout.adapters.metadata_log.classes.snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, log_range, open_folder
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 

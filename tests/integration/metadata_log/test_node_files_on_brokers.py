@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.base.findings import Finding
+from kafka_rollout.base.system import server_properties
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.integration.conftest import MakeCluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.system.files import write_whole
-from kafka_rollout.adapters.system.free_ports import free_ports
+from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.security.token_server import TokenServer

@@ -30,11 +30,11 @@ from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.store.artifacts import Artifacts
 from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.adapters.system.free_ports import free_ports
-from kafka_rollout.adapters.system.sessions import session_members, start_session
+from kafka_rollout.base.system.free_ports import free_ports
+from kafka_rollout.base.system.sessions import session_members, start_session
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import Settings
 from tests.integration.conftest import end_cluster
 from tests.integration.harness.airflow.server import APPROVER, House, all_run, nothing_lost
 from tests.postgres import Postgres

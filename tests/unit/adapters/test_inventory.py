@@ -18,9 +18,9 @@ from kafka_rollout.adapters.inventory import (
     load_clusters,
     readable_clusters,
 )
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.cluster.topology import Role
-from kafka_rollout.domain.model.errors import UserError
 
 CLUSTERS = PROJECT_ROOT / "include" / "clusters"
 

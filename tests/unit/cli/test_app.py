@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
@@ -24,11 +26,9 @@ from kafka_rollout.cli.show import plain
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.domain.gates.check import GatePolicy
 from kafka_rollout.domain.model.cluster.state import GroupState
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.projections.approvals import approvals
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.plans import plan_upgrade

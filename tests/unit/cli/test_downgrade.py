@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
@@ -19,14 +21,12 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, GroupState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, Request
 from kafka_rollout.domain.run.events import Planned, events_of
 from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.ports.run_services import Answer, Question
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE

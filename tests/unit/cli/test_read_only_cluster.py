@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
-from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.request import Request
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.upgrade import UPGRADE

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.cli import show
-from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.outside_text import escape_invisible
 from tests.outside_texts import HOSTILE, outside_texts
 
 

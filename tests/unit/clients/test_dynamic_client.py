@@ -10,11 +10,11 @@ from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.protocol.consumer import JoinGroupResponse
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.clients import dynamic_consumer
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.dynamic_coordinator import TESTED, DynamicCoordinator, check_kafka_python
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.rebalance.member import Member
 from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY, RANGE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.demo.airflow_server import AirflowClient
-from kafka_rollout.domain.model.errors import TransientError, UserError
 from tests.fakes.clock import FakeClock
 
 LOCKED = httpx.Response(500, text="database is locked")

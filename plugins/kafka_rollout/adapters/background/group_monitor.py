@@ -21,11 +21,11 @@ from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.kafka.groups import groups_of_broker
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.base.errors import FatalError, RolloutError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.groups.described import DescribedGroup
 from kafka_rollout.domain.groups.monitor import MonitoredGroups
-from kafka_rollout.domain.model.errors import FatalError, RolloutError
 from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
-from kafka_rollout.settings import Settings
 
 log = logging.getLogger(__name__)
 

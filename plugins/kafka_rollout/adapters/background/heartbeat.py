@@ -13,7 +13,7 @@ import psutil
 
 from kafka_rollout.adapters.background.control import HEARTBEAT_S
 from kafka_rollout.adapters.store.background import SqlBackground
-from kafka_rollout.domain.model.errors import RolloutError, TransientError
+from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.ports.store import ChangeLock
 

@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
-from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.traffic_check import Position, ProducerMark
 from kafka_rollout.wire.record_batch import batches
 

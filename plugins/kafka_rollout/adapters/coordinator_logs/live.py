@@ -27,6 +27,9 @@ from kafka_rollout.adapters.coordinator_logs.second_reading import (
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord
 from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
@@ -36,10 +39,7 @@ from kafka_rollout.domain.groups.described import CLASSIC
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
 from kafka_rollout.domain.model.cluster.contents import SERVED_BY
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
 

@@ -30,9 +30,9 @@ from kafka_rollout.adapters.releases.catalogue import INTOLERANT_REFERENCE, load
 from kafka_rollout.adapters.releases.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
 from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.adapters.releases.resolve import resolve_release
-from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.model.releases import Catalogue, Release, ReleaseFacts
-from kafka_rollout.settings import Settings
 
 Say = Callable[[str], None]
 

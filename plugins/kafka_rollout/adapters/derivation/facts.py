@@ -13,8 +13,8 @@ from kafka_rollout.adapters.derivation.gaps import Gaps, reason_of
 from kafka_rollout.adapters.derivation.jars import Message
 from kafka_rollout.adapters.derivation.metadata import metadata_log
 from kafka_rollout.adapters.releases.jvm import Jvm
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import (
     METADATA_VERSION,
     CoordinatorClass,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from kafka_rollout.adapters.releases.jvm import java_class, root_cause
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.base.errors import FatalError
 
 T = TypeVar("T")
 _LONGEST = 300

@@ -26,8 +26,8 @@ from kafka_rollout.adapters.kafka.requests import (
     raise_for_error,
 )
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.cluster.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import VersionRange
 
 _TIMEOUT_S = 10.0

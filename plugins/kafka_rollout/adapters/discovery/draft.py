@@ -11,9 +11,9 @@ import yaml
 
 from kafka_rollout.adapters.discovery.cluster import DiscoveredCluster
 from kafka_rollout.adapters.inventory import NAME, load_cluster
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.outside_text import escape_invisible
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.reported_releases import identify_by_levels
 

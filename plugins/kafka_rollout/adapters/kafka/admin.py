@@ -41,7 +41,9 @@ from kafka_rollout.adapters.kafka.requests import (
 )
 from kafka_rollout.adapters.kafka.rights import controllers_deny_listing, find_missing
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.adapters.system.clock import SystemClock
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.internal_topics import METADATA_TOPIC
+from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
@@ -58,8 +60,6 @@ from kafka_rollout.domain.model.cluster.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.internal_topics import METADATA_TOPIC
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.ports.cluster import Fence, unfenced
 

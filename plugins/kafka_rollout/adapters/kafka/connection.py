@@ -23,7 +23,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.ports.cluster import Fence, unfenced
 
 CLIENT_ID = "kafka-rollout"

@@ -11,11 +11,11 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.adapters.kafka.connection import NotOfferedError
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.model.cluster.state import NodeFeatures
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import VersionRange
-from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import Fence, unfenced
 
 

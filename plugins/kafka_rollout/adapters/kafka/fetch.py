@@ -32,9 +32,9 @@ from kafka_rollout.adapters.kafka.requests import (
     list_offsets,
 )
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.coordinator_logs.cleaning import CLEANING_SETTINGS, CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
-from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.wire.batch_headers import last_header
 from kafka_rollout.wire.log_types import Bytes, UnreadableOffsetError
 

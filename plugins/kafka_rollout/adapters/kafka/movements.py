@@ -8,8 +8,8 @@ from typing import Any
 from kafka.protocol.admin import DescribeLogDirsRequest, ListPartitionReassignmentsRequest
 
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, raise_for_error
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.model.cluster.state import Movements
-from kafka_rollout.domain.model.errors import RefusedError
 
 
 def read_movements(nodes: ClusterConnections, brokers: Iterable[Target], *, timeout_s: float) -> Movements:

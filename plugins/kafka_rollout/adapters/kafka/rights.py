@@ -30,6 +30,7 @@ from kafka_rollout.adapters.kafka.requests import (
     error_name,
 )
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.model.cluster.rights import (
     CLUSTER,
     GROUP,
@@ -41,7 +42,6 @@ from kafka_rollout.domain.model.cluster.rights import (
     Right,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.planning.findings.rights import refuse_missing_rights
 
 _PROBE = "rights-of-kafka-rollout"

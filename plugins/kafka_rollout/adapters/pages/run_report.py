@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_rollout.adapters.pages.html import clock, page_environment
-from kafka_rollout.settings import Settings
+from kafka_rollout.base.system.html import clock, page_environment
+from kafka_rollout.base.system.settings import Settings
 
 TEMPLATE = "report.html.j2"
 

@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.adapters.pages.html import page_environment
 from kafka_rollout.adapters.pages.scan_plots import growth_plot, stack_plots
+from kafka_rollout.base.system.html import page_environment
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, compare, trend
 from kafka_rollout.domain.coordinator_logs.remedies import Remedy, find_remedies, in_words
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
 from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.settings import Settings
 
 TEMPLATE = "scan.html.j2"
 LISTED = 200  # groups, ids and the like that the page names; the JSON has more

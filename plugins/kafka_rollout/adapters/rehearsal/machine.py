@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError
 
 _CGROUP = Path("/sys/fs/cgroup")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1

@@ -21,7 +21,7 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     read_file,
 )
 from kafka_rollout.adapters.metadata_log.disk.quorum import decode_voters
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 
 _EPOCH_AT, _CRC_AT, _ATTRIBUTES_AT, _RECORDS_AT = 12, 17, 21, 61  # of a batch v2
 _AFTER_LENGTH = 12

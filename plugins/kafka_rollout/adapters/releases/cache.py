@@ -26,10 +26,10 @@ from pathlib import Path
 from kafka_rollout.adapters.releases import ivy
 from kafka_rollout.adapters.releases.catalogue import release_files
 from kafka_rollout.adapters.releases.ivy import Module
-from kafka_rollout.adapters.system.files import open_regular
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.base.system.files import open_regular
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import Settings
 
 LOCKS = "releases/jars"
 _ATTEMPTS = 3

@@ -13,8 +13,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.releases import (
     METADATA_VERSION,
     Advisory,

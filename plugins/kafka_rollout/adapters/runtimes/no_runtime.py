@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from kafka_rollout.base.errors import NotObservableError, TransientError
 from kafka_rollout.domain.model.cluster.host_state import HostState, StartRecord
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import NotObservableError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import ClusterAdmin, Metrics

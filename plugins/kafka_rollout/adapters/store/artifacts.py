@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.system.files import safe_name, write_whole
-from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.system.files import safe_name, write_whole
 
 
 def artifact_key(*names: str) -> str:

@@ -37,8 +37,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from kafka_rollout.adapters.store.tables import REVISION
-from kafka_rollout.adapters.system.files import make_private, private_lock_file
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.base.system.files import make_private, private_lock_file
 
 _BUSY_S = 30.0  # SQLite: time that a writer waits for another writer
 _CONNECT_S = 10  # PostgreSQL: connection timeout

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.domain.run import events, offline_events, step_events
 from kafka_rollout.domain.run.events import Event, Unknown
-from kafka_rollout.json_forms import from_json, to_json
 
 KINDS: Mapping[str, type[Event]] = {
     found.kind: found

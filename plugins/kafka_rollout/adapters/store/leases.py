@@ -25,8 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kafka_rollout.adapters.store.database import Database, put
 from kafka_rollout.adapters.store.tables import lease_log, leases
-from kafka_rollout.adapters.system.files import make_private, private_lock_file, safe_name
-from kafka_rollout.domain.model.errors import (
+from kafka_rollout.base.errors import (
     FatalError,
     LockHeldError,
     RefusedError,
@@ -34,7 +33,8 @@ from kafka_rollout.domain.model.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.domain.run.lease import CHANGE_WITHIN_S, Lock
+from kafka_rollout.base.lease import CHANGE_WITHIN_S, Lock
+from kafka_rollout.base.system.files import make_private, private_lock_file, safe_name
 
 log = logging.getLogger(__name__)
 

@@ -30,12 +30,12 @@ from kafka_rollout.adapters.store.document_entries import (
 )
 from kafka_rollout.adapters.store.event_codec import decode, encode
 from kafka_rollout.adapters.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
-from kafka_rollout.adapters.system.files import safe_name
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.files import safe_name
 from kafka_rollout.domain.gates.check import BeforeStop
-from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event
-from kafka_rollout.json_forms import from_json, to_json
 
 _NO_HASH = "0" * 64  # before the first event
 _REPORT, _REPORT_PAGE = "report.json", "report.html"

@@ -20,7 +20,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 
 from kafka_rollout.airflow.common.answer import APPROVE, RETRY, ROLL_BACK, AnswerTrigger
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.domain.run.events import (
     Answered,
     Approval,

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
 from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, shown_text
 from kafka_rollout.airflow.common.confirming import keep_answer
-from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.outside_text import escape_markdown
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

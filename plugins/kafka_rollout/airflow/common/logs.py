@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kafka_rollout.domain.model.outside_text import escape_invisible
+from kafka_rollout.base.outside_text import escape_invisible
 
 
 class OneLineLogger:

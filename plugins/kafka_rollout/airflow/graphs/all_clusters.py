@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 
 from kafka_rollout.airflow.graphs.changes import downgrade_dags, features_dags, upgrade_dags
 from kafka_rollout.airflow.graphs.compatibility_scan import compatibility_scan_dags
-from kafka_rollout.settings import Settings
+from kafka_rollout.base.system.settings import Settings
 
 
 def all_dags(settings: Settings | None = None) -> dict[str, DAG]:

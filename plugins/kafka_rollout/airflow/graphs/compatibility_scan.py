@@ -16,9 +16,9 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
     CompatibilityScanOperator,
     scan_failed_alert,
 )
+from kafka_rollout.base.outside_text import escape_markdown
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.model.cluster.topology import DAILY, NEVER, ClusterSpec
-from kafka_rollout.domain.model.outside_text import escape_markdown
-from kafka_rollout.settings import Settings
 
 TAGS = ["kafka", TAG, "compatibility-scan"]
 

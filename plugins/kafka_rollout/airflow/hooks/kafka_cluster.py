@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import ConnectionSettings, use_connections
-from kafka_rollout.domain.model.errors import UserError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseNotifier, Context, Variable
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.domain.coordinator_logs.history import Alerted
-from kafka_rollout.domain.model.outside_text import escape_invisible
-from kafka_rollout.json_forms import from_json
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -25,8 +25,8 @@ from kafka_rollout.airflow.common.deciding import (
     require_listed_approver,
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.composition.records import open_run
-from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, Answered, AnswerReceived, ApprovalOf
 from kafka_rollout.domain.run.projections.runs import is_plan_refused, newest_answer

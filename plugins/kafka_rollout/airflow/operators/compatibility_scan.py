@@ -14,6 +14,8 @@ from kafka_rollout.airflow.common.base import errors_for_airflow
 from kafka_rollout.airflow.common.links import ScanLink, scan_page
 from kafka_rollout.airflow.notifiers.scan_alert import Alert, ScanAlertNotifier
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
+from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.pages import render_scan_page
 from kafka_rollout.composition.records import open_scan_history
@@ -21,8 +23,6 @@ from kafka_rollout.composition.scans import releases_to_scan
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.json_forms import to_json
-from kafka_rollout.settings import Settings
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task

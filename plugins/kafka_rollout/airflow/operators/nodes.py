@@ -19,7 +19,7 @@ from kafka_rollout.airflow.common.deciding import (
 )
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes

@@ -19,13 +19,13 @@ from airflow.sdk.exceptions import AirflowException
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_of, skip_if
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import credentials_file
 from kafka_rollout.composition.pages import render_scan_page
 from kafka_rollout.composition.scans import problem_in, spark_job
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.json_forms import from_json
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
 

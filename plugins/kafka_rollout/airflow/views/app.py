@@ -18,10 +18,10 @@ from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.records import page_of_run, runs_of, scan_page, scans_of
+from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import list_readable_clusters
-from kafka_rollout.domain.model.errors import RolloutError
-from kafka_rollout.domain.model.outside_text import escape_invisible
-from kafka_rollout.settings import Settings
 
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {"page.js": "text/javascript", "page.css": "text/css"}

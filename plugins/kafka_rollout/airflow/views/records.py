@@ -15,6 +15,9 @@ from croniter import croniter
 
 from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX, SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.read_runs import READ_RUNS, ReadRun
+from kafka_rollout.base.errors import FatalError, RolloutError, UserError
+from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.records import (
     list_clusters_of_run,
     list_run_versions,
@@ -24,14 +27,11 @@ from kafka_rollout.composition.records import (
 )
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.model.cluster.topology import NEVER, ClusterSpec
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event, RunOf, TaskFailed, Unknown
 from kafka_rollout.domain.run.projections import runs as projections
 from kafka_rollout.domain.run.projections.nodes import NodeProgress, node_progress
-from kafka_rollout.json_forms import to_json
 from kafka_rollout.ports.store import RunStore
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.procedures.lookup import PROCEDURES, procedure_of
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.feature_table import print_levels
 from kafka_rollout.cli.options import (
@@ -25,12 +27,10 @@ from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.records import list_runs
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.release_path import target_finding
 from kafka_rollout.domain.planning.request import FinalizePolicy
-from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.report.outcome import Outcome

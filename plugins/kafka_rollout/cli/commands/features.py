@@ -16,6 +16,8 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.errors import FatalError, RolloutError, UserError
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import ScriptAnswers, shell_responder
 from kafka_rollout.cli.feature_table import describe_json, print_description, print_outcomes
@@ -38,8 +40,6 @@ from kafka_rollout.domain.features.requests import (
     FeatureOrder,
     parse_requests,
 )
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
-from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.request import DowngradeType, Request

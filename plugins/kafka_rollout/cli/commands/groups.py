@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_ports
 from kafka_rollout.composition.groups import ClusterGroups, open_groups
@@ -27,9 +29,7 @@ from kafka_rollout.domain.groups.described import (
     with_records,
 )
 from kafka_rollout.domain.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import GROUP_VERSION, Release
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, check_conversion
 

@@ -14,6 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.outside_text import escape_json
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import JsonFile
 from kafka_rollout.composition.metadata import MetadataLog, open_metadata_log, read_properties
@@ -21,10 +24,7 @@ from kafka_rollout.composition.pages import write_file
 from kafka_rollout.domain.features.requests import parse_requests
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
-from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.model.outside_text import escape_json
 from kafka_rollout.domain.offline.log_choice import choose_log
-from kafka_rollout.json_forms import to_json
 
 _LARGE_MIB = 16
 

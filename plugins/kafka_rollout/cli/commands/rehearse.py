@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import (
     AcceptUnavailable,
@@ -21,7 +22,6 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.composition.rehearsal import LocalRehearsals, read_backup_release, remove_rehearsals
 from kafka_rollout.composition.scans import stop_on_sigterm
-from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.rehearsal import GATE_TIMEOUT_S, order_rehearsal

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, require_run
 from kafka_rollout.composition import records
 from kafka_rollout.composition.clusters import get_cluster
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.run.projections.approvals import find_unconfirmed_approval
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)

@@ -14,6 +14,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import ConnectionFile, JsonFile
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
@@ -22,9 +24,7 @@ from kafka_rollout.composition.pages import render_scan_page, write_file
 from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.composition.scans import check_log_dirs, stop_on_sigterm, submit_scan
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanRequest, ScanResult, worst_of
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.settings import Settings
 
 STANDARD_OUTPUT = "-"
 TREND = 30  # number of earlier scans on the page

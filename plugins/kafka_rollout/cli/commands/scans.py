@@ -6,6 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.wording import size
 from kafka_rollout.cli import show
 from kafka_rollout.cli.commands.scan import print_scan
 from kafka_rollout.cli.options import AsJson
@@ -15,9 +18,6 @@ from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, Ver
 from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
-from kafka_rollout.domain.model.errors import FatalError, UserError
-from kafka_rollout.domain.model.wording import size
-from kafka_rollout.json_forms import to_json
 from kafka_rollout.ports.store import KeptScan, ScanHistory
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile
 from kafka_rollout.composition.background import find_background, start_traffic, stop_traffic
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import read_credentials
-from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
-from kafka_rollout.settings import Settings
 
 _RUN_ID = "traffic"  # the run id of test traffic without a run
 

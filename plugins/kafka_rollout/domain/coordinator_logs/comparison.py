@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.coordinator_logs.scan import Failure, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import few
 
 _ClassKey = tuple[str, int, int | None, int | None]
 _Place = tuple[str, int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 
 MASTER = "spark.master"
 AUTHENTICATION, ENCRYPTION, TLS = "spark.authenticate", "spark.network.crypto.enabled", "spark.ssl.rpc.enabled"

@@ -10,6 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
+from kafka_rollout.base.wording import size
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     REMOVED_WITH_GROUPS,
@@ -18,10 +21,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.domain.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info, warning
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.wording import size
 
 TRANSACTIONS_TO_END = (
     "End the transactions that commit offsets for these deleted groups. Their producers do this, or the "

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     LogRange,
@@ -16,7 +17,6 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     TaggedFields,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 
 Counted = TypeVar("Counted", bound=RecordKind | BrokenRecords | TaggedFields | OwnerRecords)

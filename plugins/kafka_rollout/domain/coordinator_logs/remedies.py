@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.base.wording import count
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig, SettingChange, defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupSummary
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
@@ -23,7 +24,6 @@ from kafka_rollout.domain.coordinator_logs.removal_actions import ONE_ACTION, ch
 from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import producers_in_words
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.wording import count
 
 NAMED = 50  # limit of groups and ids that a remedy step lists
 

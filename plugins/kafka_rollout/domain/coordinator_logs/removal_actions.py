@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.coordinator_logs.incompatible_records import Family, IncompatibleRecords, facts_of_type
 from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Release, newest_patches
-from kafka_rollout.domain.model.wording import few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kafka_rollout.base.findings import Finding, warning
+from kafka_rollout.base.internal_topics import TRANSACTIONS_TOPIC
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.coordinator_logs.incompatible_records import facts_of_type
 from kafka_rollout.domain.coordinator_logs.scan import OWNERS_OF_TAG, ScanResult, TaggedFields
-from kafka_rollout.domain.model.findings import Finding, warning
-from kafka_rollout.domain.model.internal_topics import TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.wording import count, few
 
 DROPPED = "TAGGED-FIELD-DROPPED"
 

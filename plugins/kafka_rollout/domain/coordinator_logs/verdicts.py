@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     Damage,
@@ -19,7 +20,6 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ReleaseVerdict,
 )
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, RecordTypeFacts, Release, ReleaseFacts
-from kafka_rollout.domain.model.wording import count, few
 
 GROUP_METADATA_KEY = 2
 UNREADABLE_VALUE = -1  # RecordKind.value_version of a value that is too short to have a version

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.base.errors import FatalError, RefusedError
+from kafka_rollout.base.findings import Finding, blocker
 from kafka_rollout.domain.features.support import keeps_registrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.errors import FatalError, RefusedError
-from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 
 DROPPED_RANGES = "REGISTRATION-DROPPED-RANGES"

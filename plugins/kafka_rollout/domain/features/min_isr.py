@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.domain.model.cluster.dynamic_configs import SettingValues
-from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.domain.model.plan import DefaultChange, FeatureChange
 from kafka_rollout.domain.model.releases import ELR_VERSION as ELR
-from kafka_rollout.domain.model.wording import count, few, nodes
 
 MIN_ISR = "min.insync.replicas"
 CODE = "ELR-CHANGES-MIN-ISR"

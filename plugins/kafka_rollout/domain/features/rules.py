@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from kafka_rollout.base.findings import Finding, Verdict, blocker, warning
 from kafka_rollout.domain.features.checks import missing_dependencies, undo_of
 from kafka_rollout.domain.features.requests import FeatureRequest, RequestKind, levels_of
 from kafka_rollout.domain.features.support import (
@@ -21,7 +22,6 @@ from kafka_rollout.domain.features.support import (
 from kafka_rollout.domain.features.users import user_findings
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, Verdict, blocker, warning
 from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
 

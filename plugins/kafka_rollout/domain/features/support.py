@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.model.cluster.state import (
     ClusterState,
     NodeState,
@@ -11,9 +13,7 @@ from kafka_rollout.domain.model.cluster.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
-from kafka_rollout.domain.model.wording import few, nodes
 
 _WITH_DIRECTORIES, _OF_39 = 17, 21  # 3.7-IV2 and 3.9-IV0
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.wording import count
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.wording import count
 
 PROCESS = "process"  # name of the condition that the node has a process
 

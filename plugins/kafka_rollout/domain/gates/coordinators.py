@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count as count_up
 
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.log_lines import LogEvent, find_start, is_throwable, parse_events
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
 from kafka_rollout.domain.model.cluster.state import PartitionState
-from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.model.log_lines import LogEvent, find_start, is_throwable, parse_events
-from kafka_rollout.domain.model.wording import count, few
 
 CONDITION = "coordinators loaded"
 

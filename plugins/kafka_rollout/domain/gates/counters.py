@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.model.cluster.counters import (
     ACTIVE_BROKERS,
@@ -22,7 +23,6 @@ from kafka_rollout.domain.model.cluster.state import ClusterState, NodeMetrics
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import count, few
 
 NO_ERRORS = "no metadata errors"
 DIRECTORIES = "all log directories are online"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
@@ -24,7 +25,6 @@ from kafka_rollout.domain.model.cluster.state import ClusterState, NodeState, Pa
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.cluster.unavailability import find_acceptance
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import count, few
 
 RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts when it is older
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.base.findings import Finding, warning
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.groups.described import (
     CLASSIC,
     CONNECT,
@@ -19,9 +21,7 @@ from kafka_rollout.domain.groups.described import (
     STREAMS,
     DescribedGroup,
 )
-from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.releases import GROUP_VERSION
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
 
 MIGRATION_POLICY = "group.consumer.migration.policy"

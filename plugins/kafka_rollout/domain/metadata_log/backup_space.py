@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kafka_rollout.base.findings import Finding, blocker
+from kafka_rollout.base.wording import size
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.wording import size
 
 BACKUP_SPACE = "BACKUP-SPACE-SHORT"
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
+from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
-from kafka_rollout.domain.model.outside_text import parse_number
 from kafka_rollout.domain.model.releases import Release, VersionRange
 
 _DAY_MS = 86_400_000

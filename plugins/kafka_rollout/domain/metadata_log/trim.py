@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.outside_text import parse_number
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.outside_text import parse_number
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 _OF_SEGMENT = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 
 

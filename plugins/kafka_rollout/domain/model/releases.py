@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release, VendorRule, VersionRange
 
 _OF_ONE_RELEASE = {"release", "gaps"}

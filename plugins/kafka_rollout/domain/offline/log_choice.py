@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.state import majority
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import few, nodes
 
 EPOCHS_ABOVE = 100
 """Distance of the snapshot's epoch from the highest known epoch.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.findings import Finding, Severity, warning
 from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
@@ -13,8 +15,6 @@ from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.findings import Finding, Severity, warning
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.features.checks import undo_of
 from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.wording import few, nodes
 
 OF_ROLLS = frozenset({"RF-ONE-TOPIC", "MIN-ISR-EQUALS-RF", "QUORUM-NO-SPARE"})
 """Codes of findings that apply only to rolling changes. During an offline downgrade no node serves requests."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.findings import Finding, blocker
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, newest_patches
-from kafka_rollout.domain.model.wording import nodes
 
 CONTROLLERS = "controllers"
 BROKERS = "brokers"

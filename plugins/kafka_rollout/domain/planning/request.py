@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.features.requests import FeatureOrder
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import RunTerms
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.lowering import WhereRefused

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 
 Partition = tuple[str, int]
 """Topic and partition number; kafka-python's TopicPartition is one."""

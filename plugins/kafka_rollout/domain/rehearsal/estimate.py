@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_rollout.domain.model.wording import count, size
+from kafka_rollout.base.wording import count, size
 
 MIB = 1 << 20
 _HEAP = 256 * MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_rollout.domain.model.errors import RolloutError
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.domain.model.plan import Direction
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rehearsal.result import Contents

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.gates.coordinators import coordinator_partition
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory, Difference, compare_inventories
-from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
-from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.model.wording import few
 
 FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED = (
     "REHEARSAL-FAILED",

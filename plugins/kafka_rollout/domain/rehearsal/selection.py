@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.domain.model.cluster.state import PartitionState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS
-from kafka_rollout.domain.model.wording import count, few, nodes
 
 DEFAULT_LIMIT = 6
 _MOST_COMBINATIONS = 2_000  # tried in about a second; beyond, the widest cover is taken first

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.findings import Finding, Severity, Verdict
+from kafka_rollout.base.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.planning.level_undo import LevelUndo
 from kafka_rollout.domain.run.events import (

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.caught_up import find_current_brokers
 from kafka_rollout.domain.model.cluster.request_log import find_logged_requests
@@ -24,14 +26,12 @@ from kafka_rollout.domain.model.cluster.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.reported_releases import identify_by_levels
 from kafka_rollout.domain.planning.findings.clients import has_old_requests
 from kafka_rollout.domain.planning.findings.rights import refuse_without_reading
 from kafka_rollout.domain.planning.findings.zookeeper import refuse_zookeeper_mode
 from kafka_rollout.domain.run.events import Approval
-from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.rehearsal import Rehearsals
 from kafka_rollout.ports.store import ChangeLock, RunStore

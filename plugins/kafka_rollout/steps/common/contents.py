@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.rehearsal.result import Contents
-from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin
 
 T = TypeVar("T")

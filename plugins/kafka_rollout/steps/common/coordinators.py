@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
 from kafka_rollout.domain.gates.coordinators import (
     CONDITION,
@@ -13,7 +14,6 @@ from kafka_rollout.domain.gates.counters import Unchecked
 from kafka_rollout.domain.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.log_lines import LogEvent, is_throwable, parse_events
 from kafka_rollout.domain.model.cluster.state import ProcessState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.log_lines import LogEvent, is_throwable, parse_events
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from kafka_rollout.ports.clock import Clock
+from kafka_rollout.base.clock import Clock
 
 Result = TypeVar("Result")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.domain.model.cluster.contents import (
     PARTS,
     ClusterInventory,
@@ -9,7 +10,6 @@ from kafka_rollout.domain.model.cluster.contents import (
     compare_inventories,
     find_unserved_types,
 )
-from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.run.projections.runs import has_acted
 from kafka_rollout.domain.run.step_events import ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

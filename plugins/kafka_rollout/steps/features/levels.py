@@ -6,13 +6,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.base.findings import Finding, Verdict, warning
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import feature_request_batches
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, CheckpointSummary, ClusterState
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.model.findings import Finding, Verdict, warning
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.projections.levels import finalization

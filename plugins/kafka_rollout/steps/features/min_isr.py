@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.features.min_isr import MIN_ISR, find_min_isr_effects, raises_elr
 from kafka_rollout.domain.model.cluster.dynamic_configs import SettingValues
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.plan import DefaultChange, FeatureChange, Plan
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.step_events import DefaultSet

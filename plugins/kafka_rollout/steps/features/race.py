@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafka_rollout.base.findings import Finding, Verdict, blocker
 from kafka_rollout.domain.features.support import support_findings, unlisted_node_findings
 from kafka_rollout.domain.model.cluster.state import NodeState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.findings import Finding, Verdict, blocker
 from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.domain.run.step_events import FeatureRace
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some, with_registered_levels

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.findings import Finding, blocker, warning
 from kafka_rollout.domain.features.answers import (
     DROPPED_RANGES,
     UNSUPPORTED_VERSION,
@@ -16,8 +18,6 @@ from kafka_rollout.domain.features.answers import (
 )
 from kafka_rollout.domain.features.support import keeps_registrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.step_events import Finalized, Finalizing, Validated

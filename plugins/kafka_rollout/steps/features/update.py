@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.findings import Finding, Severity, Verdict, info
 from kafka_rollout.domain.features.answers import FeatureOutcome, FeatureUpdateResult, Result
 from kafka_rollout.domain.features.checks import feature_change, feature_request_batches
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
@@ -18,8 +20,6 @@ from kafka_rollout.domain.features.support import held_back_feature_findings
 from kafka_rollout.domain.gates.findings import counter_findings, find_unchecked_counters
 from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, info
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.findings.catalogue_gaps import feature_gap_findings

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
@@ -13,7 +14,6 @@ from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
 from kafka_rollout.domain.gates.counters import expected_errors, no_metadata_errors
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms

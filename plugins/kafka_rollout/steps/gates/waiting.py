@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.gates.check import (
     GateCheck,
     GateKind,
@@ -13,7 +14,6 @@ from kafka_rollout.domain.gates.check import (
     WatchState,
     WatchStatus,
 )
-from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.findings.configuration import snapshot_interval_ms
 from kafka_rollout.domain.planning.request import Request

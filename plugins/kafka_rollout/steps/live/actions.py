@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack
 
+from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.cluster.state import majority
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.domain.run.events import ApprovalOf, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLeftBehind, OfflineStopping

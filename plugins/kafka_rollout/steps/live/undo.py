@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.wording import few, nodes
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError
 from kafka_rollout.domain.offline.snapshot_use import (
     SnapshotUse,

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.model.wording import few, nodes
 from kafka_rollout.domain.offline.log_choice import (
     ChosenLog,
     describe_no_return,

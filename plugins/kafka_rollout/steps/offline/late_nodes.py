@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.domain.gates.node import check_before_stop
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError

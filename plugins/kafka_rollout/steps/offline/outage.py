@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.offline.log_choice import describe_no_return
 from kafka_rollout.domain.offline.outage import OutageEstimate, expected, not_serving, outage_estimate, unwritable

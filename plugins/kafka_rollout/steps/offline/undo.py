@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.domain.offline.snapshot_use import epoch_after_return, has_majority
 from kafka_rollout.domain.run.events import ApprovalOf, newest

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.findings import Finding, Verdict
 from kafka_rollout.domain.features.checks import range_findings
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.findings import Finding, Verdict
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings

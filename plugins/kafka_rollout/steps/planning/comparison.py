@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.outside_text import escape_markdown
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.cluster.contents import PARTS, ClusterInventory, Difference
 from kafka_rollout.domain.model.cluster.state_comparison import compare_states, digest, new_settings
-from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.outside_text import escape_markdown
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.planning.expected_configs import find_expected_configs
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.domain.run.projections.approvals import newest_decision

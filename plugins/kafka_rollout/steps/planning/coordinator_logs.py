@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.coordinator_logs.findings import CLEANED_AT_GATE, path_findings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.coordinator_logs.tagged_fields import dropped_tag_findings
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.planning.findings.downgrade_scans import LOG_CODES
 from kafka_rollout.domain.run.step_events import IncrementalScan

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.model.cluster.config_providers import with_inventory_values
 from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import effective_config, planned_configs

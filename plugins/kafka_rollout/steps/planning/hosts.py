@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
+from kafka_rollout.base.errors import NotObservableError, TransientError, UserError
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.domain.model.cluster.config_providers import with_inventory_values
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import NotObservableError, TransientError, UserError
-from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import config_findings, effective_config, java_findings

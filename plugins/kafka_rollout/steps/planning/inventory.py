@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError
+from kafka_rollout.base.findings import Finding, Verdict, blocker
 from kafka_rollout.domain.model.cluster.state import ProcessState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import NotObservableError, RolloutError, TransientError
-from kafka_rollout.domain.model.findings import Finding, Verdict, blocker
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import java_findings
 from kafka_rollout.domain.planning.findings.not_observable import not_observable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.features.min_isr import (
     MIN_ISR,
     MinIsr,
@@ -16,7 +17,6 @@ from kafka_rollout.domain.features.min_isr import (
 )
 from kafka_rollout.domain.model.cluster.dynamic_configs import SettingValues
 from kafka_rollout.domain.model.cluster.state import PartitionState
-from kafka_rollout.domain.model.errors import NotObservableError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

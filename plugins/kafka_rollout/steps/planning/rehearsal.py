@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.rehearsal import GATE_TIMEOUT_S, order_rehearsal

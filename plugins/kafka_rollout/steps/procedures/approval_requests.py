@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kafka_rollout.domain.model.findings import Finding, Verdict
-from kafka_rollout.domain.model.outside_text import escape_markdown
+from kafka_rollout.base.findings import Finding, Verdict
+from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.domain.model.plan import FeatureChange, Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.request import ApprovalPolicy

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.findings import Finding, warning
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.domain.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.domain.model.cluster.contents import find_unserved_types
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import count, few
 from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import (

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.run.events import Event, events_of, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.domain.run.projections.comparisons import find_unaccepted

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.features.checks import feature_changes
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.run.events import APPROVED, Approval, Event, RollbackClosed, Voided, newest
 from kafka_rollout.domain.run.projections.comparisons import find_unaccepted
 from kafka_rollout.domain.run.projections.gates import GateHistory

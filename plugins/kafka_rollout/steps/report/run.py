@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.cluster.state import ClusterState, NodeState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import Event, Observed, events_of, newest

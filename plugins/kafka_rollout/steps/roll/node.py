@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.domain.model.cluster.state import ProcessState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S

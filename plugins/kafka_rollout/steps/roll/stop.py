@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.features.checks import range_findings
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.domain.planning.findings.hosts import STOP_DEADLINE_S

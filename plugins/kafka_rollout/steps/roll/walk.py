@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, GateRef
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.run.events import Rolled, RolledBack, StoppedByOperator, newest
 from kafka_rollout.domain.run.projections.gates import gate_is_passed

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.topology import NEVER

@@ -17,8 +17,8 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.adapters.system.files import write_whole
-from kafka_rollout.adapters.system.sessions import session_members
+from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.topology import NEVER, NodeSpec

@@ -21,10 +21,10 @@ from kafka_rollout.adapters.background.heartbeat import ALONE_S, Heartbeat
 from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.adapters.store.tables import background
-from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.domain.traffic_check import TrafficVerdict
-from kafka_rollout.settings import Settings
 from tests.records import change_lock, database_of
 
 KEY = BackgroundKey(cluster="demo", run_id="run-1", kind=BackgroundKind.TRAFFIC)
@@ -286,7 +286,7 @@ def test_a_process_stops_when_its_run_has_not_held_the_lock_for_15_minutes(
 def test_a_process_without_its_database_stops_after_15_minutes(
     tmp_path: Path, record: SqlBackground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.domain.model.errors import TransientError
+    from kafka_rollout.base.errors import TransientError
 
     stop, clock = Event(), Clock()
     beat = heartbeat(tmp_path, record, stop, clock)

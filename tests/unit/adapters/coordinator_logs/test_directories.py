@@ -18,7 +18,7 @@ from kafka_rollout.adapters.coordinator_logs.segments import (
     open_segment,
     walk,
 )
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.wire.record_batch import batches
 from tests.paths import FIXTURES
 

@@ -17,9 +17,9 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, load_facts
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.adapters.releases.ivy import Module, ModulesMissingError
-from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import Settings
 from tests.paths import INCLUDE
 
 NEW, KNOWN = Release(4, 3, 9), Release(4, 3, 1)

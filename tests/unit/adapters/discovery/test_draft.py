@@ -12,8 +12,8 @@ from kafka_rollout.adapters.discovery.cluster import DiscoveredCluster
 from kafka_rollout.adapters.discovery.draft import default_name, write_inventory
 from kafka_rollout.adapters.inventory import load_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, VersionRange
 from tests.paths import INCLUDE
 

@@ -10,7 +10,7 @@ from kafka.protocol.admin import ListGroupsRequest
 
 from kafka_rollout.adapters.kafka.coordinators import list_groups
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target
-from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.base.errors import TransientError
 
 BROKER = Target(node_id=1, address="broker-1:9092", who="Broker 1")
 NOT_COORDINATOR, LOADING, NOT_AVAILABLE, GROUP_ID_NOT_FOUND, NOT_AUTHORIZED = 16, 14, 15, 69, 30

@@ -14,11 +14,11 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.features.answers import FeatureUpdateResult, refused_by_controller
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.findings import Severity
 from tests.fakes.clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import accepting_plain
 from tests.unit.domain.builders import state

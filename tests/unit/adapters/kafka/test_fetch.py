@@ -11,8 +11,8 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequ
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from kafka_rollout.adapters.kafka.fetch import FetchSource, whole_batches
+from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
-from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.wire.log_types import UnreadableOffsetError
 from kafka_rollout.wire.record_batch import batches
 from tests.paths import FIXTURES

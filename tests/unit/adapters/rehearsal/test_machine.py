@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.rehearsal.machine import enter_loopback, free_disk, free_memory, namespace_command
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError
 
 LISTENS = """
 import socket, sys

@@ -11,8 +11,8 @@ from kafka_rollout.adapters.rehearsal.node_files import (
     node_files,
     same_cluster,
 )
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
-from kafka_rollout.domain.model.errors import RefusedError, UserError
 
 
 def make_node(folder: Path, node_id: int = 1, cluster_id: str = "abc") -> NodeFiles:

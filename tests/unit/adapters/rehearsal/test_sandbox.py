@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.rehearsal.guard import find_foreign_directories
 from kafka_rollout.adapters.rehearsal.sandbox import new_sandbox, remove_leftovers
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 
 KILLED = """
 import os, signal, sys

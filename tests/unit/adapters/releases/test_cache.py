@@ -18,7 +18,7 @@ import pytest
 from kafka_rollout.adapters.releases import ivy
 from kafka_rollout.adapters.releases.cache import ReleaseCache, main
 from kafka_rollout.adapters.releases.ivy import Module
-from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.paths import ROOT
 

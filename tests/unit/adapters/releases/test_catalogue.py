@@ -14,8 +14,8 @@ from kafka_rollout.adapters.derivation.documents import definition_file, pretty
 from kafka_rollout.adapters.derivation.facts import coordinator_class
 from kafka_rollout.adapters.derivation.jars import Message, parse_definition
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, load_facts
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, VersionRange
 
 INCLUDE = PROJECT_ROOT / "include"

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.paths import INCLUDE
 

@@ -16,7 +16,7 @@ from kafka_rollout.adapters.runtimes.hosts.connecting import (
     revoked_keys,
 )
 from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from tests.fakes.ssh_host import SshHost, listening
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
 from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
-from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.base.errors import TransientError
 
 
 class Forwards:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.composition.fenced import calls_of
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import NodeChanges

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.runtimes.hosts import shells
 from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
-from kafka_rollout.domain.model.errors import FatalError, RefusedError
+from kafka_rollout.base.errors import FatalError, RefusedError
 from tests.fakes.ssh_host import SshHost, ssh_shell
 
 BYTES = bytes(range(256))

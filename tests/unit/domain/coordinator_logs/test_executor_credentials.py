@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.coordinator_logs.executor_credentials import (
     AUTHENTICATION,
     ENCRYPTION,
@@ -12,7 +13,6 @@ from kafka_rollout.domain.coordinator_logs.executor_credentials import (
     TLS,
     protect_credentials,
 )
-from kafka_rollout.domain.model.errors import UserError
 
 REMOTE = "spark://spark-1.example.com:7077"
 PROTECTED = {AUTHENTICATION: "true", ENCRYPTION: "true"}

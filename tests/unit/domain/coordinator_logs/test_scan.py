@@ -8,6 +8,8 @@ from itertools import permutations
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.base.findings import Severity, Verdict
+from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.findings import check_rollback
 from kafka_rollout.domain.coordinator_logs.scan import (
@@ -24,7 +26,6 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     worst_of,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, unknown_ends
-from kafka_rollout.domain.model.findings import Severity, Verdict
 from kafka_rollout.domain.model.releases import (
     Catalogue,
     CoordinatorClass,
@@ -34,7 +35,6 @@ from kafka_rollout.domain.model.releases import (
     ReleaseFacts,
     VersionRange,
 )
-from kafka_rollout.json_forms import from_json, to_json
 
 OFFSETS = "__consumer_offsets"
 OLD, TOLERANT, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult, TaggedFields
 from kafka_rollout.domain.coordinator_logs.tagged_fields import (
     _LOSSES,
@@ -17,7 +18,6 @@ from kafka_rollout.domain.coordinator_logs.tagged_fields import (
     dropped_tag_findings,
     ignored_tags,
 )
-from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import StructLayout
 from tests.definitions import distinct_definitions, schema

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.features.answers import refused_by_controller
 from kafka_rollout.domain.features.checks import (
     feature_change,
@@ -14,7 +15,6 @@ from kafka_rollout.domain.features.checks import (
 )
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.model.cluster.state import ClusterState, RegisteredNodes
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Undo
 from kafka_rollout.domain.model.releases import CoordinatorClass, Release
 from tests.unit.domain.builders import (

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.features.requests import (
     FeatureAction,
     FeatureOrder,
@@ -21,7 +22,6 @@ from kafka_rollout.domain.features.requests import (
 from kafka_rollout.domain.features.rules import check_requests
 from kafka_rollout.domain.features.support import held_back_feature_findings
 from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from tests.unit.domain.builders import (
     R340,

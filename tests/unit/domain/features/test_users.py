@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.features.users import user_findings
 from kafka_rollout.domain.model.cluster.state import ClusterState, GroupState, TransactionState
-from kafka_rollout.domain.model.findings import Finding, Severity
 from tests.unit.domain.builders import partition
 from tests.unit.domain.features.test_requests import on_431
 

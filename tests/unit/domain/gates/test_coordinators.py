@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.gates.check import BeforeStop, Condition
 from kafka_rollout.domain.gates.coordinators import (
     LOADING,
@@ -13,7 +14,6 @@ from kafka_rollout.domain.gates.coordinators import (
     find_load_errors,
     ids_for,
 )
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from tests.unit.domain.builders import partition
 
 PARTITIONS = (

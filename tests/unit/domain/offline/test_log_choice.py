@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE, OFFSETS_BEYOND, NodeLog, choose_log
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
 from kafka_rollout.domain.model.cluster.state import ClusterState, GroupState, RegisteredNodes
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan

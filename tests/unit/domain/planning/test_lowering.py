@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.findings import blocker, warning
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import Role
-from kafka_rollout.domain.model.findings import blocker, warning
 from kafka_rollout.domain.planning.lowering import (
     LoweringMethod,
     WhereRefused,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.planning.release_path import (
     REBALANCE_PROTOCOLS,

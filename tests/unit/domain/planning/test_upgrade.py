@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, effective_config

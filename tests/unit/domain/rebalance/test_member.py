@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.rebalance.member import Handover, Member
 from kafka_rollout.domain.rebalance.protocols import (
     COOPERATIVE_STICKY,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.rehearsal.configuration import (
     find_escapes,
     refuse_escaping,

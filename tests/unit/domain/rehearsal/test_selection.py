@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.model.cluster.state import PartitionState
-from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.rehearsal.selection import find_spareless_topics, select_nodes
 from tests.unit.domain.builders import COMBINED, cluster, partition
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf, Unknown
 from kafka_rollout.domain.run.projections.approvals import approvals

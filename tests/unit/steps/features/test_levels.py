@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.cluster.state import NodeFeatures
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, Undo
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.domain.run.projections.levels import finalization

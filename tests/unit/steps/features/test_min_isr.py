@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.features.min_isr import MIN_ISR
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.model.cluster.dynamic_configs import SettingValues
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import ELR_VERSION, METADATA_VERSION
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Voided, events_of

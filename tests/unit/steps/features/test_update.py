@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.features.answers import FeatureOutcome, FeatureUpdateResult, Result, exit_code
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.model.cluster.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf

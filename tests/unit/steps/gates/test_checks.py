@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_rollout.base.errors import LockHeldError, RefusedError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.gates.coordinators import LOADING, ids_for
 from kafka_rollout.domain.model.cluster.state import GroupState
-from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.projections.gates import gate_is_passed

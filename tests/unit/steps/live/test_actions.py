@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.state import Movements
 from kafka_rollout.domain.model.cluster.topology import HostCommand, NodeSpec, ServiceSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.lowering import WhereRefused

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.offline.log_choice import NodeLog
 from kafka_rollout.domain.run.events import has, newest
 from kafka_rollout.domain.run.offline_events import LiveKept, OfflineSnapshotWritten, OfflineStopping, OfflineUndoing

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.offline.log_choice import NodeLog

@@ -12,10 +12,10 @@ import pytest
 
 from kafka_rollout.adapters.store.artifacts import Artifacts
 from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.lowering import WhereRefused

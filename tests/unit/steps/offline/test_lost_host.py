@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, has
 from kafka_rollout.domain.run.offline_events import OfflineUndone

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.domain.features.answers import Result
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
-from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf

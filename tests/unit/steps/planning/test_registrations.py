@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.steps.common.cluster_ports import observe

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kafka_rollout.adapters.pages.run_report import render
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import NoServices
-from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.rehearsal.result import Outcome, Phase, RehearsalResult, failed
 from kafka_rollout.domain.run.events import newest

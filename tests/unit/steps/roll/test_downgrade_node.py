@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.domain.run.projections.levels import planned_trims

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.cluster.host_state import StartRecord
-from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Event, events_of
 from kafka_rollout.domain.run.step_events import Stopping

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.model.cluster.topology import HostCommand, ServiceSpec
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.step_events import PreparingStop, StopPrepared

@@ -28,7 +28,7 @@ from kafka_rollout.adapters.derivation.coordinators.writers import Written, has_
 from kafka_rollout.adapters.derivation.gaps import Gaps
 from kafka_rollout.adapters.derivation.jars import Message, key_versions
 from kafka_rollout.adapters.releases.jvm import Jvm, java_class, root_cause
-from kafka_rollout.domain.model.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.model.releases import (
     CoordinatorLogFacts,
     FeatureLevel,

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 
 _PEM_FILES = ("ca_location", "certificate_location", "key_location", "token_ca_location")
 

@@ -26,8 +26,8 @@ from pydantic import (
 )
 
 from kafka_rollout.adapters.kafka.security.tokens import token_provider
-from kafka_rollout.adapters.system.files import open_regular, write_whole
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.files import open_regular, write_whole
 
 
 class SecurityProtocol(StrEnum):

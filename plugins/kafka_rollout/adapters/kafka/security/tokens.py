@@ -18,7 +18,7 @@ from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 
 _TIMEOUT_S = 10.0
 _USED_PART = 0.8  # of a token's lifetime; then a new one is requested

@@ -7,7 +7,7 @@ import json
 from kafka_rollout.adapters.metadata_log.changes.backup import Files, changing
 from kafka_rollout.adapters.metadata_log.disk.folder import QUORUM_STATE, MetadataFolder
 from kafka_rollout.adapters.metadata_log.disk.quorum import quorum_state
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError
 
 NO_DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAA"  # Uuid.ZERO_UUID (ReplicaKey.NO_DIRECTORY_ID)
 

@@ -25,7 +25,10 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     read_file,
 )
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.system.files import read_regular, sha256_of
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.domain.metadata_log.trim import (
     LEADER_EPOCHS,
     TrimPlan,
@@ -36,10 +39,7 @@ from kafka_rollout.domain.metadata_log.trim import (
     plan_trim,
     write_epochs,
 )
-from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.json_forms import from_json, to_json
 
 _BACKUP = "kafka-rollout-trim-"
 _INDEXES = (".index", ".timeindex", ".txnindex")

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, java_class, root_cause, run_jvm
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
+from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.domain.model.releases import Release
 
 _IMAGE = "org.apache.kafka.image"

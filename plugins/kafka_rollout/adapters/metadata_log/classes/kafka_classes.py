@@ -36,14 +36,14 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
 )
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
-from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.files import reading, sha256_of
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.system import server_properties
+from kafka_rollout.base.system.files import reading, sha256_of
 from kafka_rollout.domain.model.cluster.config_providers import literal_settings
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.state import CheckpointSummary
-from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 
 PLUGINS = ("authorizer.class.name", "kafka.metrics.reporters", "metric.reporters", "replica.selector.class")

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.files import check_regular, open_regular, read_regular, reading
-from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.internal_topics import METADATA_LOG
-from kafka_rollout.domain.model.outside_text import MOST_INT32, parse_number
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.outside_text import MOST_INT32, parse_number
+from kafka_rollout.base.system import server_properties
+from kafka_rollout.base.system.files import check_regular, open_regular, read_regular, reading
 from kafka_rollout.wire.log_types import Batch, LogFormatError, RecordSpan
 from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
 

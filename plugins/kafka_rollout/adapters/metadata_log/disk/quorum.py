@@ -15,7 +15,7 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     damaged,
     read_start,
 )
-from kafka_rollout.adapters.system.files import read_regular, reading
+from kafka_rollout.base.system.files import read_regular, reading
 from kafka_rollout.domain.metadata_log.trim import LEADER_EPOCHS, Epochs, parse_epochs
 from kafka_rollout.domain.offline.log_choice import NodeLog
 from kafka_rollout.wire.layouts import MessageSchema

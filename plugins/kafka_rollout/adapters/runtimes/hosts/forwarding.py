@@ -11,7 +11,7 @@ import httpx
 import paramiko
 
 from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
-from kafka_rollout.domain.model.errors import RolloutError
+from kafka_rollout.base.errors import RolloutError
 
 _TIMEOUT_S = 10.0
 _CHUNK = 1 << 16

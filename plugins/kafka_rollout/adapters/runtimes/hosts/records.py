@@ -11,10 +11,10 @@ from kafka_rollout.adapters.runtimes.hosts.directory import MISSING
 from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState
 from kafka_rollout.adapters.runtimes.properties import WrittenConfiguration, add_start, load_written, parse_starts
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.base.system import server_properties
 from kafka_rollout.domain.model.cluster.host_state import StartRecord
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.releases import Release
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.adapters.runtimes.hosts.directory import transfer_s
 from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT
-from kafka_rollout.adapters.system.files import open_regular, reading
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.system.files import open_regular, reading
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 
 UNPACK_REMEDY = (

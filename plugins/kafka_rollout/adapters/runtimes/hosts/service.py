@@ -34,13 +34,13 @@ from kafka_rollout.adapters.runtimes.properties import (
     changed_lines,
     metadata_directory,
 )
-from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.files import writing_whole
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.system import server_properties
+from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.internal_topics import METADATA_LOG
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import Fence, unfenced

@@ -20,8 +20,8 @@ import paramiko
 
 from kafka_rollout.adapters.runtimes.hosts.connecting import RevokedKeyError
 from kafka_rollout.adapters.runtimes.hosts.marked import MarkedLine
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.model.wording import size
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.wording import size
 
 COMMAND_S = 30.0
 OUTPUT_LIMIT = 64_000_000  # bytes of a command that are kept in memory

@@ -13,10 +13,10 @@ from kafka_rollout.adapters.runtimes.hosts.release_source import is_pinned, is_p
 from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState
 from kafka_rollout.adapters.runtimes.properties import metadata_directory
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.system import server_properties
 from kafka_rollout.domain.model.cluster.host_state import HostPath, HostState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
-from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 
 _ASKED = "asked"

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN, EffectiveConfigs
-from kafka_rollout.domain.model.wording import few
 
 # Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
 SERVED_BY = {"group.version": "consumer", "share.version": "share", "streams.version": "streams"}

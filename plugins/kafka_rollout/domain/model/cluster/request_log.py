@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
+from kafka_rollout.base.log_lines import parse_events
 from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, LoggedRequest
-from kafka_rollout.domain.model.log_lines import parse_events
 
 _START = "Completed request:"
 _LOGGER = "kafka.request.logger"

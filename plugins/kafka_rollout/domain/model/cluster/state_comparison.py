@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory, Difference, unread_parts
 from kafka_rollout.domain.model.cluster.effective_configs import (
     HIDDEN,
@@ -21,8 +23,6 @@ from kafka_rollout.domain.model.cluster.effective_configs import (
     compare_effective,
     without_repeats,
 )
-from kafka_rollout.domain.model.internal_topics import COORDINATOR_TOPICS
-from kafka_rollout.domain.model.wording import few
 
 NEW_SETTING = "new setting"
 _SHOWN_RESOURCES = 20

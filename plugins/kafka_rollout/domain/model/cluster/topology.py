@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 
 RuntimeName = Literal["local_process", "ssh_service", "none"]
 NO_RUNTIME: Final = "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.domain.model.findings import Finding, blocker
+from kafka_rollout.base.findings import Finding, blocker
 from kafka_rollout.domain.model.releases import Catalogue, Release
 
 # Fact → what the plan cannot check without it. `logging` and `has_snapshot_emitter_metrics` are in no plan. Without

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from kafka_rollout.base.findings import Finding, Severity, info, warning
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, ClusterState, NodeMetrics
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, Severity, info, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.wording import count, few, nodes
 
 _Requests = tuple[str, int]  # API and version
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.domain.gates.findings import counter_findings
 from kafka_rollout.domain.model.cluster.caught_up import check_caught_up
 from kafka_rollout.domain.model.cluster.counters import COUNTS_PARTITIONS_SINCE
@@ -24,9 +26,7 @@ from kafka_rollout.domain.model.cluster.state import (
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.cluster.unavailability import find_acceptance
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info, warning
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.findings.clients import client_findings
 from kafka_rollout.domain.planning.findings.not_observable import not_observable_findings
 from kafka_rollout.domain.planning.findings.reported_releases import reported_release_findings

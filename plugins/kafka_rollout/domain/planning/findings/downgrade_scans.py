@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.metadata_log.backup_space import BACKUP_SPACE
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.domain.model.cluster.contents import PARTS, SETTINGS
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.wording import few, nodes
 
 LOG_CODES = frozenset(
     {

@@ -11,6 +11,9 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from kafka_rollout.base.findings import Finding, Severity, blocker
+from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
+from kafka_rollout.base.wording import count
 from kafka_rollout.domain.gates.counters import IGNORED_CONFIG
 from kafka_rollout.domain.model.cluster.dynamic_configs import (
     ConfigCheck,
@@ -20,10 +23,7 @@ from kafka_rollout.domain.model.cluster.dynamic_configs import (
     QuotaEntity,
     entity_name,
 )
-from kafka_rollout.domain.model.findings import Finding, Severity, blocker
-from kafka_rollout.domain.model.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.wording import count
 from kafka_rollout.domain.planning.findings.configuration import removed_config_names
 
 NAMED = 20

@@ -9,10 +9,10 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Sequence
 
+from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.cluster.host_state import HostPath, HostState, can_change
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
-from kafka_rollout.domain.model.findings import Finding, blocker, warning
-from kafka_rollout.domain.model.wording import few
 
 
 def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:

@@ -6,11 +6,11 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.wording import few, size
 from kafka_rollout.domain.model.cluster.host_state import HostState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.wording import few, size
 from kafka_rollout.domain.planning.findings.host_paths import path_findings
 
 STOP_DEADLINE_S = 180.0  # for a controlled shutdown

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
+from kafka_rollout.base.findings import Finding, info, warning
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.model.cluster.config_providers import unresolved_settings
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigKind, DynamicConfigs
 from kafka_rollout.domain.model.cluster.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, info, warning
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.reported_releases import ReportedRelease, identify_by_levels
-from kafka_rollout.domain.model.wording import few, nodes
 
 _REMEDY = "No action needed, unless the answer depends on it."
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.findings import Finding, Severity, blocker
 from kafka_rollout.domain.model.cluster.rights import PINNING, READING, MissingRight
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.findings import Finding, Severity, blocker
 
 
 def right_findings(cluster: ClusterSpec, state: ClusterState) -> tuple[Finding, ...]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import failure_reason
-from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.releases import Catalogue, FeatureLevel, Release
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kafka_rollout.base.findings import Finding, blocker, warning
 from kafka_rollout.domain.features.support import (
     CONTROLLER_UNREGISTRATION_LEVEL,
     removed_controller_remedy,
@@ -11,7 +12,6 @@ from kafka_rollout.domain.features.support import (
 )
 from kafka_rollout.domain.model.cluster.state import ClusterState, find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 
 

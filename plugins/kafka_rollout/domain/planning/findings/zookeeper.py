@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.findings import Finding, blocker
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.model.cluster.config_providers import is_reference
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.wording import nodes
 from kafka_rollout.domain.planning.findings.not_observable import not_observable
 
 MIGRATION = "zookeeper.metadata.migration.enable"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.domain.model.findings import Finding, info, warning
+from kafka_rollout.base.findings import Finding, info, warning
+from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.wording import few
 
 
 def advisory_findings(

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kafka_rollout.base.findings import Finding, blocker, info, warning
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.domain.model.cluster.config_providers import is_reference
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, blocker, info, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.wording import nodes
 from kafka_rollout.domain.planning.findings.configuration import removed_config_names
 
 NodeConfigs = Mapping[int, Mapping[str, str]]

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from kafka_rollout.adapters.kafka.security.carried_security import CarriedSecurity
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from tests.integration.harness.security.secret_search import middle_of
 from tests.integration.harness.security.secured import certificate
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity, SaslMechanism
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 from tests.integration.harness.security.secured import certificate
 
 SECRET = "hunter2-very-secret"

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.kafka.security import tokens
 from kafka_rollout.adapters.kafka.security.tokens import TokenProvider
-from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from tests.integration.harness.security.token_server import TokenServer, token_server
 
 SECRET = "a secret with: colons"

@@ -11,8 +11,8 @@ import pytest
 
 from kafka_rollout.adapters.metadata_log.changes.backup import MANIFEST, Files
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, stopped_node
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.composition.fenced import calls_of
-from kafka_rollout.domain.model.errors import RefusedError, UserError
 
 
 def mode(path: Path) -> int:

@@ -16,7 +16,7 @@ import pytest
 from kafka_rollout.adapters.metadata_log.changes.backup import Files
 from kafka_rollout.adapters.metadata_log.changes.install import install, refuse_used, uninstall
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.paths import FIXTURES
 

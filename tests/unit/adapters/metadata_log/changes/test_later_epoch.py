@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.adapters.metadata_log.changes.later_epoch import raise_epoch
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, open_folder
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError
 from tests.paths import FIXTURES
 
 

@@ -16,8 +16,8 @@ import pytest
 from kafka_rollout.adapters.metadata_log.changes.backup import Files
 from kafka_rollout.adapters.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
+from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.domain.metadata_log.trim import TrimResult
-from kafka_rollout.domain.model.errors import FatalError, UserError
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.paths import FIXTURES
 

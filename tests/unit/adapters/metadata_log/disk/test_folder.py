@@ -18,9 +18,9 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     read_log,
 )
 from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.metadata_log.records import RecordType
 from kafka_rollout.domain.metadata_log.trim import parse_epochs
-from kafka_rollout.domain.model.errors import UserError
 from tests.paths import FIXTURES
 from tests.unit.adapters.metadata_log.changes.test_trimmer import split
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.configuration import java_findings, removed_config_names

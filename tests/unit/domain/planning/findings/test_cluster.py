@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.model.cluster.state import (
     ClientSoftware,
     ClusterState,
@@ -15,7 +16,6 @@ from kafka_rollout.domain.model.cluster.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from tests.unit.domain.builders import (

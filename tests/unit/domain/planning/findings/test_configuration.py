@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.model.findings import Severity
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import (
     CONTROLLED_SHUTDOWN,

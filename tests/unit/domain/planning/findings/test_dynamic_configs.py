@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.planning.findings.dynamic_configs import (
     NAMED,
     OBSERVED,

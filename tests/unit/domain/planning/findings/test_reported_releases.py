@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.model.cluster.state import NodeState
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings

@@ -3,7 +3,7 @@ from __future__ import annotations
 from functools import cache
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from tests.paths import INCLUDE

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.findings.configuration import planned_configs

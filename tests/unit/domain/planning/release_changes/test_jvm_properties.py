@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.release_changes.jvm_properties import (
     ALLOWED_FILES,

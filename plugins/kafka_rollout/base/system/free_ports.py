@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
-from kafka_rollout.domain.model.errors import FatalError, UserError
-from kafka_rollout.settings import read_port_range
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.system.settings import read_port_range
 
 HOST = "127.0.0.1"
 # Below Linux's range for outgoing connections (from 32768), so that no connection takes a port in between.

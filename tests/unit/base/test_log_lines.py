@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.model.log_lines import is_throwable, parse_events
+from kafka_rollout.base.log_lines import is_throwable, parse_events
 
 AT = "2026-11-23 02:00:00,000"
 LOADED = f"[{AT}] INFO [GroupCoordinator id=4] Loaded (kafka.coordinator.group.GroupMetadataManager)"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.system.files import open_regular, read_regular, write_whole, writing_whole
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.files import open_regular, read_regular, write_whole, writing_whole
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 _WAITS = """
-from kafka_rollout.adapters.system.signals import end_event
+from kafka_rollout.base.system.signals import end_event
 stop = end_event()
 print("waits", flush=True)
 while not stop.wait(0.0):

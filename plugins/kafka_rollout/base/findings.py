@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.domain.model.outside_text import escape_invisible
+from kafka_rollout.base.outside_text import escape_invisible
 
 
 class Severity(StrEnum):

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from kafka_rollout.adapters.system.free_ports import HOST, free_ports, reserved_ports
-from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.system.free_ports import HOST, free_ports, reserved_ports
 
 
 def test_two_who_ask_at_once_get_different_ports_and_none_on_which_a_process_listens(

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from kafka_rollout.adapters.runtimes import local_process
-from kafka_rollout.adapters.system.sessions import session_members, start_session
+from kafka_rollout.base.system.sessions import session_members, start_session
 from tests.waiting import wait_until
 
 

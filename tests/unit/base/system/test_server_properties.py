@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.system.server_properties import (
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.server_properties import (
     directory_ids,
     local_format,
     parse,
@@ -17,7 +18,6 @@ from kafka_rollout.adapters.system.server_properties import (
     to_content,
 )
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
-from kafka_rollout.domain.model.errors import UserError
 
 CONTENT = b"""\
 # The orders cluster

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.base.errors import UserError
 
 _LONGEST_FILE_NAME = 255
 _KINDS = (

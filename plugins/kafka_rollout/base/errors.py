@@ -7,7 +7,7 @@ one sentence, which names the object, and a remedy.
 
 from __future__ import annotations
 
-from kafka_rollout.domain.model.outside_text import escape_invisible
+from kafka_rollout.base.outside_text import escape_invisible
 
 
 class RolloutError(Exception):

@@ -25,8 +25,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_DATA = Path(__file__).resolve().parent / "data"  # only in a wheel: the build copies include/ there
-_CHECKOUT = Path(__file__).resolve().parents[2] / "include"
+_DATA = Path(__file__).resolve().parents[2] / "data"  # only in a wheel: the build copies include/ there
+_CHECKOUT = Path(__file__).resolve().parents[4] / "include"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

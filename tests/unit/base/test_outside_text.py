@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from kafka_rollout.domain.model.outside_text import (
+from kafka_rollout.base.outside_text import (
     NAME_LIMIT,
     TEXT_LIMIT,
     escape_invisible,

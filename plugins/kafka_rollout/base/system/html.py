@@ -7,9 +7,9 @@ import time
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from kafka_rollout.domain.model.outside_text import escape_invisible
-from kafka_rollout.domain.model.wording import size
-from kafka_rollout.settings import Settings
+from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import size
 
 
 def page_environment(settings: Settings) -> Environment:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kafka_rollout.json_forms import from_json, to_json
+from kafka_rollout.base.json_forms import from_json, to_json
 from tests.json_examples import VALUES
 
 STORED: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "fixtures" / "json-forms.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "fixtures" / "json-forms.json").read_text(encoding="utf-8")
 )
 
 
