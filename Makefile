@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
-CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
+CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
 FROM ?= 3.9.1
 TO ?= 4.3.1
 APPROVE ?=

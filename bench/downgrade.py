@@ -54,8 +54,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import many_partitions
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.records import list_runs, open_run
@@ -63,10 +61,12 @@ from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.run.events import Event, events_of
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent, OfflineStopping
 from kafka_rollout.domain.run.step_events import GatePassed, NodeEvent, Stopping
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.class_archives import ClassArchives
 
 METHODS = ("live", "offline", "roll")

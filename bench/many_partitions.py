@@ -24,7 +24,6 @@ from kafka_rollout.adapters.metadata_log.classes.replay import encode_batch
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataBatch, MetadataRecord, open_folder
 from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
 from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
@@ -32,11 +31,12 @@ from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, Ga
 from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
 from kafka_rollout.domain.model.cluster.state import ClusterState, Movements
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.gates import checks
 from kafka_rollout.steps.gates.waiting import wait_for_gate

@@ -37,16 +37,16 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.joins import KeptJoins
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rebalance.member import Handover, Member
 from kafka_rollout.domain.rebalance.protocols import Partition, RebalanceProtocol
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 MEMBERS, PARTITIONS = 8, 64
 RESULTS = PROJECT_ROOT / "bench" / "results" / "rebalance.json"

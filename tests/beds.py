@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tools.testbed.bed import Bed, missing, up
 
 MakeBed = Callable[..., Bed]

@@ -33,8 +33,8 @@ from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.trim import TrimPlan
 from kafka_rollout.domain.model.cluster.contents import ClusterInventory
 from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import ChosenLog
+from kafka_rollout.releases.facts import Release
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
 PLACE: dict[str, Any] = {"topic": "__consumer_offsets", "partition": 7}

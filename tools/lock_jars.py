@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "plugins"))
 
-from kafka_rollout.adapters.releases.resolve import LOGGING, resolve  # noqa: E402
-from kafka_rollout.domain.model.releases import Release  # noqa: E402
+from kafka_rollout.releases.facts import Release  # noqa: E402
+from kafka_rollout.releases.jars.resolve import LOGGING, resolve  # noqa: E402
 
 AGENTS = ("io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1", "org.jolokia:jolokia-agent-jvm:2.2.9:javaagent")
 APPLICATIONS = "applications-"  # for tests of groups: Kafka Streams and Connect of a release

@@ -13,10 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "plugins"), str(ROOT)]
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache  # noqa: E402
-from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm  # noqa: E402
 from kafka_rollout.base.system.settings import Settings  # noqa: E402
-from kafka_rollout.domain.model.releases import Release  # noqa: E402
+from kafka_rollout.releases.facts import Release  # noqa: E402
+from kafka_rollout.releases.jars.cache import ReleaseCache  # noqa: E402
+from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm  # noqa: E402
 
 RELEASE = Release(3, 9, 1)
 FOLDER = ROOT / "tests" / "fixtures" / f"message-sets-{RELEASE}"

@@ -38,10 +38,10 @@ from bench.scan.coordinator_log import LogPlan, Written, write_log
 from bench.scan.figures import Goal, MemoryWatch, line, ratios, spread
 from bench.scan.rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
 from bench.scan.session import WarmSession
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.folder import PROJECT_ROOT
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.wire.log_types import Codec
 from kafka_rollout_spark.kernel.spec import ScanDepth
 

@@ -29,7 +29,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.wire.log_types import Codec
 from kafka_rollout.wire.message_writer import encode
 

@@ -15,10 +15,10 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from bench.scan.coordinator_log import TOPIC
-from kafka_rollout.adapters.releases import ivy
-from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars import ivy
+from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import RowKind

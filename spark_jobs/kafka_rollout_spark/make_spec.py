@@ -11,7 +11,7 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.coordinator_logs.contents import describes_owner
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout_spark.kernel.spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
 

@@ -23,7 +23,7 @@ from kafka_rollout.domain.coordinator_logs.verdicts import (
     unknown_ends,
     unloadable_groups,
 )
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge.merged import MergedRows, read_on_driver, read_with_spark

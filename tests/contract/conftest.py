@@ -18,8 +18,8 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.model.cluster.state import GroupState, PartitionState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
+from kafka_rollout.releases.facts import Release
 from tests.beds import beds
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin

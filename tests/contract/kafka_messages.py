@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.adapters.releases.jvm import Jvm
+from kafka_rollout.releases.jvm.jvm import Jvm
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLayout
 from kafka_rollout.wire.messages import UNKNOWN_TAGS

@@ -11,10 +11,10 @@ from kafka.coordinator.assignors import cooperative_sticky
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import TopicPartition
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 
 pytestmark = pytest.mark.jvm
 

@@ -11,7 +11,7 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinator_partition
 from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, Setting
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.releases.facts import METADATA_VERSION
 from tests.contract.conftest import RELEASE, TOPIC, World
 
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.adapters.releases.jvm import run_jvm
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import run_jvm
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.message_writer import encode

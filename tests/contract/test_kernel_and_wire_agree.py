@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.wire.coordinator_records import KindCounts, classify
 from kafka_rollout.wire.field_rules import decode_checked
 from kafka_rollout.wire.layouts import Layout

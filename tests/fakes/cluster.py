@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.features.min_isr import MIN_ISR
@@ -24,8 +23,9 @@ from kafka_rollout.domain.model.cluster.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from tests.fakes.clock import FakeClock
 
 INCLUDE = PROJECT_ROOT / "include"

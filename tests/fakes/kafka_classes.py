@@ -9,7 +9,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.state import CheckpointSummary
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
 
 

@@ -14,8 +14,8 @@ from kafka_rollout.domain.metadata_log.registrations import MetadataRegistration
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from tests.fakes.cluster import FakeCluster
 
 SNAPSHOT = "00000000000000001050-{epoch:010}.checkpoint"

@@ -39,9 +39,9 @@ from kafka_rollout.domain.model.cluster.state import (
 )
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Undo
-from kafka_rollout.domain.model.releases import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.rehearsal.job import RehearsalJob
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
+from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses

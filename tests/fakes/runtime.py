@@ -11,7 +11,7 @@ from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostS
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.class_archives import ClassArchives
 from tests.integration.harness.airflow.server import House
 from tests.integration.harness.feature_harness import Command

@@ -19,12 +19,12 @@ import httpx
 
 import kafka_rollout
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.airflow_server import AirflowServer
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.topology import NEVER
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 THREE_LINES = """\
 from kafka_rollout.airflow.graphs.all_clusters import all_dags

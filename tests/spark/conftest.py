@@ -12,10 +12,10 @@ import pytest
 from pyspark import SparkContext
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import configuration, environment
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.job import start_spark
 from kafka_rollout_spark.scan import Question, make_result, read_logs

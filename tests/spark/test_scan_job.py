@@ -37,7 +37,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanRequest,
     ScanResult,
 )
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.merge.merged import merge, merge_table

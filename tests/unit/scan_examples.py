@@ -22,7 +22,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     TaggedFields,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
 HOSTILE = "\"><script>alert('x')</script>\u202ereversed"

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tools.faults.contents import PROPERTIES
 from tools.faults.kinds import Kind
 from tools.faults.plan import Fault, Round, hosts_of

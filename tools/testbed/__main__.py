@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tools.testbed import network
 from tools.testbed.bed import Bed, up
 from tools.testbed.image import build_image

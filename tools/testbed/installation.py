@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tools.testbed.image import KAFKA
 
 EXPORTER_PORT = 9404

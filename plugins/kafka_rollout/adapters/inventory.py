@@ -45,7 +45,7 @@ from kafka_rollout.domain.model.cluster.topology import (
     RuntimeName,
     ServiceSpec,
 )
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 _UNIQUE = ("id", "name", "broker_address", "controller_address", "prometheus_url", "jolokia_url")
 _PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")

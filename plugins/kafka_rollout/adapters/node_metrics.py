@@ -23,7 +23,7 @@ from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.domain.model.cluster.counters import COUNTERS
 from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
 

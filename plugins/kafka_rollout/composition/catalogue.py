@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.releases import Release, ReleaseFacts
+from kafka_rollout.releases.facts import Release, ReleaseFacts
 
 
 def add_release(release: Release, say: Callable[[str], None], settings: Settings | None = None) -> ReleaseFacts:

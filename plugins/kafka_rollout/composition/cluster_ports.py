@@ -14,9 +14,9 @@ from kafka_rollout.composition.fenced import fence_cluster_ports, make_fence
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.composition.rehearsal import LocalRehearsals
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.ports.cluster import Fence, NodeRuntime
+from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
     from kafka_rollout.adapters.metadata_log.changes.places import Places
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-    from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+    from kafka_rollout.releases.jars.cache import ReleaseCache
 
 
 @contextmanager
@@ -50,8 +50,8 @@ def open_cluster_ports(
     from kafka_rollout.adapters.kafka.security.credential_files import remove_stale_files
     from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
-    from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.base.system.clock import SystemClock
+    from kafka_rollout.releases.jars.cache import ReleaseCache
 
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.releases.facts import Catalogue
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
@@ -102,13 +102,13 @@ def list_sudoers_files(
 
 def get_catalogue(settings: Settings | None = None) -> Catalogue:
     """Return the facts of every supported release."""
-    from kafka_rollout.adapters.releases.catalogue import load_catalogue
+    from kafka_rollout.releases.documents.catalogue import load_catalogue
 
     return load_catalogue(*(settings or Settings.from_environment()).catalogue_folders)
 
 
 def list_releases(settings: Settings | None = None) -> list[str]:
     """Return the names of all supported releases, oldest first. Reads no catalogue file."""
-    from kafka_rollout.adapters.releases.catalogue import release_files
+    from kafka_rollout.releases.documents.catalogue import release_files
 
     return [str(release) for release in release_files(*(settings or Settings.from_environment()).catalogue_folders)]

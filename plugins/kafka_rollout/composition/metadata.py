@@ -12,12 +12,12 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.metadata_log.losses import LossReport, with_paths
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimPlan, TrimResult
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder
-    from kafka_rollout.adapters.releases.cache import ReleaseCache
+    from kafka_rollout.releases.jars.cache import ReleaseCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def open_metadata_log(
     Raises UserError if there is no log, it is damaged, or it belongs to another cluster than `cluster_id`.
     """
     from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
-    from kafka_rollout.adapters.releases.cache import ReleaseCache
+    from kafka_rollout.releases.jars.cache import ReleaseCache
 
     settings = settings or Settings.from_environment()
     return MetadataLog(open_folder(directory, cluster_id=cluster_id), ReleaseCache.from_settings(settings))

@@ -17,13 +17,13 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rehearsal.configuration import refuse_escaping
 from kafka_rollout.domain.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT, select_nodes
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.contents import read_contents
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def refuse_shortage(needed: Estimate, folder: Path) -> None:
 
 def fetch_releases(job: RehearsalJob, settings: Settings) -> None:
     """Fetch missing jars: the sandbox has no network."""
-    from kafka_rollout.adapters.releases.cache import ReleaseCache
+    from kafka_rollout.releases.jars.cache import ReleaseCache
 
     cache = ReleaseCache.from_settings(settings)
     for release in job.releases:

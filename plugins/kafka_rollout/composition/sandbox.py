@@ -20,8 +20,8 @@ def run_in_sandbox(path: Path, say: Callable[[str], None], stop_asked: Callable[
     """Carry out the job of a sandbox and write its result. Called by the process of the sandbox."""
     from kafka_rollout.adapters.rehearsal.guard import GuardedRuntime
     from kafka_rollout.adapters.rehearsal.sandbox import JOB, RESULT, Sandbox
-    from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.base.system.files import write_whole
+    from kafka_rollout.releases.jars.cache import ReleaseCache
     from kafka_rollout.steps.rehearsal.run import Rehearsal
 
     sandbox = Sandbox(path)

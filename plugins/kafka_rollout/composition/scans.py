@@ -14,9 +14,9 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import get_catalogue
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.reported_releases import identify_release
 from kafka_rollout.domain.planning.release_path import relevant_releases
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.reported import identify_release
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity

@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.demo.folder import DemoFolder
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import METADATA_VERSION, MetadataVersionLevel, Release, ReleaseFacts
+from kafka_rollout.releases.facts import METADATA_VERSION, MetadataVersionLevel, Release, ReleaseFacts
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 NAME = "demo"
 TOPICS = {"orders": 6, "payments": 3, "shipments": 3}  # topic → partitions

@@ -38,7 +38,7 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.demo.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 _ATTEMPTS = 3
 _READY_S = 240.0  # enough for a busy machine; a node that exits is reported at once
@@ -235,8 +235,8 @@ def _file_has(path: Path, text: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.base.system.settings import Settings
+    from kafka_rollout.releases.jars.cache import ReleaseCache
 
     parser = argparse.ArgumentParser(prog="python -m kafka_rollout.demo.local_cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jvm.java import java_binary
 
 Layout = Literal["separate", "combined", "mixed"]
 Quorum = Literal["static", "dynamic"]

@@ -13,8 +13,6 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
@@ -26,7 +24,9 @@ from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic, lower
 from kafka_rollout.demo.folder import DEMOS, DemoFolder, end_demo
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.progress import Progress, duration
 
 

@@ -38,8 +38,8 @@ from kafka_rollout.domain.model.cluster.state import (
 )
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
+from kafka_rollout.releases.facts import Release
 
 Fence = Callable[[], None]
 """Raises RefusedError unless this process acts on the cluster now. An adapter calls it before each change."""

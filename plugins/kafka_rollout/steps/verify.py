@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from kafka_rollout.base.findings import Verdict
 from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
-from kafka_rollout.domain.model.releases import FieldRule
+from kafka_rollout.releases.facts import FieldRule
 from kafka_rollout.wire.field_rules import with_rules
 from kafka_rollout.wire.layouts import Layout, MessageSchema
 from kafka_rollout.wire.log_types import Batch, Bytes, Codecs, LogFormatError, RecordSpan

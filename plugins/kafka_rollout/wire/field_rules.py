@@ -11,7 +11,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import Any
 
-from kafka_rollout.domain.model.releases import FieldRule, RuleKind
+from kafka_rollout.releases.facts import FieldRule, RuleKind
 from kafka_rollout.wire.layouts import ZERO_UUID, FieldLayout, Layout, StructLayout
 from kafka_rollout.wire.log_types import Bytes
 from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode, join

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from kafka_rollout.domain.model.releases import CoordinatorLogFacts, GroupFamilyFacts
+from kafka_rollout.releases.facts import CoordinatorLogFacts, GroupFamilyFacts
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, classify
 from kafka_rollout.wire.log_types import Bytes, Codecs, LogFormatError
 from kafka_rollout.wire.pending_commits import text_at

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.model.releases import FieldRule, VersionRange
+from kafka_rollout.releases.facts import FieldRule, VersionRange
 
 Default = bool | int | float | str | bytes | None
 

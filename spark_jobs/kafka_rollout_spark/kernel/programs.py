@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.model.releases import FieldRule, RuleKind
+from kafka_rollout.releases.facts import FieldRule, RuleKind
 from kafka_rollout.wire.field_rules import PROTOCOL, PROTOCOL_TYPE, field_path
 from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLayout
 from kafka_rollout.wire.messages import join

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.wire.layouts import Layout
 
 _BYTES_PER_BUCKET = 288 * 1024 * 1024  # six million keys if every record has a different key: 300 MB of a worker

@@ -18,7 +18,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     RecordKind,
     TaggedFields,
 )
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.wire.layouts import StructLayout
 from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode, join
 from kafka_rollout_spark.kernel.spec import LayoutUse, RecordUse

@@ -11,9 +11,9 @@ from hypothesis import given
 
 from kafka_rollout.adapters.store.event_codec import KINDS, decode, encode
 from kafka_rollout.domain import run
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Event, Rolled, Unknown, Voided
 from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout.releases.facts import Release
 from tests.unit.domain.run.events_strategy import events
 
 R = Release.parse

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_files
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
 from tests.dags.conftest import spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.records import scan_history

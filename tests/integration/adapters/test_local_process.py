@@ -19,14 +19,14 @@ import psutil
 import pytest
 
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.model.cluster.state import CheckpointFile
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration
@@ -106,7 +106,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
         "from pathlib import Path\n"
         "from kafka_rollout.demo import local_cluster\n"
         "from kafka_rollout.adapters.inventory import load_cluster\n"
-        "from kafka_rollout.adapters.releases.cache import ReleaseCache\n"
+        "from kafka_rollout.releases.jars.cache import ReleaseCache\n"
         "from kafka_rollout.adapters.runtimes import local_process\n"
         "from kafka_rollout.base.system.settings import Settings\n"
         "local_process._record_start = lambda *_: os.kill(os.getpid(), 9)\n"

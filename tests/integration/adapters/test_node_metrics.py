@@ -21,7 +21,7 @@ from kafka_rollout.domain.gates.counters import expected_counters
 from kafka_rollout.domain.model.cluster.counters import ACTIVE_BROKERS
 from kafka_rollout.domain.model.cluster.state import NodeMetrics
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
 from tests.waiting import wait_until

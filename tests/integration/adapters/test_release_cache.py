@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kafka_rollout.adapters.releases import java
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.ivy import Module, fetch
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jars.ivy import Module, fetch
+from kafka_rollout.releases.jvm import java
 
 pytestmark = pytest.mark.jvm
 
@@ -120,7 +120,7 @@ def _own_certificate() -> str:
 
 def test_the_prefetch_command_prints_the_folders() -> None:
     answer = subprocess.run(
-        [sys.executable, "-m", "kafka_rollout.adapters.releases.cache", "agents", "4.3.1"],
+        [sys.executable, "-m", "kafka_rollout.releases.jars.cache", "agents", "4.3.1"],
         env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT / "plugins")},
         capture_output=True,
         text=True,

@@ -10,14 +10,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.domain.gates.node import check_after_start
 from kafka_rollout.domain.gates.remote_storage import CONDITION
 from kafka_rollout.domain.model.cluster.counters import REMOTE_ERROR_RATES
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
 from kafka_rollout.steps.planning.plans import plan_upgrade

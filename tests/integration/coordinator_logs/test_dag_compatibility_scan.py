@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.history import Alerted
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import House, Run
 from tests.records import scan_history

@@ -16,13 +16,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import Damage, LoadVerdict, ScanResult
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.result.result import damage_of

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_oracle import what_happened
 from tests.integration.harness.cluster_contents import wait_until_all_know

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, all_run, finalized, starts

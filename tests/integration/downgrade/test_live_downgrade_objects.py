@@ -16,18 +16,18 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.metadata_log.changes.places import temporary_copy
 from kafka_rollout.adapters.metadata_log.classes.loss_report import image_records, load_log
 from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen
 from kafka_rollout.domain.run.step_events import Stopping
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import run_jvm
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate

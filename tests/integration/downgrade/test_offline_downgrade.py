@@ -15,8 +15,6 @@ import pytest
 from kafka_rollout.adapters.metadata_log.changes import places as metadata_places
 from kafka_rollout.adapters.metadata_log.changes.trimmer import trim
 from kafka_rollout.adapters.metadata_log.disk.folder import log_range, open_folder
-from kafka_rollout.adapters.releases.java import java_binary
-from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.system import server_properties
@@ -25,11 +23,13 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, RunOf
 from kafka_rollout.domain.run.projections.offline import outages
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.jvm.java import java_binary
+from kafka_rollout.releases.jvm.jvm import run_jvm
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize

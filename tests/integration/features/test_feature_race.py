@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from tests.fakes.clock import FakeClock

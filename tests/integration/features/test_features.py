@@ -26,7 +26,7 @@ from kafka_rollout.domain.features.requests import (
     RequestKind,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import ensure_levels
 from kafka_rollout.steps.features.update import apply_features, plan_features

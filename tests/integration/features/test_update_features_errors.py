@@ -15,13 +15,13 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.features import send_feature_updates
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.java import java_binary
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -16,12 +16,12 @@ from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener, Co
 from kafka.errors import CommitFailedError
 from kafka.structs import MemberState, OffsetAndMetadata
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rebalance.protocols import RebalanceProtocol
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.foreign_members import ConfluentMember, ConsoleConsumer
 from tests.integration.harness.groups.members import DEADLINE_S, LiveGroup, Worker, wait_until

@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.applications import (
     ConnectWorker,

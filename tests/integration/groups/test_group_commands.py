@@ -26,8 +26,8 @@ from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.gates.groups import check_conversion
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic

@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs.cleaning import SettingChange
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter
 from tests.integration.harness.groups.applications import application_libs, streams_application

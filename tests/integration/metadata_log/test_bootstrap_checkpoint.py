@@ -13,10 +13,10 @@ from kafka_rollout.adapters.metadata_log.changes import install as metadata_boot
 from kafka_rollout.adapters.metadata_log.changes.install import lower_bootstrap, replace_bootstrap
 from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.adapters.metadata_log.disk.folder import log_range, open_folder
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.integration.conftest import MakeCluster
 from tests.integration.metadata_log.test_metadata_on_brokers import SNAPSHOTS, finalized, metadata_of, wait_for_snapshot

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.requests import ResourceType
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
 from tests.integration.harness.planted_configs import predict, restart_on, set_configs, set_quota

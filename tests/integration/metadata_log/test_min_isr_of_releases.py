@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 pytestmark = pytest.mark.integration
 

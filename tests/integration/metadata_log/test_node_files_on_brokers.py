@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.system import server_properties
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened

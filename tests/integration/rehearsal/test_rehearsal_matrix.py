@@ -18,7 +18,7 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_coordinators_loaded import logs_for
 from tests.integration.coordinator_logs.test_scan_oracle import Scanned, scan_planted

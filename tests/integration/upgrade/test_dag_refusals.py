@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import House, starts, wait_for
 from tests.integration.harness.removed_controller import RemovedController

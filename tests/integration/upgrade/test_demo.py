@@ -21,7 +21,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from kafka_rollout.demo.run import run_demo
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 try:
     code = run_demo(Release.parse(sys.argv[1]), Release.parse(sys.argv[2]), approve="auto", below=Path(sys.argv[3]))
 except KeyboardInterrupt:

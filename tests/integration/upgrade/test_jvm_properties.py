@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import free_ports
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.security.token_server import TokenServer
 from tests.integration.harness.shell import Shell

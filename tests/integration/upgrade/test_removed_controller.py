@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.jvm import run_jvm
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import run_jvm
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
 from tests.integration.harness.removed_controller import RemovedController

@@ -25,7 +25,6 @@ import psutil
 import pytest
 from cryptography.fernet import Fernet
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.store.artifacts import Artifacts
 from kafka_rollout.adapters.store.database import Database
@@ -34,7 +33,8 @@ from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.base.system.sessions import session_members, start_session
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import end_cluster
 from tests.integration.harness.airflow.server import APPROVER, House, all_run, nothing_lost
 from tests.postgres import Postgres

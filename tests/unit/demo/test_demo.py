@@ -14,7 +14,6 @@ import psutil
 import pytest
 from rich.console import Console
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.demo.approvals import Approve, Approver
@@ -22,7 +21,8 @@ from kafka_rollout.demo.cluster import lowerable_from
 from kafka_rollout.demo.folder import MARK, PROJECT_ROOT, DemoFolder, demo_clean, end_demo
 from kafka_rollout.demo.run import kept, main, show, succeeded
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
 from tests.unit.demo.examples import NEW, plan
 from tests.waiting import wait_until
 

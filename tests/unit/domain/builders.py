@@ -19,7 +19,7 @@ from kafka_rollout.domain.model.cluster.state import (
     RequestCount,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.releases import (
+from kafka_rollout.releases.facts import (
     Catalogue,
     CoordinatorClass,
     FeatureFacts,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 from kafka_rollout.wire.group_replay import FirstRecords, GroupRecord, GroupReplay, may_be_refused
 from tests.paths import INCLUDE
 

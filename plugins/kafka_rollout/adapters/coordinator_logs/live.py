@@ -39,7 +39,7 @@ from kafka_rollout.domain.groups.described import CLASSIC
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
 from kafka_rollout.domain.model.cluster.contents import SERVED_BY
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, LogRange
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey
 from kafka_rollout.wire.field_rules import decode_checked
 from kafka_rollout.wire.layouts import Layout

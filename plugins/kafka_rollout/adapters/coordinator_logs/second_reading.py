@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder
-from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
+from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import GroupReplay, group_records
 from kafka_rollout.wire.log_types import Bytes, UnreadableOffsetError

@@ -25,14 +25,14 @@ from kafka_rollout.adapters.derivation.jars import coordinator_messages
 from kafka_rollout.adapters.derivation.metadata import metadata_messages
 from kafka_rollout.adapters.derivation.verifying import coordinator_records, verify_definitions, verify_levels
 from kafka_rollout.adapters.metadata_log import facts as metadata_log_facts
-from kafka_rollout.adapters.releases.cache import LOCKS, ReleaseCache, exclusive
-from kafka_rollout.adapters.releases.catalogue import INTOLERANT_REFERENCE, load_catalogue, load_facts, release_files
 from kafka_rollout.adapters.releases.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
-from kafka_rollout.adapters.releases.jvm import run_jvm
-from kafka_rollout.adapters.releases.resolve import resolve_release
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.releases import Catalogue, Release, ReleaseFacts
+from kafka_rollout.releases.documents.catalogue import INTOLERANT_REFERENCE, load_catalogue, load_facts, release_files
+from kafka_rollout.releases.facts import Catalogue, Release, ReleaseFacts
+from kafka_rollout.releases.jars.cache import LOCKS, ReleaseCache, exclusive
+from kafka_rollout.releases.jars.resolve import resolve_release
+from kafka_rollout.releases.jvm.jvm import run_jvm
 
 Say = Callable[[str], None]
 

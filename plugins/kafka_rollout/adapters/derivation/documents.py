@@ -12,7 +12,7 @@ from typing import Any
 from kafka_rollout.adapters.derivation import jars
 from kafka_rollout.adapters.derivation.jars import Message
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
-from kafka_rollout.domain.model.releases import (
+from kafka_rollout.releases.facts import (
     CoordinatorLogFacts,
     FeatureFacts,
     FieldRule,
@@ -27,7 +27,7 @@ _DIGITS = 12  # of the SHA-256 in the name of a definition
 
 
 def facts_document(facts: ReleaseFacts, libs: Path) -> dict[str, Any]:
-    """Return the JSON form of a release's facts, which adapters/releases/catalogue.py reads."""
+    """Return the JSON form of a release's facts, which releases/documents/catalogue.py reads."""
     return {
         "release": str(facts.release),
         "derived_from": {"tool": TOOL, "jars": {jar.name: jars.sha256(jar) for jar in jars.kafka_jars(libs)}},

@@ -12,10 +12,9 @@ from kafka_rollout.adapters.derivation.coordinators.records import coordinator_l
 from kafka_rollout.adapters.derivation.gaps import Gaps, reason_of
 from kafka_rollout.adapters.derivation.jars import Message
 from kafka_rollout.adapters.derivation.metadata import metadata_log
-from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
-from kafka_rollout.domain.model.releases import (
+from kafka_rollout.releases.facts import (
     METADATA_VERSION,
     CoordinatorClass,
     CoordinatorLogFacts,
@@ -23,6 +22,7 @@ from kafka_rollout.domain.model.releases import (
     Release,
     ReleaseFacts,
 )
+from kafka_rollout.releases.jvm.jvm import Jvm
 
 Progress = Callable[[str], None]
 

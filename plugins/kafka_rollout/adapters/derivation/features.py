@@ -13,8 +13,8 @@ from kafka_rollout.adapters.derivation.gaps import Gaps, NotDerivedError, agreed
 from kafka_rollout.adapters.derivation.jars import classes_named
 from kafka_rollout.adapters.derivation.jars import oldest_requests as oldest_in_definitions
 from kafka_rollout.adapters.metadata_log.classes.kafka_classes import supported_features
-from kafka_rollout.adapters.releases.jvm import Jvm
-from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
+from kafka_rollout.releases.facts import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
+from kafka_rollout.releases.jvm.jvm import Jvm
 
 _BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x
 _FEATURE_ENUMS = ("org.apache.kafka.server.common.Feature", "org.apache.kafka.server.common.Features")  # 4.x, 3.8-3.9

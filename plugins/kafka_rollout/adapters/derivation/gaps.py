@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
-from kafka_rollout.adapters.releases.jvm import java_class, root_cause
 from kafka_rollout.base.errors import FatalError
+from kafka_rollout.releases.jvm.jvm import java_class, root_cause
 
 T = TypeVar("T")
 _LONGEST = 300

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from kafka_rollout.adapters.derivation.coordinators.shards import serialized
 from kafka_rollout.adapters.derivation.jars import Message
-from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.model.releases import Catalogue, ReleaseFacts
+from kafka_rollout.releases.facts import Catalogue, ReleaseFacts
+from kafka_rollout.releases.jvm.jvm import Jvm
 from kafka_rollout.wire.layouts import MessageSchema, SchemaError
 from kafka_rollout.wire.messages import MessageFormatError, decode
 

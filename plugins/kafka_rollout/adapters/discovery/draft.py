@@ -14,8 +14,8 @@ from kafka_rollout.adapters.inventory import NAME, load_cluster
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.domain.model.reported_releases import identify_by_levels
+from kafka_rollout.releases.facts import Catalogue
+from kafka_rollout.releases.reported import identify_by_levels
 
 _SERVICE = """\
 # service:                              # How are the nodes installed on their hosts? These are the defaults.

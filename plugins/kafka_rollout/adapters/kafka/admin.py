@@ -60,8 +60,8 @@ from kafka_rollout.domain.model.cluster.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.ports.cluster import Fence, unfenced
+from kafka_rollout.releases.facts import METADATA_VERSION
 
 DEFAULT_TIMEOUT_S = 10.0
 

@@ -15,8 +15,8 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.model.cluster.state import NodeFeatures
-from kafka_rollout.domain.model.releases import VersionRange
 from kafka_rollout.ports.cluster import Fence, unfenced
+from kafka_rollout.releases.facts import VersionRange
 
 
 class UpgradeType(IntEnum):

@@ -33,15 +33,15 @@ from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
 from kafka_rollout.adapters.metadata_log.facts import known_releases
 from kafka_rollout.adapters.metadata_log.registrations import read_registrations
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 
 @dataclass(frozen=True, slots=True)

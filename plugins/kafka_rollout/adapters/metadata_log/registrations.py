@@ -6,11 +6,11 @@ from typing import Any
 
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, MetadataRecord, read_start
 from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_schemas
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.metadata_log.records import RecordType
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.domain.model.releases import VersionRange
+from kafka_rollout.releases.facts import VersionRange
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.wire.messages import decode
 
 _READ = frozenset(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kafka_rollout.domain.coordinator_logs.comparison import TrendPoint
 from kafka_rollout.domain.coordinator_logs.incompatible_records import Family, facts_of_type, family_of
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.releases.facts import Catalogue
 
 WIDTH = 960
 _ROW, _BAR = 20, 14

@@ -17,7 +17,7 @@ from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, com
 from kafka_rollout.domain.coordinator_logs.remedies import Remedy, find_remedies, in_words
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
 from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 TEMPLATE = "scan.html.j2"
 LISTED = 200  # groups, ids and the like that the page names; the JSON has more

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_files
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
+from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import RecordLayouts
 from kafka_rollout.wire.layouts import MessageSchema, SchemaError
 

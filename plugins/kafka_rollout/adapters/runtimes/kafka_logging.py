@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 
 def logging_configuration(release: Release, home: Path) -> tuple[Path, str]:

@@ -33,7 +33,6 @@ from typing import Protocol
 
 import psutil
 
-from kafka_rollout.adapters.releases.java import java_binary, java_version
 from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
 from kafka_rollout.adapters.runtimes.properties import (
     WrittenConfiguration,
@@ -62,8 +61,9 @@ from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, Start
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import Fence, unfenced
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jvm.java import java_binary, java_version
 
 MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

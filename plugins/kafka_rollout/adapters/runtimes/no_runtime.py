@@ -17,8 +17,8 @@ from kafka_rollout.domain.model.cluster.host_state import HostState, StartRecord
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import ClusterAdmin, Metrics
+from kafka_rollout.releases.facts import Release
 
 
 @dataclass(frozen=True, slots=True)

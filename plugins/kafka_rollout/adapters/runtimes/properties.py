@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.cluster.config_providers import is_reference
 from kafka_rollout.domain.model.cluster.host_state import StartRecord
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 
 def changed_lines(

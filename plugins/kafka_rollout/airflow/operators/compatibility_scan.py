@@ -22,7 +22,7 @@ from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.composition.scans import releases_to_scan
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task

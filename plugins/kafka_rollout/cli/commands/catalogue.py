@@ -13,7 +13,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson
 from kafka_rollout.composition.catalogue import add_release, check_release
 from kafka_rollout.composition.clusters import get_catalogue
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release, ReleaseFacts
+from kafka_rollout.releases.facts import METADATA_VERSION, Release, ReleaseFacts
 
 app = typer.Typer(
     help="Releases that the tool supports. Their facts are derived from the released jars.", no_args_is_help=True

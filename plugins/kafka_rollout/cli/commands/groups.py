@@ -29,7 +29,7 @@ from kafka_rollout.domain.groups.described import (
     with_records,
 )
 from kafka_rollout.domain.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
-from kafka_rollout.domain.model.releases import GROUP_VERSION, Release
+from kafka_rollout.releases.facts import GROUP_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, check_conversion
 

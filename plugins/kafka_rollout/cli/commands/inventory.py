@@ -15,7 +15,7 @@ from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_
 from kafka_rollout.composition.clusters import discover_inventory, get_cluster, list_sudoers_files
 from kafka_rollout.composition.credentials import read_credentials_file
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.wording import few
 from kafka_rollout.domain.coordinator_logs.scan import Failure, LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 _ClassKey = tuple[str, int, int | None, int | None]
 _Place = tuple[str, int]

@@ -21,7 +21,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.domain.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 TRANSACTIONS_TO_END = (
     "End the transactions that commit offsets for these deleted groups. Their producers do this, or the "

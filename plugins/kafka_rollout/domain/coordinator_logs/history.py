@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import UNREADABLE_VALUE, evaluate_records
-from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Release
+from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release
 
 
 class Family(StrEnum):

@@ -17,7 +17,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     TaggedFields,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 Counted = TypeVar("Counted", bound=RecordKind | BrokenRecords | TaggedFields | OwnerRecords)
 

@@ -23,7 +23,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
 from kafka_rollout.domain.coordinator_logs.removal_actions import ONE_ACTION, choose_removal_action
 from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import producers_in_words
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 NAMED = 50  # limit of groups and ids that a remedy step lists
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.wording import few
 from kafka_rollout.domain.coordinator_logs.incompatible_records import Family, IncompatibleRecords, facts_of_type
-from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Release, newest_patches
+from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release, newest_patches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

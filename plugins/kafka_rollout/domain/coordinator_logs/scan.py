@@ -13,7 +13,7 @@ from typing import Any
 
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 OWNERS_OF_TAG = 50
 

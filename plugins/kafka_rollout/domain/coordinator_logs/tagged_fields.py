@@ -11,7 +11,7 @@ from kafka_rollout.base.internal_topics import TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.coordinator_logs.incompatible_records import facts_of_type
 from kafka_rollout.domain.coordinator_logs.scan import OWNERS_OF_TAG, ScanResult, TaggedFields
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 DROPPED = "TAGGED-FIELD-DROPPED"
 

@@ -19,7 +19,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     RecordKind,
     ReleaseVerdict,
 )
-from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, RecordTypeFacts, Release, ReleaseFacts
+from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, RecordTypeFacts, Release, ReleaseFacts
 
 GROUP_METADATA_KEY = 2
 UNREADABLE_VALUE = -1  # RecordKind.value_version of a value that is too short to have a version

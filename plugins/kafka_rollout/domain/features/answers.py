@@ -10,7 +10,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.base.findings import Finding, blocker
 from kafka_rollout.domain.features.support import keeps_registrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.releases.facts import METADATA_VERSION
 
 DROPPED_RANGES = "REGISTRATION-DROPPED-RANGES"
 UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"  # error of UpdateFeatures version 0, which has no validate-only

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.plan import FeatureChange, Undo
-from kafka_rollout.domain.model.releases import (
+from kafka_rollout.releases.facts import (
     ELR_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,

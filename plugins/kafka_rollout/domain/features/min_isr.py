@@ -16,7 +16,7 @@ from kafka_rollout.base.findings import Finding, Severity, blocker, info, warnin
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.domain.model.cluster.dynamic_configs import SettingValues
 from kafka_rollout.domain.model.plan import DefaultChange, FeatureChange
-from kafka_rollout.domain.model.releases import ELR_VERSION as ELR
+from kafka_rollout.releases.facts import ELR_VERSION as ELR
 
 MIN_ISR = "min.insync.replicas"
 CODE = "ELR-CHANGES-MIN-ISR"

@@ -12,7 +12,7 @@ from kafka_rollout.domain.features.checks import lower_until_dependencies_are_me
 from kafka_rollout.domain.features.support import supported_range
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release, VersionRange
+from kafka_rollout.releases.facts import KRAFT_VERSION, Catalogue, Release, VersionRange
 
 _HIGHEST_LEVEL = 32767  # levels are int16 in the protocol
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")

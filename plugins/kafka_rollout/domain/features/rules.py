@@ -23,7 +23,7 @@ from kafka_rollout.domain.features.users import user_findings
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Undo
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue
 
 # Controllers cannot register below 3.7-IV0 (KIP-919), so their supported levels would be unknown (KIP-1155).
 METADATA_VERSION_FLOOR = 15

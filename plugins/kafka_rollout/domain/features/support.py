@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.cluster.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
 
 _WITH_DIRECTORIES, _OF_39 = 17, 21  # 3.7-IV2 and 3.9-IV0
 

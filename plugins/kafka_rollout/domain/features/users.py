@@ -11,7 +11,7 @@ from kafka_rollout.base.findings import Finding, Severity, blocker, warning
 from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.cluster.contents import SERVED_BY
 from kafka_rollout.domain.model.cluster.state import ClusterState, GroupState
-from kafka_rollout.domain.model.releases import GROUP_VERSION, TRANSACTION_VERSION
+from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 
 _CLIENTS_SEE_IT_FROM = 2  # KIP-890: from this level, clients raise their epoch with every transaction
 _ELR_VERSION = "eligible.leader.replicas.version"

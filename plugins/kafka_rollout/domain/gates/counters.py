@@ -22,7 +22,7 @@ from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigKind
 from kafka_rollout.domain.model.cluster.state import ClusterState, NodeMetrics
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 NO_ERRORS = "no metadata errors"
 DIRECTORIES = "all log directories are online"

@@ -12,7 +12,7 @@ from kafka_rollout.domain.gates.remote_storage import KAFKA_MANAGER, metadata_ma
 from kafka_rollout.domain.model.cluster.counters import COUNTERS, METADATA_ERROR_COUNTERS, OFFLINE_LOG_DIRECTORIES
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 _NAMED = 12
 

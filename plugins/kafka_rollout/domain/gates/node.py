@@ -24,7 +24,7 @@ from kafka_rollout.domain.model.cluster.caught_up import check_current, check_sp
 from kafka_rollout.domain.model.cluster.state import ClusterState, NodeState, PartitionState, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.cluster.unavailability import find_acceptance
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts when it is older
 

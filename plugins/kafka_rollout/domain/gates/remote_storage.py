@@ -17,7 +17,7 @@ from kafka_rollout.domain.model.cluster.config_providers import is_reference
 from kafka_rollout.domain.model.cluster.counters import REMOTE_ERROR_RATES
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 CONDITION = "tiered storage is initialised"
 SYSTEM_ENABLE = "remote.log.storage.system.enable"

@@ -9,7 +9,7 @@ from kafka_rollout.base.findings import Finding, Severity, blocker, warning
 from kafka_rollout.base.wording import few
 from kafka_rollout.domain.model.cluster.contents import SERVED_BY
 from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 _NAMED = 30
 _LEFT_TO_GATE = frozenset({"GROUPS-NOT-SERVED", "GROUPS-LOSE-THEIR-PROTOCOL"})

@@ -21,8 +21,8 @@ from kafka_rollout.domain.groups.described import (
     STREAMS,
     DescribedGroup,
 )
-from kafka_rollout.domain.model.releases import GROUP_VERSION
 from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
+from kafka_rollout.releases.facts import GROUP_VERSION
 
 MIGRATION_POLICY = "group.consumer.migration.policy"
 _STREAMS_ASSIGNOR = "stream"

@@ -21,7 +21,7 @@ from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
 from kafka_rollout.domain.model.cluster.contents import SERVED_BY
 from kafka_rollout.domain.model.cluster.state import GroupState
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STREAMS}
 

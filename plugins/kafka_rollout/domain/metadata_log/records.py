@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kafka_rollout.domain.model.releases import Release, VersionRange
+from kafka_rollout.releases.facts import Release, VersionRange
 
 
 class RecordType(IntEnum):

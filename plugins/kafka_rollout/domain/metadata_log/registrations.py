@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_rollout.domain.model.releases import VersionRange
+from kafka_rollout.releases.facts import VersionRange
 
 # ZkMigrationState: NONE and POST_MIGRATION. PRE_MIGRATION and MIGRATION are 2 and 1, in 3.4 the other way round.
 _ZK_CLOSED = frozenset({0, 3})

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
-from kafka_rollout.domain.model.releases import Release, VersionRange
+from kafka_rollout.releases.facts import Release, VersionRange
 
 _DAY_MS = 86_400_000
 DEFAULTS: Mapping[str, int] = {

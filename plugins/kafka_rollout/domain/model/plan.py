@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 
 class Direction(StrEnum):

@@ -18,7 +18,7 @@ from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.state import majority
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 EPOCHS_ABOVE = 100
 """Distance of the snapshot's epoch from the highest known epoch.

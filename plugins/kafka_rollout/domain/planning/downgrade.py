@@ -16,7 +16,6 @@ from kafka_rollout.domain.metadata_log.registrations import MetadataRegistration
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.configuration import (
@@ -42,6 +41,7 @@ from kafka_rollout.domain.planning.lowering import (
 )
 from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
 
 
 def target_level(catalogue: Catalogue, state: ClusterState, target: Release, asked: int | None) -> int:

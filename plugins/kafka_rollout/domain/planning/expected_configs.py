@@ -6,8 +6,8 @@ from collections import defaultdict
 
 from kafka_rollout.domain.model.cluster.effective_configs import ExpectedConfigs
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.planning.findings.configuration import removed_config_names
+from kafka_rollout.releases.facts import Catalogue
 
 
 def find_expected_configs(plan: Plan, catalogue: Catalogue) -> ExpectedConfigs:

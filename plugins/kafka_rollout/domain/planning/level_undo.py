@@ -12,7 +12,6 @@ from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.lowering import (
     LoweringMethod,
@@ -21,6 +20,7 @@ from kafka_rollout.domain.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
 
 class UndoMethod(StrEnum):

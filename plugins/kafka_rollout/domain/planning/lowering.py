@@ -17,7 +17,7 @@ from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Undo
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
 OF_ROLLS = frozenset({"RF-ONE-TOPIC", "MIN-ISR-EQUALS-RF", "QUORUM-NO-SPARE"})
 """Codes of findings that apply only to rolling changes. During an offline downgrade no node serves requests."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_rollout.domain.model.plan import Direction
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request
 from kafka_rollout.domain.rehearsal.job import RehearsalJob
+from kafka_rollout.releases.facts import Release
 
 GATE_TIMEOUT_S = 180.0
 _INTERVAL_S = 0.5

@@ -19,7 +19,7 @@ from kafka_rollout.base.wording import nodes
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.plan import NodeStep, ReleaseStep
-from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, newest_patches
+from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release, newest_patches
 
 CONTROLLERS = "controllers"
 BROKERS = "brokers"

@@ -10,8 +10,8 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.features.requests import FeatureOrder
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import RunTerms
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.lowering import WhereRefused
+from kafka_rollout.releases.facts import Release
 
 
 class FinalizePolicy(StrEnum):

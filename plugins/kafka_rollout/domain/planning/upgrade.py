@@ -12,7 +12,6 @@ from kafka_rollout.domain.metadata_log.registrations import MetadataRegistration
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
-from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.configuration import (
@@ -29,6 +28,7 @@ from kafka_rollout.domain.planning.findings.rollback_blockers import rollback_en
 from kafka_rollout.domain.planning.findings.zookeeper import zookeeper_findings
 from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 
 def make_plan(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.domain.model.plan import Direction
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rehearsal.result import Contents
+from kafka_rollout.releases.facts import Release
 
 
 class RehearsalStoppedError(RolloutError):

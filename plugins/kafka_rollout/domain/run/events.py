@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 
 class Channel(StrEnum):

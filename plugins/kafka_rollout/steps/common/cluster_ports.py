@@ -26,8 +26,6 @@ from kafka_rollout.domain.model.cluster.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.domain.model.reported_releases import identify_by_levels
 from kafka_rollout.domain.planning.findings.clients import has_old_requests
 from kafka_rollout.domain.planning.findings.rights import refuse_without_reading
 from kafka_rollout.domain.planning.findings.zookeeper import refuse_zookeeper_mode
@@ -35,6 +33,8 @@ from kafka_rollout.domain.run.events import Approval
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.rehearsal import Rehearsals
 from kafka_rollout.ports.store import ChangeLock, RunStore
+from kafka_rollout.releases.facts import Catalogue
+from kafka_rollout.releases.reported import identify_by_levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from kafka_rollout.domain.gates.counters import Unchecked
 from kafka_rollout.domain.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 LOG_LINES = 20_000  # the start of a broker with many partitions

@@ -19,8 +19,8 @@ from kafka_rollout.domain.features.answers import (
 from kafka_rollout.domain.features.support import keeps_registrations
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.plan import FeatureChange
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.step_events import Finalized, Finalizing, Validated
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until
 

@@ -18,12 +18,12 @@ from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.cluster.state import majority
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.domain.run.events import ApprovalOf, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLeftBehind, OfflineStopping
 from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.ports.cluster import PreparedSnapshot
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

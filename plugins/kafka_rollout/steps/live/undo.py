@@ -13,7 +13,6 @@ from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, Tr
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError
 from kafka_rollout.domain.offline.snapshot_use import (
     SnapshotUse,
@@ -29,6 +28,7 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineUndone,
 )
 from kafka_rollout.domain.run.projections import offline as projections
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.until import until

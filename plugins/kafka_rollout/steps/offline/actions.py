@@ -15,7 +15,6 @@ from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.offline.log_choice import (
     ChosenLog,
     describe_no_return,
@@ -31,6 +30,7 @@ from kafka_rollout.domain.run.offline_events import (
 )
 from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

@@ -10,7 +10,6 @@ from kafka_rollout.domain.metadata_log.registrations import MetadataRegistration
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.unavailability import accepted_topics
 from kafka_rollout.domain.model.plan import Plan, RunTerms
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.findings.configuration import planned_configs
 from kafka_rollout.domain.planning.findings.zookeeper import can_migrate
@@ -18,6 +17,7 @@ from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.release_path import with_configured_classes
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.planning.check import planned_overrides
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll

@@ -12,10 +12,10 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.state import CheckpointSummary
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Channel, Responder
 from kafka_rollout.ports.cluster import KafkaClasses
 from kafka_rollout.ports.run_services import Answer, Question
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _APPROVER = "rehearsal"

@@ -12,12 +12,12 @@ from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.cluster.state import ClusterState, NodeState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import Event, Observed, events_of, newest
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.domain.run.projections.gates import GateHistory, gate_histories
 from kafka_rollout.domain.run.projections.nodes import NodeTimes, node_times
 from kafka_rollout.domain.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.live.level_undo import UNDOS
 from kafka_rollout.steps.planning.comparison import COMPARED

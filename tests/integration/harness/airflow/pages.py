@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.folder import PROJECT_ROOT
+from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.integration.harness.airflow.server import House
 
 CHROMIUM = "/usr/bin/chromium"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.releases.jvm.java import java_binary
 
 _USER = 64_242
 _LOCAL_LAST = 10  # the rule for local addresses is first otherwise

@@ -13,9 +13,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.java import java_binary
-from kafka_rollout.adapters.releases.jvm import OPTIONS, Jvm
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.java import java_binary
+from kafka_rollout.releases.jvm.jvm import OPTIONS, Jvm
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 
 LOCKS = Path(__file__).parent / "locks"

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.releases.jvm.java import java_binary
 from tests.integration.harness.groups.members import DEADLINE_S, LiveGroup
 
 _CLASSIC: Mapping[str, Any] = {"heartbeat.interval.ms": 200, "session.timeout.ms": 60_000}

@@ -14,7 +14,7 @@ import crc32c
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.wire.layouts import ZERO_UUID
 from kafka_rollout.wire.log_types import Batch
 from kafka_rollout.wire.message_writer import encode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 LOCKS = Path(__file__).parent / "locks"
 METADATA_PARTITIONS = "rlmm.config.remote.log.metadata.topic.num.partitions"

@@ -15,7 +15,6 @@ from kafka_rollout.adapters.coordinator_logs import live as coordinator_logs
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, out_of_order
 from kafka_rollout.adapters.kafka.fetch import FetchedBytes
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.folder import PROJECT_ROOT
@@ -25,7 +24,8 @@ from kafka_rollout.domain.coordinator_logs.findings import path_findings
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.groups.records import conversion_conditions
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.wire.log_types import UnreadableOffsetError
 from kafka_rollout.wire.record_batch import batches
 from tests.fakes.cluster import make_spec

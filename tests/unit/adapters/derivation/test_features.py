@@ -12,7 +12,7 @@ import pytest
 from kafka_rollout.adapters.derivation import features
 from kafka_rollout.adapters.derivation.features import logging_backend, lossy_downgrade_level
 from kafka_rollout.adapters.derivation.gaps import NotDerivedError
-from kafka_rollout.adapters.releases.jvm import Jvm
+from kafka_rollout.releases.jvm.jvm import Jvm
 
 CLASS = "org/apache/kafka/controller/FeatureControlManager.class"
 REFUSES = b"... Unsafe metadata downgrade is not supported in this version. ..."

@@ -22,7 +22,7 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, er
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.model.releases import VersionRange
+from kafka_rollout.releases.facts import VersionRange
 from tests.fakes.clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain
 from tests.waiting import wait_until

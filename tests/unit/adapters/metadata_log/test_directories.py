@@ -14,9 +14,9 @@ from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces
 from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
 from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
 from kafka_rollout.adapters.metadata_log.facts import known_releases
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.fakes.cluster import make_spec
 from tests.paths import FIXTURES
 

@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 import pytest
 
 from kafka_rollout.adapters.pages.scan_report import LISTED, render_scan
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, unloadable_groups
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
 from tests.paths import INCLUDE
 
 OFFSETS, TRANSACTIONS, SHARES = "__consumer_offsets", "__transaction_state", "__share_group_state"

@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.adapters.releases.cache import Agents
 from kafka_rollout.adapters.runtimes import local_process
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import Agents
 
 OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
 NOBODY = 65534

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.adapters.runtimes.hosts.shells import Done
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.reported_releases import identify_release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.reported import identify_release
 from tests.fakes.clock import FakeClock
 from tests.fakes.host import CONFIGURATION, JAVA, FakeHost
 from tests.paths import INCLUDE

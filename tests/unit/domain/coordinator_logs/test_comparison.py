@@ -12,7 +12,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ReleaseVerdict,
     ScanResult,
 )
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 OFFSETS = "__consumer_offsets"
 OLD, NEW = Release(3, 4, 0), Release(4, 3, 1)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.demo.folder import PROJECT_ROOT
@@ -16,7 +15,8 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import find_inco
 from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, LogSize, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 CATALOGUE = load_catalogue(PROJECT_ROOT / "include")

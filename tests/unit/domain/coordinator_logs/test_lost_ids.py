@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tests.unit.domain.coordinator_logs.test_scan import REAL, TRANSACTIONS, of_4_3
 
 

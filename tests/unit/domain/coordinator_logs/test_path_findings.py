@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.findings import check_rollback, path_findings
@@ -22,8 +21,9 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.downgrade_scans import LOG_CODES
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)
 ORIGIN, VIA, TARGET = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
@@ -20,7 +19,8 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"

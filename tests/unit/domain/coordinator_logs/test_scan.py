@@ -7,7 +7,6 @@ from itertools import permutations
 
 import pytest
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.findings import Severity, Verdict
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.demo.folder import PROJECT_ROOT
@@ -26,7 +25,8 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     worst_of,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, unknown_ends
-from kafka_rollout.domain.model.releases import (
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import (
     Catalogue,
     CoordinatorClass,
     CoordinatorLogFacts,

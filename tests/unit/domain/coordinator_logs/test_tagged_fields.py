@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult, TaggedFields
 from kafka_rollout.domain.coordinator_logs.tagged_fields import (
@@ -18,7 +17,8 @@ from kafka_rollout.domain.coordinator_logs.tagged_fields import (
     dropped_tag_findings,
     ignored_tags,
 )
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.wire.layouts import StructLayout
 from tests.definitions import distinct_definitions, schema
 from tests.paths import INCLUDE

@@ -16,7 +16,7 @@ from kafka_rollout.domain.features.checks import (
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.model.cluster.state import ClusterState, RegisteredNodes
 from kafka_rollout.domain.model.plan import FeatureChange, Undo
-from kafka_rollout.domain.model.releases import CoordinatorClass, Release
+from kafka_rollout.releases.facts import CoordinatorClass, Release
 from tests.unit.domain.builders import (
     R340,
     R391,

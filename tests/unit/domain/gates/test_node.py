@@ -21,7 +21,7 @@ from kafka_rollout.domain.model.cluster.state import (
     RegisteredNodes,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from tests.unit.domain.builders import (
     COMBINED,
     NOW,

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import StateRecord
@@ -10,7 +9,8 @@ from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type, conversion_conditions
 from kafka_rollout.domain.model.cluster.state import GroupState
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)
 INTOLERANT, TOLERANT = Release(3, 4, 0), Release(3, 4, 1)

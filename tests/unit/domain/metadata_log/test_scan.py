@@ -14,7 +14,7 @@ from kafka_rollout.domain.metadata_log.scan import (
     record_classes,
     remedies,
 )
-from kafka_rollout.domain.model.releases import Release, VersionRange
+from kafka_rollout.releases.facts import Release, VersionRange
 
 OLD = Release(3, 4, 0)
 FACTS = MetadataLogFacts(

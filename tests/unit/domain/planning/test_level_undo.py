@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.features.checks import feature_change
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Direction, Plan
-from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.level_undo import LevelUndo, UndoMethod, level_undo
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
 from tests.unit.domain.builders import COMBINED, R341, R391, R421, R431, SEPARATE, node_state, partition, state
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.planning.release_path import (
     REBALANCE_PROTOCOLS,
     find_nodes_ahead,
@@ -18,6 +17,7 @@ from kafka_rollout.domain.planning.release_path import (
     target_finding,
     with_configured_classes,
 )
+from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release
 from tests.unit.domain.builders import (
     COMBINED,
     R340,

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 
 from kafka_rollout.adapters.store.event_codec import KINDS
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Event
+from kafka_rollout.releases.facts import Release
 
 _NUMBERS = st.integers(min_value=0, max_value=999)
 _PLAIN: Mapping[Any, st.SearchStrategy[Any]] = {

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck, GateKind, GateRef
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import (
     Answered,
     AnswerReceived,
@@ -39,6 +38,7 @@ from kafka_rollout.domain.run.step_events import (
     Stopped,
     Stopping,
 )
+from kafka_rollout.releases.facts import Release
 from tests.unit.domain.run.events_strategy import events
 
 STEP = "3.9.1-to-4.3.1"

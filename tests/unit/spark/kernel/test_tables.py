@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from bench.scan.coordinator_log import RECORDS_PER_BATCH, make_batches
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.wire.coordinator_records import classify
 from kafka_rollout.wire.log_types import Codec
 from kafka_rollout.wire.record_batch import batches, payload, records

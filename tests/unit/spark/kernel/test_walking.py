@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.wire.field_rules import decode_checked, is_bad_subscription
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.message_writer import encode

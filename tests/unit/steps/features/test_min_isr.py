@@ -15,9 +15,9 @@ from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, 
 from kafka_rollout.domain.model.cluster.dynamic_configs import SettingValues
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import ELR_VERSION, METADATA_VERSION
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Voided, events_of
 from kafka_rollout.domain.run.step_events import DefaultSet
+from kafka_rollout.releases.facts import ELR_VERSION, METADATA_VERSION
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize

@@ -14,8 +14,8 @@ from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, 
 from kafka_rollout.domain.model.cluster.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.model.plan import Direction, Plan
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import check_for_narrower_nodes

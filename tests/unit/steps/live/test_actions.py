@@ -14,7 +14,6 @@ from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.cluster.state import Movements
 from kafka_rollout.domain.model.cluster.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import (
@@ -24,6 +23,7 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineUndoing,
     OfflineUndone,
 )
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.model.cluster.state import QuorumState
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import AUTO_JOIN, observe
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.planning.rehearsal import planned_releases

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kafka_rollout.domain.features.answers import FeatureOutcome, Result
 from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.domain.model.cluster.state import CheckpointSummary
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.domain.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
 from kafka_rollout.domain.run.step_events import (
@@ -16,6 +15,7 @@ from kafka_rollout.domain.run.step_events import (
     ScanStage,
     SnapshotLoaded,
 )
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.report.event_form import event_form
 
 R401 = Release.parse("4.0.1")

@@ -9,7 +9,7 @@ from typing import Any
 from kafka_rollout.adapters.derivation.coordinators.rules import fill_message
 from kafka_rollout.adapters.derivation.coordinators.shards import Record, Refusal
 from kafka_rollout.adapters.derivation.jars import Message, key_versions
-from kafka_rollout.domain.model.releases import GroupFamilyFacts, RecordTypeFacts
+from kafka_rollout.releases.facts import GroupFamilyFacts, RecordTypeFacts
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GROUP, MEMBER
 from kafka_rollout.wire.layouts import Layout, MessageSchema

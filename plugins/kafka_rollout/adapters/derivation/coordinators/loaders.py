@@ -30,8 +30,8 @@ from kafka_rollout.adapters.derivation.coordinators.writers import (
     transaction_writes,
 )
 from kafka_rollout.adapters.derivation.jars import Message, classes_named, key_versions
-from kafka_rollout.adapters.releases.jvm import Jvm
-from kafka_rollout.domain.model.releases import VersionRange
+from kafka_rollout.releases.facts import VersionRange
+from kafka_rollout.releases.jvm.jvm import Jvm
 
 _COORDINATOR = "org.apache.kafka.coordinator"
 SHARE_RECORDS = ("ShareSnapshot", "ShareUpdate")

@@ -27,15 +27,15 @@ from kafka_rollout.adapters.derivation.coordinators.shards import serialized_key
 from kafka_rollout.adapters.derivation.coordinators.writers import Written, has_old_group_coordinator
 from kafka_rollout.adapters.derivation.gaps import Gaps
 from kafka_rollout.adapters.derivation.jars import Message, key_versions
-from kafka_rollout.adapters.releases.jvm import Jvm, java_class, root_cause
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.model.releases import (
+from kafka_rollout.releases.facts import (
     CoordinatorLogFacts,
     FeatureLevel,
     FieldRule,
     RecordTypeFacts,
     VersionRange,
 )
+from kafka_rollout.releases.jvm.jvm import Jvm, java_class, root_cause
 from kafka_rollout.wire.layouts import MessageSchema
 
 _COORDINATOR = "org.apache.kafka.coordinator"

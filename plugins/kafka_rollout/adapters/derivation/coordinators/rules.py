@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from kafka_rollout.domain.model.releases import FieldRule, RuleKind
+from kafka_rollout.releases.facts import FieldRule, RuleKind
 from kafka_rollout.wire.field_rules import CONSUMER_PROTOCOL, PROTOCOL, PROTOCOL_TYPE
 from kafka_rollout.wire.layouts import ZERO_UUID, FieldLayout, FieldType, Layout, StructLayout
 from kafka_rollout.wire.message_writer import encode

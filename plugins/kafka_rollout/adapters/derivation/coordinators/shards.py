@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.derivation.coordinators.writers import LOG_CONTEXT
 from kafka_rollout.adapters.derivation.jars import Message
-from kafka_rollout.adapters.releases.jvm import Jvm
+from kafka_rollout.releases.jvm.jvm import Jvm
 
 _GROUP = "org.apache.kafka.coordinator.group"
 _REGISTRY = "org.apache.kafka.timeline.SnapshotRegistry"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_rollout.adapters.releases.jvm import Jvm
-from kafka_rollout.domain.model.releases import METADATA_VERSION, TRANSACTION_VERSION, FeatureLevel, VersionRange
+from kafka_rollout.releases.facts import METADATA_VERSION, TRANSACTION_VERSION, FeatureLevel, VersionRange
+from kafka_rollout.releases.jvm.jvm import Jvm
 
 _COORDINATOR = "org.apache.kafka.coordinator"
 _UTILS = "org.apache.kafka.common.utils"

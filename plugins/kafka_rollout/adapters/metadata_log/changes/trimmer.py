@@ -24,7 +24,6 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     read_checkpoint,
     read_file,
 )
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.json_forms import from_json, to_json
@@ -39,7 +38,8 @@ from kafka_rollout.domain.metadata_log.trim import (
     plan_trim,
     write_epochs,
 )
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 _BACKUP = "kafka-rollout-trim-"
 _INDEXES = (".index", ".timeindex", ".txnindex")

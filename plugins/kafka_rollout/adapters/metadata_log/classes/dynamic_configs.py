@@ -34,7 +34,6 @@ from kafka_rollout.adapters.metadata_log.classes.node_properties import (
     secret_values,
     without_secrets,
 )
-from kafka_rollout.adapters.releases.jvm import Jvm, MissingClassError, root_cause
 from kafka_rollout.domain.model.cluster.config_providers import literal_settings
 from kafka_rollout.domain.model.cluster.dynamic_configs import (
     ConfigCheck,
@@ -43,6 +42,7 @@ from kafka_rollout.domain.model.cluster.dynamic_configs import (
     DynamicConfigs,
 )
 from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN
+from kafka_rollout.releases.jvm.jvm import Jvm, MissingClassError, root_cause
 
 # Names of a class, newest first: Kafka moves classes between releases.
 _LOG_CONFIG = ("org.apache.kafka.storage.internals.log.LogConfig", "kafka.log.LogConfig")

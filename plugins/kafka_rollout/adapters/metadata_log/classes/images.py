@@ -15,10 +15,10 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.jvm import Jvm, java_class, root_cause, run_jvm
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import Jvm, java_class, root_cause, run_jvm
 
 _IMAGE = "org.apache.kafka.image"
 _COMMON = "org.apache.kafka.server.common"

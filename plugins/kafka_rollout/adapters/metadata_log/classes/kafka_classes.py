@@ -34,8 +34,6 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     kraft_version_of,
     read_checkpoint,
 )
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system import server_properties
@@ -44,7 +42,9 @@ from kafka_rollout.domain.model.cluster.config_providers import literal_settings
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
 from kafka_rollout.domain.model.cluster.state import CheckpointSummary
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 
 PLUGINS = ("authorizer.class.name", "kafka.metrics.reporters", "metric.reporters", "replica.selector.class")
 _DIRECTORIES = ("log.dirs", "log.dir", "metadata.log.dir")

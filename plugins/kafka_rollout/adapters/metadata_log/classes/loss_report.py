@@ -19,11 +19,11 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     read_log,
 )
 from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.domain.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, LossReport, compare
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release, VersionRange
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import METADATA_VERSION, Release, VersionRange
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.wire.messages import decode
 
 

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.domain.model.cluster.config_providers import (
     is_provider_setting,
     literal_settings,
     unresolved_settings,
 )
+from kafka_rollout.releases.jvm.jvm import Jvm
 
 KAFKA_CONFIG = "kafka.server.KafkaConfig"
 HIDDEN_VALUE = "[hidden]"

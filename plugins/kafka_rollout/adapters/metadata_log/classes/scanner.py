@@ -32,7 +32,6 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
     read_log,
 )
 from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_facts, metadata_schemas
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts, RecordType
 from kafka_rollout.domain.metadata_log.scan import (
     MetadataScan,
@@ -43,7 +42,8 @@ from kafka_rollout.domain.metadata_log.scan import (
     record_classes,
     remedies,
 )
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, Release, VersionRange
+from kafka_rollout.releases.facts import KRAFT_VERSION, Release, VersionRange
+from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.wire.layouts import MessageSchema
 from kafka_rollout.wire.messages import decode
 

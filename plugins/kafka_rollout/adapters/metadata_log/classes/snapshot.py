@@ -27,13 +27,13 @@ from kafka_rollout.adapters.metadata_log.classes.loss_report import (
 )
 from kafka_rollout.adapters.metadata_log.classes.scanner import ReplayCheck
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, MetadataRecord
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import reading
 from kafka_rollout.domain.metadata_log.losses import ImageRecord, Loss, compare, says_something
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.offline.log_choice import WrittenSnapshot
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 FIRST_SNAPSHOT_WRITER = Release(4, 0, 0)  # see ImageClasses.write
 _FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)

@@ -10,7 +10,7 @@ from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.model.cluster.host_state import HostFacts
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 _OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
 

@@ -15,7 +15,7 @@ from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.system import server_properties
 from kafka_rollout.domain.model.cluster.host_state import StartRecord
 from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 
 class HostRecords(HostCommands):

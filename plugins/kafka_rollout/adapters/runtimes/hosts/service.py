@@ -42,8 +42,8 @@ from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostS
 from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.ports.cluster import Fence, unfenced
+from kafka_rollout.releases.facts import Release
 
 _POLL_S = 0.3
 _KILL_S = 20.0

@@ -17,7 +17,7 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system import server_properties
 from kafka_rollout.domain.model.cluster.host_state import HostPath, HostState
 from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 _ASKED = "asked"
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.domain.model.cluster.topology import Role
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
 
 METADATA_APPLY_ERRORS = "metadata_apply_errors"
 METADATA_LOAD_ERRORS = "metadata_load_errors"

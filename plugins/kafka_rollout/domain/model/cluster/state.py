@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.domain.model.cluster.rights import MissingRight
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release, VersionRange
+from kafka_rollout.releases.facts import Release, VersionRange
 
 UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report them (ClientInformation.EMPTY)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafka_rollout.base.findings import Finding, blocker
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 # Fact → what the plan cannot check without it. `logging` and `has_snapshot_emitter_metrics` are in no plan. Without
 # `new_group_coordinator`, the scan of a cluster that starts it has the verdict unknown.

@@ -14,7 +14,7 @@ from kafka_rollout.base.findings import Finding, Severity, info, warning
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, ClusterState, NodeMetrics
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 _Requests = tuple[str, int]  # API and version
 

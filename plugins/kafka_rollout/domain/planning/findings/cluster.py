@@ -26,11 +26,11 @@ from kafka_rollout.domain.model.cluster.state import (
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.cluster.unavailability import find_acceptance
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
 from kafka_rollout.domain.planning.findings.clients import client_findings
 from kafka_rollout.domain.planning.findings.not_observable import not_observable_findings
 from kafka_rollout.domain.planning.findings.reported_releases import reported_release_findings
 from kafka_rollout.domain.planning.findings.unlisted_nodes import unlisted_node_findings
+from kafka_rollout.releases.facts import KRAFT_VERSION, Catalogue, Release
 
 
 def cluster_findings(

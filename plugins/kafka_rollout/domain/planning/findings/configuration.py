@@ -11,7 +11,7 @@ from kafka_rollout.domain.model.cluster.config_providers import is_reference, kn
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000

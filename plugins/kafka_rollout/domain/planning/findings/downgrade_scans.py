@@ -13,7 +13,7 @@ from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.domain.model.cluster.contents import PARTS, SETTINGS
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 LOG_CODES = frozenset(
     {

@@ -23,8 +23,8 @@ from kafka_rollout.domain.model.cluster.dynamic_configs import (
     QuotaEntity,
     entity_name,
 )
-from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.findings.configuration import removed_config_names
+from kafka_rollout.releases.facts import Catalogue, Release
 
 NAMED = 20
 """Resources with the same problem that get a finding each. The others get one finding together."""

@@ -11,8 +11,8 @@ from kafka_rollout.domain.model.cluster.config_providers import unresolved_setti
 from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigKind, DynamicConfigs
 from kafka_rollout.domain.model.cluster.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.domain.model.reported_releases import ReportedRelease, identify_by_levels
+from kafka_rollout.releases.facts import Catalogue
+from kafka_rollout.releases.reported import ReportedRelease, identify_by_levels
 
 _REMEDY = "No action needed, unless the answer depends on it."
 

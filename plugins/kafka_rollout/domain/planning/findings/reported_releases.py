@@ -9,8 +9,8 @@ from kafka_rollout.base.findings import Finding, blocker, info, warning
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.domain.model.reported_releases import ReportedRelease, identify_release
+from kafka_rollout.releases.facts import Catalogue
+from kafka_rollout.releases.reported import ReportedRelease, identify_release
 
 
 def reported_release_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterator[Finding]:

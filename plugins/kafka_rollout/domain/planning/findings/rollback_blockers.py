@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import failure_reason
-from kafka_rollout.domain.model.releases import Catalogue, FeatureLevel, Release
+from kafka_rollout.releases.facts import Catalogue, FeatureLevel, Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from kafka_rollout.domain.features.support import (
 )
 from kafka_rollout.domain.model.cluster.state import ClusterState, find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 
 
 def unlisted_node_findings(

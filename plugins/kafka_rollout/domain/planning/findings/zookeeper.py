@@ -11,8 +11,8 @@ from kafka_rollout.domain.metadata_log.registrations import MetadataRegistration
 from kafka_rollout.domain.model.cluster.config_providers import is_reference
 from kafka_rollout.domain.model.cluster.state import ClusterState
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.not_observable import not_observable
+from kafka_rollout.releases.facts import Release
 
 MIGRATION = "zookeeper.metadata.migration.enable"
 _WITHOUT_ZOOKEEPER = Release(4, 0, 0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_rollout.base.findings import Finding, info, warning
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
 
 def advisory_findings(

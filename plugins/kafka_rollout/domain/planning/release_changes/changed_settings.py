@@ -15,8 +15,8 @@ from kafka_rollout.base.findings import Finding, blocker, info, warning
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.domain.model.cluster.config_providers import is_reference
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.findings.configuration import removed_config_names
+from kafka_rollout.releases.facts import Catalogue, Release
 
 NodeConfigs = Mapping[int, Mapping[str, str]]
 """Node id → setting → value."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kafka_rollout.domain.metadata_log.scan import Readiness
-from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import Event, events_of, has
 from kafka_rollout.domain.run.step_events import Finalized, Finalizing, MetadataLogFound, MetadataScanned, ScanStage
+from kafka_rollout.releases.facts import METADATA_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.configuration import java_findings, removed_config_names
 from kafka_rollout.domain.planning.findings.downgrade_scans import lacking_settings
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
 from tests.unit.domain.builders import R391, R431, SEPARATE
 

@@ -16,8 +16,8 @@ from kafka_rollout.domain.model.cluster.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
+from kafka_rollout.releases.facts import Release, VersionRange
 from tests.unit.domain.builders import (
     COMBINED,
     R340,

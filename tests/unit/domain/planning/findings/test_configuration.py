@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.configuration import (
     CONTROLLED_SHUTDOWN,
     controlled_shutdown_findings,
     directory_findings,
 )
+from kafka_rollout.releases.facts import Release
 from tests.unit.domain.builders import R391, R431, SEPARATE, node_state, state
 
 R361 = Release(3, 6, 1)

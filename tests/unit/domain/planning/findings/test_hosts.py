@@ -9,8 +9,8 @@ import pytest
 
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.domain.model.cluster.host_state import HostFacts, HostState
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.findings.hosts import host_problems
+from kafka_rollout.releases.facts import Release
 from tests.unit.domain.builders import R391, R431, SEPARATE, catalogue
 
 HEALTHY = HostState(

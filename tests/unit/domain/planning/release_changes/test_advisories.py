@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from tests.paths import INCLUDE
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.release_changes.jvm_properties import (
     ALLOWED_FILES,
     ALLOWED_MODULES,
@@ -10,6 +9,7 @@ from kafka_rollout.domain.planning.release_changes.jvm_properties import (
     jvm_findings,
     needs_jvm_arguments,
 )
+from kafka_rollout.releases.facts import Release
 
 R390, R391, R400, R410, R420, R431, R440 = (
     Release(3, 9, 0), Release(3, 9, 1), Release(4, 0, 0), Release(4, 1, 0), Release(4, 2, 0), Release(4, 3, 1),

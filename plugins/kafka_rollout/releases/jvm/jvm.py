@@ -19,9 +19,9 @@ from typing import Any
 from py4j.java_gateway import GatewayParameters, JavaGateway, OutputConsumer, find_jar_path
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.sessions import child_environment
+from kafka_rollout.releases.jvm.java import java_binary
 
 OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _STOP_S = 10.0

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.releases.jvm.java import java_binary
 
 # A trust store of public certificates needs a password by its format, not for a secret.
 _TRUST_STORE_PASSWORD = "changeit"  # noqa: S105

@@ -13,10 +13,10 @@ import pytest
 from kafka_rollout.adapters.derivation.documents import definition_file, pretty
 from kafka_rollout.adapters.derivation.facts import coordinator_class
 from kafka_rollout.adapters.derivation.jars import Message, parse_definition
-from kafka_rollout.adapters.releases.catalogue import load_catalogue, load_facts
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, VersionRange
+from kafka_rollout.releases.documents.catalogue import load_catalogue, load_facts
+from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release, VersionRange
 
 INCLUDE = PROJECT_ROOT / "include"
 DEFINITIONS = INCLUDE / "schemas" / "definitions"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release, VendorRule, VersionRange
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, VendorRule, VersionRange
 
 _OF_ONE_RELEASE = {"release", "gaps"}
 

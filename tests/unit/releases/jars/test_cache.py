@@ -15,11 +15,11 @@ from typing import BinaryIO
 
 import pytest
 
-from kafka_rollout.adapters.releases import ivy
-from kafka_rollout.adapters.releases.cache import ReleaseCache, main
-from kafka_rollout.adapters.releases.ivy import Module
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars import ivy
+from kafka_rollout.releases.jars.cache import ReleaseCache, main
+from kafka_rollout.releases.jars.ivy import Module
 from tests.paths import ROOT
 
 RELEASE = Release.parse("9.9.9")

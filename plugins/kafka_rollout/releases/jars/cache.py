@@ -1,6 +1,6 @@
 """Kafka's releases and the metrics agents on this machine: fetched once, checked against the lock, shared by all runs.
 
-    python -m kafka_rollout.adapters.releases.cache 3.9.1 4.3.1 agents
+    python -m kafka_rollout.releases.jars.cache 3.9.1 4.3.1 agents
 
 Layout below the cache: `kafka/<release>-<lock>/libs/*.jar` and `agents/agents-<lock>/libs/*.jar`; <lock> are the first
 digits of the lock's own SHA-256, so that checkouts with different locks share one cache. A folder appears whole, by one
@@ -23,13 +23,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.adapters.releases import ivy
-from kafka_rollout.adapters.releases.catalogue import release_files
-from kafka_rollout.adapters.releases.ivy import Module
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.system.files import open_regular
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.documents.catalogue import release_files
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars import ivy
+from kafka_rollout.releases.jars.ivy import Module
 
 LOCKS = "releases/jars"
 _ATTEMPTS = 3

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.domain.model.releases import (
+from kafka_rollout.releases.facts import (
     METADATA_VERSION,
     Advisory,
     Catalogue,

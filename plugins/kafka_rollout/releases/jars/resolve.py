@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kafka_rollout.adapters.releases import ivy
-from kafka_rollout.adapters.releases.cache import ReleaseCache, sha256_of_jar
-from kafka_rollout.adapters.releases.ivy import Module, ModulesMissingError
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars import ivy
+from kafka_rollout.releases.jars.cache import ReleaseCache, sha256_of_jar
+from kafka_rollout.releases.jars.ivy import Module, ModulesMissingError
 
 # kafka_2.13's own dependencies have no binding of SLF4J: a broker without one runs but logs nothing.
 LOGGING = {
