@@ -29,12 +29,12 @@ from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
-from kafka_rollout.domain.model.cluster.state import ClusterState, Movements
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
+from kafka_rollout.model.state import ClusterState, Movements
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.approval import record_approval

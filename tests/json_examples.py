@@ -31,9 +31,9 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.trim import TrimPlan
-from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.domain.offline.log_choice import ChosenLog
+from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.releases.facts import Release
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)

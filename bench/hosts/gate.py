@@ -20,8 +20,8 @@ from pathlib import Path
 from kafka_rollout.adapters.inventory import load_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.model.cluster.caught_up import check_caught_up, check_spare_voters
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.caught_up import check_caught_up, check_spare_voters
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 CHECKS, INTERVAL_S, TIMEOUT_S = 3, 1.0, 600.0
 _JARS = 'sudo -u kafka ls -l "/proc/$(systemctl show --property=MainPID --value kafka.service)/fd"'

@@ -16,8 +16,8 @@ from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.domain.model.cluster.state import GroupState, PartitionState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import GroupState, PartitionState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.releases.facts import Release
 from tests.beds import beds

@@ -12,8 +12,8 @@ import pytest
 from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces
 from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import MetadataLogs
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.fakes.cluster import FakeCluster

@@ -17,7 +17,7 @@ from kafka_rollout.adapters.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from tests.fakes.dying_files import KilledError
 from tests.fakes.local_host import LocalHost, permitted

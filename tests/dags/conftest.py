@@ -17,8 +17,8 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.model.cluster.state import CheckpointFile
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import CheckpointFile
+from kafka_rollout.model.topology import ClusterSpec
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, FakeCluster, make_spec
 from tests.fakes.ports import fake_bench

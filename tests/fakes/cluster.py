@@ -11,19 +11,19 @@ from kafka_rollout.domain.features.min_isr import MIN_ISR
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
-from kafka_rollout.domain.model.cluster.rights import MissingRight
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.domain.rehearsal.result import RehearsalResult
+from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.rights import MissingRight
+from kafka_rollout.model.state import (
     CheckpointFile,
     GroupState,
     Movements,
     PartitionState,
     TransactionState,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.domain.rehearsal.result import RehearsalResult
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from tests.fakes.clock import FakeClock

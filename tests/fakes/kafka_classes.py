@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
-from kafka_rollout.domain.model.cluster.state import CheckpointSummary
+from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role, ServiceSpec
+from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
 from tests.fakes.dying_files import KilledError
 
 _NEVER = 1 << 30

@@ -22,10 +22,13 @@ from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
 from kafka_rollout.domain.features.min_isr import MIN_ISR
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
-from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, SettingValues
-from kafka_rollout.domain.model.cluster.rights import MissingRight
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.domain.rehearsal.job import RehearsalJob
+from kafka_rollout.domain.rehearsal.result import RehearsalResult
+from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
+from kafka_rollout.model.plan import Undo
+from kafka_rollout.model.rights import MissingRight
+from kafka_rollout.model.state import (
     GroupState,
     Movements,
     NodeFeatures,
@@ -37,10 +40,7 @@ from kafka_rollout.domain.model.cluster.state import (
     RequestCount,
     TransactionState,
 )
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Undo
-from kafka_rollout.domain.rehearsal.job import RehearsalJob
-from kafka_rollout.domain.rehearsal.result import RehearsalResult
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import FakeCluster

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, TransientError
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
-from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.state import CheckpointFile, ProcessState
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
 

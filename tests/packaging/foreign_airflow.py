@@ -22,7 +22,7 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.airflow_server import AirflowServer
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.cluster.topology import NEVER
+from kafka_rollout.model.topology import NEVER
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 

@@ -26,8 +26,8 @@ from confluent_kafka.admin import (
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.cluster.contents import ClusterInventory, compare_inventories
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.contents import ClusterInventory, compare_inventories
+from kafka_rollout.model.topology import ClusterSpec
 
 PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

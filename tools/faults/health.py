@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from tools.faults.kinds import Kind
 from tools.faults.limits import Impaired
 from tools.faults.world import World

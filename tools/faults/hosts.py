@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from tools.faults.contents import PROPERTIES
 from tools.faults.kinds import Kind

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from tools.faults.database import RunDatabase
 from tools.faults.health import Health
 from tools.faults.history import History, Seen

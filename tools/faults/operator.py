@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.domain.model.cluster.counters import COUNTERS, METADATA_ERROR_COUNTERS
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.counters import COUNTERS, METADATA_ERROR_COUNTERS
+from kafka_rollout.model.topology import NodeSpec
 from tools.faults.plan import Procedure, Round, Scenario, Stand
 from tools.faults.tool import Call
 

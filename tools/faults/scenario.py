@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from tools.faults.health import Health
 from tools.faults.injector import Injector
 from tools.faults.operator import Commands, next_words, nodes_to_restart

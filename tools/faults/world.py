@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from tools.faults.plan import Fault
 from tools.faults.traffic import TOPIC
 

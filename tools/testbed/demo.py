@@ -16,7 +16,7 @@ from kafka_rollout.demo.approvals import Approve
 from kafka_rollout.demo.cluster import NAME, SNAPSHOT_INTERVAL, create_topics
 from kafka_rollout.demo.folder import DemoFolder
 from kafka_rollout.demo.run import run_demo
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from tools.testbed.bed import missing, up
 from tools.testbed.machine import TestbedError

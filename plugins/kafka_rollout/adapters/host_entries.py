@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from kafka_rollout.domain.model.cluster.topology import HostCommand, NodeSpec, Role, ServiceSpec
+from kafka_rollout.model.topology import HostCommand, NodeSpec, Role, ServiceSpec
 
 _SUFFIX = ".service"
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$")]

@@ -35,7 +35,7 @@ from kafka_rollout.adapters.host_entries import Host, ServiceEntry, dump_service
 from kafka_rollout.adapters.metric_names import MetricName, OwnMetric
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import read_regular
-from kafka_rollout.domain.model.cluster.topology import (
+from kafka_rollout.model.topology import (
     DAILY,
     NEVER,
     NO_RUNTIME,

@@ -11,13 +11,13 @@ from rich.text import Text
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.cli.show import out, print_table, say, say_marked
 from kafka_rollout.domain.features.answers import FeatureOutcome
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.model.state import (
     ClusterState,
     NodeFeatures,
     find_unlisted_brokers,
     find_unlisted_controllers,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 
 _NO_ANSWER = "no response"
 _NOT_KNOWN = "not supported"

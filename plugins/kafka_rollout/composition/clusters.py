@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
 
 if TYPE_CHECKING:

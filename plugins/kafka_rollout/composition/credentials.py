@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_rollout.domain.groups.described import DescribedGroup
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.requests import ClusterConnections

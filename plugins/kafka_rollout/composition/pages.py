@@ -9,7 +9,7 @@ from typing import Any
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.lookup import build_report_of_run

@@ -16,12 +16,12 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, 
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import refuse_escaping
 from kafka_rollout.domain.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT, select_nodes
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.contents import read_contents

@@ -11,7 +11,7 @@ from rich.markdown import Markdown
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.demo.airflow_server import AirflowClient
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
 
 Approve = Literal["auto", "ask", "ui"]
 

@@ -37,7 +37,7 @@ from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.demo.local_nodes import ClusterDraft, Layout, Quorum
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
 
 _ATTEMPTS = 3

@@ -14,7 +14,7 @@ from typing import Literal
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary
 

@@ -22,8 +22,8 @@ from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, Airf
 from kafka_rollout.demo.approvals import Approve, Approver
 from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic, lowerable_from
 from kafka_rollout.demo.folder import DEMOS, DemoFolder, end_demo
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -19,11 +19,13 @@ from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
-from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs, SettingValues
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
-from kafka_rollout.domain.model.cluster.rights import MissingRight
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
+from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs, SettingValues
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.rights import MissingRight
+from kafka_rollout.model.state import (
     CheckpointFile,
     CheckpointSummary,
     GroupState,
@@ -36,9 +38,7 @@ from kafka_rollout.domain.model.cluster.state import (
     RegisteredNodes,
     TransactionState,
 )
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import ConfigChange
-from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 
 Fence = Callable[[], None]

@@ -11,8 +11,8 @@ from kafka_rollout.base.lease import Lock
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.gates.check import BeforeStop
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event
+from kafka_rollout.model.plan import Plan
 
 
 class RunStore(Protocol):

@@ -215,7 +215,7 @@ def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, 
 
 
 def _checkpoint() -> Any:
-    from kafka_rollout.domain.model.cluster.state import CheckpointFile
+    from kafka_rollout.model.state import CheckpointFile
 
     return replace(
         CheckpointFile(node_id=0, path="x", end_offset=500, epoch=3, size=1, modified_at=1.0), modified_at=2.0

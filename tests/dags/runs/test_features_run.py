@@ -10,8 +10,8 @@ import pytest
 
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.groups.records import GroupRecords
-from kafka_rollout.domain.model.cluster.state import GroupState, TransactionState
 from kafka_rollout.domain.run.events import Begun, events_of
+from kafka_rollout.model.state import GroupState, TransactionState
 from kafka_rollout.releases.facts import Release
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag

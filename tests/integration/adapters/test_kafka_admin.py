@@ -18,7 +18,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 from kafka_rollout.adapters.kafka import features as kafka_features
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.cluster.state import GroupState, NodeFeatures
+from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.releases.facts import METADATA_VERSION, VersionRange
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import SETTINGS, set_settings, wait_until_all_know

@@ -22,9 +22,9 @@ from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.domain.model.cluster.state import CheckpointFile
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.state import CheckpointFile
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster

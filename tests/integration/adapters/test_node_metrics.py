@@ -18,9 +18,9 @@ from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.counters import expected_counters
-from kafka_rollout.domain.model.cluster.counters import ACTIVE_BROKERS
-from kafka_rollout.domain.model.cluster.state import NodeMetrics
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.counters import ACTIVE_BROKERS
+from kafka_rollout.model.state import NodeMetrics
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command

@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.adapters.inventory import load_cluster
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration

@@ -14,8 +14,8 @@ from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.domain.gates.node import check_after_start
 from kafka_rollout.domain.gates.remote_storage import CONDITION
-from kafka_rollout.domain.model.cluster.counters import REMOTE_ERROR_RATES
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.counters import REMOTE_ERROR_RATES
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

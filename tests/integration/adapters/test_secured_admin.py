@@ -36,7 +36,7 @@ from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import app
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, Role
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.committing import commit

@@ -16,8 +16,8 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.rights import find_missing, refuse_without_traffic_rights
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.model.cluster.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
-from kafka_rollout.domain.model.cluster.topology import Role
+from kafka_rollout.model.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
+from kafka_rollout.model.topology import Role
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.security.secured import (
     CHANGER,

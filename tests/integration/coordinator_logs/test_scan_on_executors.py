@@ -34,8 +34,8 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.domain.model.cluster.rights import READING
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.rights import READING
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout_spark.job import WORKER_DAEMON
 from kafka_rollout_spark.kernel.cache import CACHE
 from tests.class_archives import ClassArchives

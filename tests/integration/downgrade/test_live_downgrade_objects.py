@@ -19,12 +19,12 @@ from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen
 from kafka_rollout.domain.run.step_events import Stopping
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm

@@ -21,12 +21,12 @@ from kafka_rollout.base.system import server_properties
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, RunOf
 from kafka_rollout.domain.run.projections.offline import outages
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm

@@ -25,7 +25,7 @@ from kafka_rollout.domain.features.requests import (
     FeatureRequest,
     RequestKind,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import ensure_levels

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from tests.integration.hosts.test_faults_over_ssh import WORKER, unit
 from tests.waiting import wait_until
 from tools.testbed.bed import Bed

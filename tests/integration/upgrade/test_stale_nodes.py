@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate

@@ -20,7 +20,7 @@ from kafka_rollout.adapters.inventory import (
 )
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.cluster.topology import Role
+from kafka_rollout.model.topology import Role
 
 CLUSTERS = PROJECT_ROOT / "include" / "clusters"
 

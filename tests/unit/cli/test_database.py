@@ -13,8 +13,8 @@ from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.tables import REVISION, events
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.run.events import Approval, ApprovalOf, Asked, Begun, Channel, Responder, events_of
+from kafka_rollout.model.topology import ClusterSpec
 from tests.fakes.cluster import make_spec
 from tests.records import FILE, database_of, run_history
 

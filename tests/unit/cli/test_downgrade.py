@@ -19,12 +19,12 @@ from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
-from kafka_rollout.domain.model.cluster.state import CheckpointFile, GroupState
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, Request
 from kafka_rollout.domain.run.events import Planned, events_of
 from kafka_rollout.domain.run.step_events import GateChecked
+from kafka_rollout.model.state import CheckpointFile, GroupState
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.run_services import Answer, Question
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.domain.model.cluster.topology import ServiceSpec
+from kafka_rollout.model.topology import ServiceSpec
 
 DATA = "/var/lib/kafka/data"
 HOSTS = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
+from kafka_rollout.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.releases.facts import Release
 
 OLD, MIDDLE, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

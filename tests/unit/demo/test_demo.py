@@ -20,7 +20,7 @@ from kafka_rollout.demo.approvals import Approve, Approver
 from kafka_rollout.demo.cluster import lowerable_from
 from kafka_rollout.demo.folder import MARK, PROJECT_ROOT, DemoFolder, demo_clean, end_demo
 from kafka_rollout.demo.run import kept, main, show, succeeded
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.unit.demo.examples import NEW, plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka_rollout.domain.model.cluster.counters import COUNTERS
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.model.counters import COUNTERS
+from kafka_rollout.model.state import (
     ClusterState,
     NodeFeatures,
     NodeMetrics,
@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.cluster.state import (
     ReplicaState,
     RequestCount,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import (
     Catalogue,
     CoordinatorClass,

@@ -37,8 +37,8 @@ from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogR
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
 from kafka_rollout.domain.groups.described import CLASSIC
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
-from kafka_rollout.domain.model.cluster.contents import SERVED_BY
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode

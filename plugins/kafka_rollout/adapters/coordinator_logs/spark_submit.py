@@ -28,7 +28,7 @@ from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.executor_credentials import AUTHENTICATION, ENCRYPTION, runs_in_one_process
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.jvm.java import spark_java_home
 
 

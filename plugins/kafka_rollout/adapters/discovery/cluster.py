@@ -27,7 +27,7 @@ from kafka_rollout.adapters.kafka.requests import (
 )
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.model.cluster.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import VersionRange
 
 _TIMEOUT_S = 10.0

@@ -46,10 +46,10 @@ from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, SettingValues
-from kafka_rollout.domain.model.cluster.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
+from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight
+from kafka_rollout.model.state import (
     GroupState,
     Movements,
     NodeFeatures,
@@ -59,7 +59,7 @@ from kafka_rollout.domain.model.cluster.state import (
     ReplicaState,
     TransactionState,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import METADATA_VERSION
 

@@ -26,8 +26,8 @@ from kafka_rollout.adapters.kafka.requests import (
     raise_for_error,
 )
 from kafka_rollout.base.errors import FatalError, NotObservableError, RefusedError
-from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs, QuotaEntity, SettingValues
-from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN, ConfigSource, Setting
+from kafka_rollout.model.dynamic_configs import DynamicConfigs, QuotaEntity, SettingValues
+from kafka_rollout.model.effective_configs import HIDDEN, ConfigSource, Setting
 from kafka_rollout.ports.cluster import Fence, unfenced
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings

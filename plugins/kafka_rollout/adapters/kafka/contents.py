@@ -31,9 +31,9 @@ from kafka_rollout.adapters.kafka.requests import (
     raise_for_error,
 )
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.model.cluster.contents import ClusterInventory
-from kafka_rollout.domain.model.cluster.dynamic_configs import entity_name
-from kafka_rollout.domain.model.cluster.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
+from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.dynamic_configs import entity_name
+from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 
 _ANY = 1
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}

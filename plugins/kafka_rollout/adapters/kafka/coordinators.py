@@ -29,7 +29,7 @@ from kafka_rollout.adapters.kafka.requests import (
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.domain.gates.coordinators import LOADING, CoordinatorAnswers, ids_for, led_partitions
 from kafka_rollout.domain.groups.described import CLASSIC, CONSUMER, SHARE, STREAMS
-from kafka_rollout.domain.model.cluster.state import GroupState, PartitionState, TransactionState
+from kafka_rollout.model.state import GroupState, PartitionState, TransactionState
 
 _DESCRIBED_BY: dict[str, tuple[Any, str]] = {
     CLASSIC: (DescribeGroupsRequest, "groups"),

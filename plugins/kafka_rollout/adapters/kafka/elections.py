@@ -10,7 +10,7 @@ from kafka.protocol.admin import ElectLeadersRequest
 
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.model.cluster.state import PartitionState
+from kafka_rollout.model.state import PartitionState
 
 _PREFERRED = 0  # election type
 # Results that need no repetition: the leader is elected already, or the partition was deleted.

@@ -14,7 +14,7 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, er
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
-from kafka_rollout.domain.model.cluster.state import NodeFeatures
+from kafka_rollout.model.state import NodeFeatures
 from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import VersionRange
 

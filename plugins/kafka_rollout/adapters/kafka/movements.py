@@ -9,7 +9,7 @@ from kafka.protocol.admin import DescribeLogDirsRequest, ListPartitionReassignme
 
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, raise_for_error
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.model.cluster.state import Movements
+from kafka_rollout.model.state import Movements
 
 
 def read_movements(nodes: ClusterConnections, brokers: Iterable[Target], *, timeout_s: float) -> Movements:

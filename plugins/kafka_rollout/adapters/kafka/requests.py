@@ -17,7 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports.cluster import Fence, unfenced
 
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets

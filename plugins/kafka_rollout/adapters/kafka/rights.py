@@ -31,7 +31,8 @@ from kafka_rollout.adapters.kafka.requests import (
 )
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.model.cluster.rights import (
+from kafka_rollout.model.right_findings import refuse_missing_rights
+from kafka_rollout.model.rights import (
     CLUSTER,
     GROUP,
     IMPLY_DESCRIBE,
@@ -41,8 +42,7 @@ from kafka_rollout.domain.model.cluster.rights import (
     MissingRight,
     Right,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.planning.findings.rights import refuse_missing_rights
+from kafka_rollout.model.topology import ClusterSpec
 
 _PROBE = "rights-of-kafka-rollout"
 _TIMEOUT_S = 10.0

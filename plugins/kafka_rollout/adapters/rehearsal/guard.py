@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import DIRECTORY_KEYS, find_escapes
+from kafka_rollout.model.topology import NodeSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
-from kafka_rollout.domain.model.cluster.config_providers import unresolved_settings
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import DIRECTORY_KEYS
+from kafka_rollout.model.config_providers import unresolved_settings
+from kafka_rollout.model.topology import NodeSpec
 
 CONFIG = "server.properties"
 _PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending

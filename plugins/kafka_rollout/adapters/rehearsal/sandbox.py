@@ -25,9 +25,9 @@ from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.rehearsal.configuration import rewrite_config, rewrite_overrides
 from kafka_rollout.domain.rehearsal.estimate import MIB, Estimate
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 JOB, RESULT = "job.json", "result.json"
 _NAME = "rehearsal"

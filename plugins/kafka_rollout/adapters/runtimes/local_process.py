@@ -57,10 +57,10 @@ from kafka_rollout.base.system.files import (
 )
 from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, StartRecord
-from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.model.host_state import DirectoryFormat, StartRecord
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.state import CheckpointFile, ProcessState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary, java_version

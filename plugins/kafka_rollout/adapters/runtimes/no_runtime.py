@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from kafka_rollout.base.errors import NotObservableError, TransientError
-from kafka_rollout.domain.model.cluster.host_state import HostState, StartRecord
-from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.model.host_state import HostState, StartRecord
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.state import CheckpointFile, ProcessState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, Metrics
 from kafka_rollout.releases.facts import Release
 

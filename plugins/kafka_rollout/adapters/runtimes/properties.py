@@ -9,10 +9,10 @@ from hashlib import sha256
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system import server_properties
-from kafka_rollout.domain.model.cluster.config_providers import is_reference
-from kafka_rollout.domain.model.cluster.host_state import StartRecord
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.host_state import StartRecord
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
 
 

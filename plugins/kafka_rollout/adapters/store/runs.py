@@ -34,8 +34,8 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import safe_name
 from kafka_rollout.domain.gates.check import BeforeStop
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event
+from kafka_rollout.model.plan import Plan
 
 _NO_HASH = "0" * 64  # before the first event
 _REPORT, _REPORT_PAGE = "report.json", "report.html"

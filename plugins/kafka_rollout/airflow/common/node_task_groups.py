@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
+from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
+from kafka_rollout.model.topology import ClusterSpec
 
 ACTIVE_CONTROLLER = "active_controller"
 

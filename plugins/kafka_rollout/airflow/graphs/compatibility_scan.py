@@ -18,7 +18,7 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
 )
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.model.cluster.topology import DAILY, NEVER, ClusterSpec
+from kafka_rollout.model.topology import DAILY, NEVER, ClusterSpec
 
 TAGS = ["kafka", TAG, "compatibility-scan"]
 

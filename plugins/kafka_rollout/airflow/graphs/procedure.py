@@ -28,8 +28,8 @@ from kafka_rollout.airflow.operators.nodes import BeginReleaseStepOperator, Begi
 from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
 from kafka_rollout.airflow.sensors.gate import GateSensor, OfflineGateSensor
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import ReleaseStepPosition
+from kafka_rollout.model.plan import ReleaseStepPosition
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.steps.step import EachNode, Procedure, Reaction, Section, Service, Step, matches
 
 

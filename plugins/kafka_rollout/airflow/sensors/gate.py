@@ -22,7 +22,7 @@ from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.triggers.gate import GateTrigger
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.domain.gates.check import GateKind, GateRef, GateWatch, WatchState, WatchStatus
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.checks import check_gate

@@ -16,8 +16,8 @@ from pathlib import Path
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import read_regular
-from kafka_rollout.domain.model.cluster.config_providers import is_reference
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
+from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.host_state import DirectoryFormat
 
 DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108
 _CODEC = "latin-1"

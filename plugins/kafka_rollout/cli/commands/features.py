@@ -40,9 +40,9 @@ from kafka_rollout.domain.features.requests import (
     FeatureOrder,
     parse_requests,
 )
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.request import DowngradeType, Request
 from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

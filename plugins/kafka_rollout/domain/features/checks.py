@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.plan import FeatureChange, Undo
+from kafka_rollout.model.plan import FeatureChange, Undo
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import (
     ELR_VERSION,
     KRAFT_VERSION,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.domain.model.cluster.dynamic_configs import SettingValues
-from kafka_rollout.domain.model.plan import DefaultChange, FeatureChange
+from kafka_rollout.model.dynamic_configs import SettingValues
+from kafka_rollout.model.plan import DefaultChange, FeatureChange
 from kafka_rollout.releases.facts import ELR_VERSION as ELR
 
 MIN_ISR = "min.insync.replicas"

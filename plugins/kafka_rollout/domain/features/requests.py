@@ -10,8 +10,8 @@ from enum import StrEnum
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.features.checks import lower_until_dependencies_are_met
 from kafka_rollout.domain.features.support import supported_range
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, Catalogue, Release, VersionRange
 
 _HIGHEST_LEVEL = 32767  # levels are int16 in the protocol

@@ -20,9 +20,9 @@ from kafka_rollout.domain.features.support import (
     unlisted_node_findings,
 )
 from kafka_rollout.domain.features.users import user_findings
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import Undo
+from kafka_rollout.model.plan import Undo
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue
 
 # Controllers cannot register below 3.7-IV0 (KIP-919), so their supported levels would be unknown (KIP-1155).

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.model.state import (
     ClusterState,
     NodeState,
     find_unlisted_brokers,
     find_unlisted_controllers,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
 
 _WITH_DIRECTORIES, _OF_39 = 17, 21  # 3.7-IV2 and 3.9-IV0

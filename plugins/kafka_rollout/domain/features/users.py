@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from kafka_rollout.base.findings import Finding, Severity, blocker, warning
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.model.cluster.contents import SERVED_BY
-from kafka_rollout.domain.model.cluster.state import ClusterState, GroupState
+from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.state import ClusterState, GroupState
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 
 _CLIENTS_SEE_IT_FROM = 2  # KIP-890: from this level, clients raise their epoch with every transaction

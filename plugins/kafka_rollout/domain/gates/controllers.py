@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.gates.node import answered
-from kafka_rollout.domain.model.cluster.caught_up import check_current
-from kafka_rollout.domain.model.cluster.state import ClusterState, Movements
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.caught_up import check_current
+from kafka_rollout.model.state import ClusterState, Movements
+from kafka_rollout.model.topology import ClusterSpec
 
 SETTLED_S = 30.0
 """A node that was started more recently can still fail. Its partitions would stay without a leader."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.gates.check import Condition
-from kafka_rollout.domain.model.cluster.counters import (
+from kafka_rollout.model.counters import (
     ACTIVE_BROKERS,
     COUNTERS,
     COUNTS_PARTITIONS_SINCE,
@@ -18,10 +18,10 @@ from kafka_rollout.domain.model.cluster.counters import (
     PREFERRED_REPLICA_IMBALANCE,
     REMOTE_ERROR_RATES,
 )
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigKind
-from kafka_rollout.domain.model.cluster.state import ClusterState, NodeMetrics
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.dynamic_configs import ConfigKind
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.state import ClusterState, NodeMetrics
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
 
 NO_ERRORS = "no metadata errors"

@@ -20,10 +20,10 @@ from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
-from kafka_rollout.domain.model.cluster.caught_up import check_current, check_spare_voters
-from kafka_rollout.domain.model.cluster.state import ClusterState, NodeState, PartitionState, ProcessState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.cluster.unavailability import find_acceptance
+from kafka_rollout.model.caught_up import check_current, check_spare_voters
+from kafka_rollout.model.state import ClusterState, NodeState, PartitionState, ProcessState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.unavailability import find_acceptance
 from kafka_rollout.releases.facts import Release
 
 RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts when it is older

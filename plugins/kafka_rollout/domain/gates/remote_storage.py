@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from kafka_rollout.base.log_lines import LogEvent, events_since_start
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS, Unchecked, remote_requests_succeed
-from kafka_rollout.domain.model.cluster.config_providers import is_reference
-from kafka_rollout.domain.model.cluster.counters import REMOTE_ERROR_RATES
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.counters import REMOTE_ERROR_RATES
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
 
 CONDITION = "tiered storage is initialised"

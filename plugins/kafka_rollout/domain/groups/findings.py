@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from kafka_rollout.base.findings import Finding, Severity, blocker, warning
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.model.cluster.contents import SERVED_BY
-from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Catalogue, Release
 
 _NAMED = 30

@@ -19,8 +19,8 @@ from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, Damage, Lo
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
-from kafka_rollout.domain.model.cluster.contents import SERVED_BY
-from kafka_rollout.domain.model.cluster.state import GroupState
+from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.facts import Catalogue, Release
 
 _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STREAMS}

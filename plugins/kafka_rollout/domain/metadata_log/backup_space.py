@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kafka_rollout.base.findings import Finding, blocker
 from kafka_rollout.base.wording import size
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import ClusterSpec
 
 BACKUP_SPACE = "BACKUP-SPACE-SHORT"
 

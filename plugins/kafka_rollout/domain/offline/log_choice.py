@@ -16,8 +16,8 @@ from pathlib import Path
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.metadata_log.losses import Loss
-from kafka_rollout.domain.model.cluster.state import majority
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import majority
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 
 EPOCHS_ABOVE = 100

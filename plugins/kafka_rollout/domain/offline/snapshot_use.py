@@ -28,8 +28,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
-from kafka_rollout.domain.model.cluster.state import majority
 from kafka_rollout.domain.offline.log_choice import ChosenLog, NodeLog
+from kafka_rollout.model.state import majority
 
 
 class SnapshotUse(StrEnum):

@@ -13,9 +13,6 @@ from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_
 from kafka_rollout.domain.gates.remote_storage import tiered_brokers
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.configuration import (
@@ -28,7 +25,6 @@ from kafka_rollout.domain.planning.findings.configuration import (
     quorum_config_findings,
 )
 from kafka_rollout.domain.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
-from kafka_rollout.domain.planning.findings.rights import right_findings
 from kafka_rollout.domain.planning.findings.zookeeper import zookeeper_findings
 from kafka_rollout.domain.planning.lowering import (
     OF_ROLLS,
@@ -41,6 +37,10 @@ from kafka_rollout.domain.planning.lowering import (
 )
 from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
+from kafka_rollout.model.plan import Direction, FeatureChange, Plan
+from kafka_rollout.model.right_findings import right_findings
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from kafka_rollout.domain.model.cluster.effective_configs import ExpectedConfigs
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.findings.configuration import removed_config_names
+from kafka_rollout.model.effective_configs import ExpectedConfigs
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Catalogue
 
 

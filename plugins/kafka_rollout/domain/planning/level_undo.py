@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.lowering import (
     LoweringMethod,
@@ -20,6 +17,9 @@ from kafka_rollout.domain.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
+from kafka_rollout.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
 

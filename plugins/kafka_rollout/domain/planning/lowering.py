@@ -14,9 +14,9 @@ from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.features.checks import undo_of
 from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import Undo
+from kafka_rollout.model.plan import Undo
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
 OF_ROLLS = frozenset({"RF-ONE-TOPIC", "MIN-ISR-EQUALS-RF", "QUORUM-NO-SPARE"})

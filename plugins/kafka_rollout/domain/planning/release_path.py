@@ -16,9 +16,9 @@ from dataclasses import replace
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.findings import Finding, blocker
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.plan import NodeStep, ReleaseStep
+from kafka_rollout.model.plan import NodeStep, ReleaseStep
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release, newest_patches
 
 CONTROLLERS = "controllers"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.model.cluster.config_providers import literal_settings, with_inventory_values
-from kafka_rollout.domain.model.cluster.dynamic_configs import DynamicConfigs
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.config_providers import literal_settings, with_inventory_values
+from kafka_rollout.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")

@@ -10,8 +10,8 @@ from math import comb
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.domain.model.cluster.state import PartitionState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import PartitionState
+from kafka_rollout.model.topology import ClusterSpec
 
 DEFAULT_LIMIT = 6
 _MOST_COMBINATIONS = 2_000  # tried in about a second; beyond, the widest cover is taken first

@@ -11,10 +11,14 @@ from typing import TypeVar
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.domain.model.cluster.caught_up import find_current_brokers
-from kafka_rollout.domain.model.cluster.request_log import find_logged_requests
-from kafka_rollout.domain.model.cluster.rights import PINNING, READING
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.domain.planning.findings.clients import has_old_requests
+from kafka_rollout.domain.planning.findings.zookeeper import refuse_zookeeper_mode
+from kafka_rollout.domain.run.events import Approval
+from kafka_rollout.model.caught_up import find_current_brokers
+from kafka_rollout.model.request_log import find_logged_requests
+from kafka_rollout.model.right_findings import refuse_without_reading
+from kafka_rollout.model.rights import PINNING, READING
+from kafka_rollout.model.state import (
     FETCH_TIMEOUT_MS,
     ClusterState,
     NodeMetrics,
@@ -25,11 +29,7 @@ from kafka_rollout.domain.model.cluster.state import (
     RegisteredNodes,
     find_unlisted_controllers,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.planning.findings.clients import has_old_requests
-from kafka_rollout.domain.planning.findings.rights import refuse_without_reading
-from kafka_rollout.domain.planning.findings.zookeeper import refuse_zookeeper_mode
-from kafka_rollout.domain.run.events import Approval
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.rehearsal import Rehearsals
 from kafka_rollout.ports.store import ChangeLock, RunStore

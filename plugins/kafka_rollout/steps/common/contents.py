@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.model.cluster.contents import ClusterInventory
 from kafka_rollout.domain.rehearsal.result import Contents
+from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.ports.cluster import ClusterAdmin
 
 T = TypeVar("T")

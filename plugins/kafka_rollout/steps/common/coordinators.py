@@ -12,8 +12,8 @@ from kafka_rollout.domain.gates.coordinators import (
 )
 from kafka_rollout.domain.gates.counters import Unchecked
 from kafka_rollout.domain.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

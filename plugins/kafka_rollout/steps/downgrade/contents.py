@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.model.cluster.contents import (
+from kafka_rollout.domain.run.projections.runs import has_acted
+from kafka_rollout.domain.run.step_events import ContentsCompared, ContentsTaken
+from kafka_rollout.model.contents import (
     PARTS,
     ClusterInventory,
     Difference,
     compare_inventories,
     find_unserved_types,
 )
-from kafka_rollout.domain.run.projections.runs import has_acted
-from kafka_rollout.domain.run.step_events import ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
 

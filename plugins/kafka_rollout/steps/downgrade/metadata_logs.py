@@ -16,8 +16,6 @@ from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.metadata_log.backup_space import LogSpace, backup_space_findings, nodes_with_backup
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.planning.findings.downgrade_scans import (
     LOSS_CODES,
     METADATA_CODES,
@@ -37,6 +35,8 @@ from kafka_rollout.domain.run.step_events import (
     ScanStage,
     Trimmed,
 )
+from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import named_directories

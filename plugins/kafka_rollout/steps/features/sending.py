@@ -17,9 +17,9 @@ from kafka_rollout.domain.features.answers import (
     refused_by_controller,
 )
 from kafka_rollout.domain.features.support import keeps_registrations
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.domain.run.step_events import Finalized, Finalizing, Validated
+from kafka_rollout.model.plan import FeatureChange
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until

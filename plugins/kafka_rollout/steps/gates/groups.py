@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.groups.findings import find_unserved_on_path
 from kafka_rollout.domain.groups.records import conversion_conditions, no_members_condition
-from kafka_rollout.domain.model.cluster.contents import SERVED_BY
-from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

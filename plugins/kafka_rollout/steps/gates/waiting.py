@@ -14,10 +14,10 @@ from kafka_rollout.domain.gates.check import (
     WatchState,
     WatchStatus,
 )
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.findings.configuration import snapshot_interval_ms
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.step_events import GateFailed, GatePassed
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import RECENT, check_gate
 

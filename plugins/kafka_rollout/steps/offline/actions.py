@@ -13,8 +13,6 @@ from pathlib import Path
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.gates.node import state_before_stop
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.offline.log_choice import (
     ChosenLog,
     describe_no_return,
@@ -30,6 +28,8 @@ from kafka_rollout.domain.run.offline_events import (
 )
 from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval

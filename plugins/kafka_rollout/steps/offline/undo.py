@@ -14,8 +14,6 @@ from typing import NoReturn
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
 from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.domain.offline.snapshot_use import epoch_after_return, has_majority
 from kafka_rollout.domain.run.events import ApprovalOf, newest
@@ -29,6 +27,8 @@ from kafka_rollout.domain.run.projections.offline import (
     stop_has_begun,
     unreached,
 )
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

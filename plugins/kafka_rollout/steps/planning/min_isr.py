@@ -15,9 +15,9 @@ from kafka_rollout.domain.features.min_isr import (
     raises_elr,
     value_of_file,
 )
-from kafka_rollout.domain.model.cluster.dynamic_configs import SettingValues
-from kafka_rollout.domain.model.cluster.state import PartitionState
-from kafka_rollout.domain.model.plan import FeatureChange
+from kafka_rollout.model.dynamic_configs import SettingValues
+from kafka_rollout.model.plan import FeatureChange
+from kafka_rollout.model.state import PartitionState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 

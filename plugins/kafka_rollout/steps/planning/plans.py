@@ -7,9 +7,6 @@ from dataclasses import replace
 
 from kafka_rollout.domain.features.requests import FeatureRequest
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.unavailability import accepted_topics
-from kafka_rollout.domain.model.plan import Plan, RunTerms
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.findings.configuration import planned_configs
 from kafka_rollout.domain.planning.findings.zookeeper import can_migrate
@@ -17,6 +14,9 @@ from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.release_path import with_configured_classes
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
+from kafka_rollout.model.plan import Plan, RunTerms
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.planning.check import planned_overrides

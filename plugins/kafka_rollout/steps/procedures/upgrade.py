@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.model.plan import ReleaseStepPosition
+from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.steps.procedures import actions, approval_requests, common, conditions, rolling
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.step import (

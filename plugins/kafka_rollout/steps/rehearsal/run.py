@@ -14,10 +14,6 @@ from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.domain.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.domain.gates.node import check_after_start, find_lost_leaderships
-from kafka_rollout.domain.model.cluster.contents import find_unserved_types
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import (
@@ -37,6 +33,10 @@ from kafka_rollout.domain.run.events import Event, events_of
 from kafka_rollout.domain.run.projections.gates import node_step_seconds
 from kafka_rollout.domain.run.projections.nodes import find_last_node_event
 from kafka_rollout.domain.run.step_events import ComparedAfter, Finalized, GateFailed, Started
+from kafka_rollout.model.contents import find_unserved_types
+from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

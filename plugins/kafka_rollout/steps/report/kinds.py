@@ -9,7 +9,6 @@ from typing import Any
 
 from kafka_rollout.base.wording import few
 from kafka_rollout.domain.gates.check import GateKind
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event, events_of, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.domain.run.projections.comparisons import find_unaccepted
@@ -23,6 +22,7 @@ from kafka_rollout.domain.run.step_events import (
     MetadataScanned,
     Trimmed,
 )
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.contents import COMPARED
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES

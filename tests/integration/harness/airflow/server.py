@@ -21,8 +21,8 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.cluster.topology import NEVER, NodeSpec
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import NEVER, NodeSpec
 from tests.records import change_lock, run_history
 from tests.waiting import wait_until
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.jvm.java import java_binary
 
 _USER = 64_242

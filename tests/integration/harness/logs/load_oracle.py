@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tools.coordinator_traffic import SHARE_GROUP_STATE

@@ -39,7 +39,7 @@ from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.cluster.rights import (
+from kafka_rollout.model.rights import (
     CHANGING,
     CLUSTER,
     LIST_CONTROLLERS,
@@ -48,7 +48,7 @@ from kafka_rollout.domain.model.cluster.rights import (
     TRAFFIC,
     Right,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.committing import commit
 from tests.integration.harness.security.token_server import TokenServer
@@ -113,7 +113,7 @@ class SecuredCluster:
     def create(
         cls, make: MakeCluster, release: str, folder: Path, *, tokens: TokenServer | None = None, **options: Any
     ) -> SecuredCluster:
-        """Start the cluster and create its users with exactly the rights of domain/model/cluster/rights.py.
+        """Start the cluster and create its users with exactly the rights of model/rights.py.
 
         `tokens`: its clients can connect too. `options`: of LocalCluster.
         """

@@ -21,7 +21,7 @@ from kafka_rollout.adapters.kafka.features import UpgradeType, node_features, se
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import VersionRange
 from tests.fakes.clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain

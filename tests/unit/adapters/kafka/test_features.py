@@ -18,7 +18,7 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.features.answers import FeatureUpdateResult, refused_by_controller
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from tests.fakes.clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import accepting_plain
 from tests.unit.domain.builders import state

@@ -14,7 +14,7 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.composition.fenced import calls_of
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports.cluster import ClusterChanges, unfenced
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain
 

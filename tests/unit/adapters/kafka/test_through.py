@@ -11,7 +11,7 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target
 from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 
 BROKERS = tuple(
     NodeSpec(node_id=i, name=f"broker-{i}", roles=frozenset({Role.BROKER}), broker_address=f"a:{i}") for i in (1, 2, 3)

@@ -12,7 +12,7 @@ from kafka_rollout.adapters.rehearsal.node_files import (
     same_cluster,
 )
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
+from kafka_rollout.model.topology import NodeSpec, Role
 
 
 def make_node(folder: Path, node_id: int = 1, cluster_id: str = "abc") -> NodeFiles:

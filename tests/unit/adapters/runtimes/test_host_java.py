@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.base.errors import TransientError, UserError
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.releases.facts import Release
 from tests.fakes.ssh_host import SshHost, ssh_shell
 

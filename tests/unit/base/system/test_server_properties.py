@@ -17,7 +17,7 @@ from kafka_rollout.base.system.server_properties import (
     set_properties,
     to_content,
 )
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
+from kafka_rollout.model.host_state import DirectoryFormat
 
 CONTENT = b"""\
 # The orders cluster

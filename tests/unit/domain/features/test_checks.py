@@ -14,8 +14,8 @@ from kafka_rollout.domain.features.checks import (
     rollback_level_findings,
 )
 from kafka_rollout.domain.features.rules import check_feature_support
-from kafka_rollout.domain.model.cluster.state import ClusterState, RegisteredNodes
-from kafka_rollout.domain.model.plan import FeatureChange, Undo
+from kafka_rollout.model.plan import FeatureChange, Undo
+from kafka_rollout.model.state import ClusterState, RegisteredNodes
 from kafka_rollout.releases.facts import CoordinatorClass, Release
 from tests.unit.domain.builders import (
     R340,

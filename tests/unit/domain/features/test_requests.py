@@ -21,7 +21,7 @@ from kafka_rollout.domain.features.requests import (
 )
 from kafka_rollout.domain.features.rules import check_requests
 from kafka_rollout.domain.features.support import held_back_feature_findings
-from kafka_rollout.domain.model.cluster.state import ClusterState
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release
 from tests.unit.domain.builders import (
     R340,

@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.base.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.features.requests import FeatureRequest, RequestKind, parse_requests
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_requests
-from kafka_rollout.domain.model.cluster.state import ClusterState, NodeState, RegisteredNodes
+from kafka_rollout.model.state import ClusterState, NodeState, RegisteredNodes
 from kafka_rollout.releases.facts import CoordinatorClass, Release
 from tests.unit.domain.builders import (
     R431,

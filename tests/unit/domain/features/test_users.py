@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.domain.features.users import user_findings
-from kafka_rollout.domain.model.cluster.state import ClusterState, GroupState, TransactionState
+from kafka_rollout.model.state import ClusterState, GroupState, TransactionState
 from tests.unit.domain.builders import partition
 from tests.unit.domain.features.test_requests import on_431
 

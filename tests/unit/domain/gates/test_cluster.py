@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.cluster import check_finalized, check_metadata_version, check_snapshots
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from tests.unit.domain.builders import (
     NOW,
     R340,

@@ -19,9 +19,9 @@ from kafka_rollout.domain.gates.counters import (
     no_metadata_errors,
 )
 from kafka_rollout.domain.gates.node import check_after_start, check_before_stop
-from kafka_rollout.domain.model.cluster.counters import COUNTERS
-from kafka_rollout.domain.model.cluster.state import ClusterState, NodeMetrics, RegisteredNodes
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.counters import COUNTERS
+from kafka_rollout.model.state import ClusterState, NodeMetrics, RegisteredNodes
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from tests.unit.domain.builders import R391, R431, SEPARATE, node_state, partition, replace_node, state
 

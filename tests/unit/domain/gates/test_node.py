@@ -13,14 +13,14 @@ from kafka_rollout.domain.gates.node import (
     find_lost_leaderships,
     state_before_stop,
 )
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.model.state import (
     ClusterState,
     NodeMetrics,
     NodeState,
     ProcessState,
     RegisteredNodes,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from tests.unit.domain.builders import (
     COMBINED,

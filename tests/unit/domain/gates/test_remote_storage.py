@@ -17,7 +17,7 @@ from kafka_rollout.domain.gates.remote_storage import (
     check_tiered_storage,
     tiered_brokers,
 )
-from kafka_rollout.domain.model.cluster.counters import REMOTE_ERROR_RATES
+from kafka_rollout.model.counters import REMOTE_ERROR_RATES
 from kafka_rollout.releases.facts import Release
 from tests.unit.domain.builders import R340, R391, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
 

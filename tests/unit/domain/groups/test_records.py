@@ -8,7 +8,7 @@ from kafka_rollout.domain.coordinator_logs.contents import StateRecord
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type, conversion_conditions
-from kafka_rollout.domain.model.cluster.state import GroupState
+from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.domain.offline.outage import Outage, not_serving, outage_estimate, unwritable
+from kafka_rollout.model.state import (
     ClusterState,
     NodeFeatures,
     NodeState,
@@ -12,7 +13,6 @@ from kafka_rollout.domain.model.cluster.state import (
     ProcessState,
     RegisteredNodes,
 )
-from kafka_rollout.domain.offline.outage import Outage, not_serving, outage_estimate, unwritable
 from tests.fakes.cluster import make_spec
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.domain.features.checks import feature_change
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.planning.level_undo import LevelUndo, UndoMethod, level_undo
+from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import blocker, warning
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import Role
 from kafka_rollout.domain.planning.lowering import (
     LoweringMethod,
     WhereRefused,
     choose_lowering,
     live_obstacles,
 )
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import Role
 from tests.unit.domain.builders import R341, R431, SEPARATE, catalogue, node_state, replace_node, state
 
 IDS = [node.node_id for node in SEPARATE.nodes]

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from kafka_rollout.domain.model.plan import Direction
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.rehearsal import order_rehearsal, request_in_sandbox
 from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.model.plan import Direction
 from tests.unit.domain.builders import R391, R431
 
 ASKED = Request(

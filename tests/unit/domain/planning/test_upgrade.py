@@ -7,10 +7,10 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, effective_config
 from kafka_rollout.domain.planning.upgrade import make_plan
+from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Release
 from tests.unit.domain.builders import (
     R340,

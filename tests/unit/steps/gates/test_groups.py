@@ -8,8 +8,8 @@ import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.groups.records import GroupRecords
-from kafka_rollout.domain.model.cluster.state import GroupState
-from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.model.state import GroupState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.check import recheck

@@ -10,9 +10,9 @@ import pytest
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.domain.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
-from kafka_rollout.domain.model.cluster.state import NodeMetrics, PartitionState, QuorumState, RegisteredNodes
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.state import NodeMetrics, PartitionState, QuorumState, RegisteredNodes
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import FETCH_TIMEOUT, ClusterPorts, observe_some
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.roll.node import replace_node

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.metadata_logs import FakeMetadataLogs

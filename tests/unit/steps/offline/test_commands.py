@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.topology import HostCommand, ServiceSpec
+from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from kafka_rollout.steps.offline import actions as offline
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_bench

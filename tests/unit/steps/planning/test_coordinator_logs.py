@@ -14,9 +14,9 @@ from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, Sca
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.groups.records import GroupRecords
-from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.step_events import IncrementalScan
+from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate

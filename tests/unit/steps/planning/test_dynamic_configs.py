@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade

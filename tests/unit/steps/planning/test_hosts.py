@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostPath, HostState
-from kafka_rollout.domain.model.cluster.topology import ServiceSpec
+from kafka_rollout.model.host_state import DirectoryFormat, HostPath, HostState
+from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.hosts import host_findings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.host_state import HostState
-from kafka_rollout.domain.model.cluster.rights import ALTER_CLUSTER, PINNING, READING, MissingRight
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.inventory import check_inventory
 from kafka_rollout.steps.planning.plans import plan_upgrade

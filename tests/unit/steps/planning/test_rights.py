@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.model.cluster.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight, Right
-from kafka_rollout.domain.model.cluster.topology import Role
+from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight, Right
+from kafka_rollout.model.topology import Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.planning.check import refuse_new_blockers

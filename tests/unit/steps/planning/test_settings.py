@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.domain.model.cluster.state import QuorumState
+from kafka_rollout.model.state import QuorumState
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import AUTO_JOIN, observe
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade

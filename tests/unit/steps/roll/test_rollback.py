@@ -11,9 +11,9 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import GatePolicy
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL

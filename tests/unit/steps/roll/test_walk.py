@@ -13,8 +13,8 @@ from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.domain.groups.monitor import MonitoredGroups
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize, prove_snapshot
@@ -130,7 +130,7 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: Clus
 def cluster_snapshots(cluster: FakeCluster) -> None:
     """The fake's SnapshotEmitter says one second ago; real nodes say so by their files."""
 
-    from kafka_rollout.domain.model.cluster.state import CheckpointFile
+    from kafka_rollout.model.state import CheckpointFile
 
     for node_id, node in cluster.nodes.items():
         node.checkpoints.append(

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
+from kafka_rollout.model.topology import NodeSpec, Role
 from tools.faults.health import Health
 from tools.faults.kinds import Kind
 from tools.faults.world import World

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
+from kafka_rollout.model.topology import NodeSpec, Role
 from tools.faults.kinds import Kind
 from tools.faults.limits import Impaired, Stop, can_be_spared, choose_target, unsafe_stops
 from tools.faults.plan import Fault, Moment

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.cli.app import app
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
+from kafka_rollout.model.topology import NodeSpec, Role
 from tools.faults.history import Moments
 from tools.faults.kinds import LOCAL, kinds_of
 from tools.faults.operator import Commands, next_words, nodes_to_restart

@@ -24,7 +24,7 @@ from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import sha256_of
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 
 _BATCH_BYTES = 32 << 20  # copied by one command line; a larger file has a line of its own
 _LINE_CHARACTERS = 64 << 10  # Linux limits a command line of a shell to 128 KiB

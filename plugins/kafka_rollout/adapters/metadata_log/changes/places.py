@@ -14,7 +14,7 @@ from kafka_rollout.adapters.metadata_log.changes.backup import Files
 from kafka_rollout.adapters.metadata_log.disk.folder import BOOTSTRAP, META, MetadataFolder, open_folder
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.system.files import reading
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import Fence, unfenced
 
 COPY_TRIES = 5

@@ -38,10 +38,10 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import reading, sha256_of
-from kafka_rollout.domain.model.cluster.config_providers import literal_settings
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat
-from kafka_rollout.domain.model.cluster.state import CheckpointSummary
+from kafka_rollout.model.config_providers import literal_settings
+from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.model.cluster.host_state import HostFacts
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.host_state import HostFacts
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 
 _OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)

@@ -9,8 +9,8 @@ import shlex
 from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
 from kafka_rollout.adapters.runtimes.hosts.state import STAT, parse_paths
 from kafka_rollout.base.errors import TransientError, UserError
-from kafka_rollout.domain.model.cluster.host_state import can_change
-from kafka_rollout.domain.model.cluster.topology import NodeSpec
+from kafka_rollout.model.host_state import can_change
+from kafka_rollout.model.topology import NodeSpec
 
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.

@@ -19,7 +19,7 @@ from kafka_rollout.adapters.runtimes.hosts.directory import transfer_s
 from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import open_regular, reading
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Release
 
 UNPACK_REMEDY = (

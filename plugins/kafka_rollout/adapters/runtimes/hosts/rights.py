@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import METADATA_LOG
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 
 _ROOT = "root"
 _BIN = "/usr/bin"

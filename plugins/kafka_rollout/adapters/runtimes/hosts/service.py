@@ -38,10 +38,10 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, 
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import writing_whole
-from kafka_rollout.domain.model.cluster.host_state import DirectoryFormat, HostState, StartRecord
-from kafka_rollout.domain.model.cluster.state import CheckpointFile, ProcessState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
-from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.state import CheckpointFile, ProcessState
+from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import Release
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from kafka_rollout.base.findings import Finding, Severity, info, warning
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, ClusterState, NodeMetrics
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import UNKNOWN_CLIENT, ClusterState, NodeMetrics
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue, Release
 
 _Requests = tuple[str, int]  # API and version

@@ -16,20 +16,20 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.domain.gates.findings import counter_findings
-from kafka_rollout.domain.model.cluster.caught_up import check_caught_up
-from kafka_rollout.domain.model.cluster.counters import COUNTS_PARTITIONS_SINCE
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.domain.planning.findings.clients import client_findings
+from kafka_rollout.domain.planning.findings.not_observable import not_observable_findings
+from kafka_rollout.domain.planning.findings.reported_releases import reported_release_findings
+from kafka_rollout.domain.planning.findings.unlisted_nodes import unlisted_node_findings
+from kafka_rollout.model.caught_up import check_caught_up
+from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
+from kafka_rollout.model.state import (
     ClusterState,
     NodeState,
     PartitionState,
     majority,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.cluster.unavailability import find_acceptance
-from kafka_rollout.domain.planning.findings.clients import client_findings
-from kafka_rollout.domain.planning.findings.not_observable import not_observable_findings
-from kafka_rollout.domain.planning.findings.reported_releases import reported_release_findings
-from kafka_rollout.domain.planning.findings.unlisted_nodes import unlisted_node_findings
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.unavailability import find_acceptance
 from kafka_rollout.releases.facts import KRAFT_VERSION, Catalogue, Release
 
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from kafka_rollout.base.findings import Finding, blocker, warning
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.model.cluster.config_providers import is_reference, known_number
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.model.config_providers import is_reference, known_number
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"

@@ -10,9 +10,9 @@ from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.metadata_log.backup_space import BACKUP_SPACE
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
-from kafka_rollout.domain.model.cluster.contents import PARTS, SETTINGS
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.model.contents import PARTS, SETTINGS
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue, Release
 
 LOG_CODES = frozenset(

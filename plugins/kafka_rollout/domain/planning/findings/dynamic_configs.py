@@ -15,7 +15,8 @@ from kafka_rollout.base.findings import Finding, Severity, blocker
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
 from kafka_rollout.domain.gates.counters import IGNORED_CONFIG
-from kafka_rollout.domain.model.cluster.dynamic_configs import (
+from kafka_rollout.domain.planning.findings.configuration import removed_config_names
+from kafka_rollout.model.dynamic_configs import (
     ConfigCheck,
     ConfigKind,
     ConfigProblem,
@@ -23,7 +24,6 @@ from kafka_rollout.domain.model.cluster.dynamic_configs import (
     QuotaEntity,
     entity_name,
 )
-from kafka_rollout.domain.planning.findings.configuration import removed_config_names
 from kafka_rollout.releases.facts import Catalogue, Release
 
 NAMED = 20

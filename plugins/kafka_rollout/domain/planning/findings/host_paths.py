@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from kafka_rollout.base.findings import Finding, blocker, warning
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.model.cluster.host_state import HostPath, HostState, can_change
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.host_state import HostPath, HostState, can_change
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 
 
 def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import Finding, blocker, warning
 from kafka_rollout.base.wording import few, size
-from kafka_rollout.domain.model.cluster.host_state import HostState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.planning.findings.host_paths import path_findings
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Catalogue, Release
 
 STOP_DEADLINE_S = 180.0  # for a controlled shutdown

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 from kafka_rollout.base.findings import Finding, info, warning
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.model.cluster.config_providers import unresolved_settings
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigKind, DynamicConfigs
-from kafka_rollout.domain.model.cluster.state import ClusterState, find_unlisted_controllers
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.config_providers import unresolved_settings
+from kafka_rollout.model.dynamic_configs import ConfigKind, DynamicConfigs
+from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import ReportedRelease, identify_by_levels
 

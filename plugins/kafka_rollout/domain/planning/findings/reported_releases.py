@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from kafka_rollout.base.findings import Finding, blocker, info, warning
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import ReportedRelease, identify_release
 

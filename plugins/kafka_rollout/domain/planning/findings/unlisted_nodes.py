@@ -10,8 +10,8 @@ from kafka_rollout.domain.features.support import (
     removed_controller_remedy,
     unlisted_controller_lacks,
 )
-from kafka_rollout.domain.model.cluster.state import ClusterState, find_unlisted_brokers, find_unlisted_controllers
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import ClusterState, find_unlisted_brokers, find_unlisted_controllers
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 
 

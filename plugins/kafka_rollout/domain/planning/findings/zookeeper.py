@@ -8,10 +8,10 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding, blocker
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.domain.model.cluster.config_providers import is_reference
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.planning.findings.not_observable import not_observable
+from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 
 MIGRATION = "zookeeper.metadata.migration.enable"

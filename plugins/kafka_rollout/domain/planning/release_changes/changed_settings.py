@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from kafka_rollout.base.findings import Finding, blocker, info, warning
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.domain.model.cluster.config_providers import is_reference
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
 from kafka_rollout.domain.planning.findings.configuration import removed_config_names
+from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue, Release
 
 NodeConfigs = Mapping[int, Mapping[str, str]]

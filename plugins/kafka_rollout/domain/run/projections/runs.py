@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import (
     Answered,
     AnswerReceived,
@@ -35,6 +34,7 @@ from kafka_rollout.domain.run.step_events import (
     Stopped,
     Stopping,
 )
+from kafka_rollout.model.plan import Plan
 
 
 def run_of(events: Sequence[Event]) -> RunOf:

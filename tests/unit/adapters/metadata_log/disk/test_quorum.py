@@ -14,8 +14,8 @@ from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLog
 from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, open_folder, read_log
 from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError
+from kafka_rollout.model.topology import NodeSpec, Role
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.paths import FIXTURES
 

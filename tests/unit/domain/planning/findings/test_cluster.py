@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.model.cluster.state import (
+from kafka_rollout.domain.planning.findings.cluster import cluster_findings
+from kafka_rollout.model.state import (
     ClientSoftware,
     ClusterState,
     GroupState,
@@ -15,8 +16,7 @@ from kafka_rollout.domain.model.cluster.state import (
     RequestCount,
     TransactionState,
 )
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.planning.findings.cluster import cluster_findings
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release, VersionRange
 from tests.unit.domain.builders import (
     COMBINED,

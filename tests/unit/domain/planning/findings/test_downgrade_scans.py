@@ -7,13 +7,13 @@ import pytest
 
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness, RemedyFacts, ReplayFailure
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
-from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.planning.findings.downgrade_scans import (
     loss_findings,
     metadata_findings,
     unreadable_log_findings,
 )
+from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)

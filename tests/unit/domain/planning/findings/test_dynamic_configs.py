@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.model.cluster.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.planning.findings.dynamic_configs import (
     NAMED,
     OBSERVED,
@@ -14,6 +13,7 @@ from kafka_rollout.domain.planning.findings.dynamic_configs import (
     find_removed_settings,
     unread_config_finding,
 )
+from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from tests.unit.domain.builders import R341, R391, R431, catalogue
 
 TOO_SMALL = "Invalid value 14000 for configuration segment.bytes: Value must be at least 1048576"

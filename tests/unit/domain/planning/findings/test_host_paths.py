@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.host_state import HostPath, HostState
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role, ServiceSpec
 from kafka_rollout.domain.planning.findings.host_paths import path_findings
+from kafka_rollout.model.host_state import HostPath, HostState
+from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
 from tests.unit.domain.builders import R431
 
 FILE = "/etc/kafka/server.properties"

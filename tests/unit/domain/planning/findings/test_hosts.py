@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.domain.model.cluster.host_state import HostFacts, HostState
 from kafka_rollout.domain.planning.findings.hosts import host_problems
+from kafka_rollout.model.host_state import HostFacts, HostState
 from kafka_rollout.releases.facts import Release
 from tests.unit.domain.builders import R391, R431, SEPARATE, catalogue
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.model.cluster.state import NodeState
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.reported_releases import reported_release_findings
+from kafka_rollout.model.state import NodeState
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release

@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.planning.findings.configuration import planned_configs
 from kafka_rollout.domain.planning.release_changes.changed_settings import changed_setting_findings
+from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.model.cluster.request_log import find_logged_requests
-from kafka_rollout.domain.model.cluster.state import LoggedRequest
+from kafka_rollout.model.request_log import find_logged_requests
+from kafka_rollout.model.state import LoggedRequest
 
 LINE = (
     "[2026-11-23 09:31:02,871] INFO Completed request:"

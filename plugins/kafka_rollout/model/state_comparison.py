@@ -13,8 +13,8 @@ from typing import Any
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.model.cluster.contents import ClusterInventory, Difference, unread_parts
-from kafka_rollout.domain.model.cluster.effective_configs import (
+from kafka_rollout.model.contents import ClusterInventory, Difference, unread_parts
+from kafka_rollout.model.effective_configs import (
     HIDDEN,
     ConfigDifference,
     ExpectedConfigs,

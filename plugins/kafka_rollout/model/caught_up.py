@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_rollout.domain.model.cluster.state import NodeState, QuorumState, majority
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.state import NodeState, QuorumState, majority
+from kafka_rollout.model.topology import ClusterSpec
 
 # A running quorum always shows some lag. The active controller appends at least one no-op record every 500 ms
 # (metadata.max.idle.interval.ms), and followers fetch it a moment later.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kafka_rollout.domain.model.cluster.topology import NodeSpec, Role
+from kafka_rollout.model.topology import NodeSpec, Role
 
 CONFIG_PROVIDERS = "config.providers"
 _REFERENCE = re.compile(r"\$\{[^}]*:")  # every value that ConfigTransformer.DEFAULT_PATTERN matches, and some more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.model.cluster.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
+from kafka_rollout.model.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
 
 _DOCS = (PROJECT_ROOT / "docs" / "security.md").read_text()
 

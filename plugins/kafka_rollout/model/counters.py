@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_rollout.domain.model.cluster.topology import Role
+from kafka_rollout.model.topology import Role
 from kafka_rollout.releases.facts import Release
 
 METADATA_APPLY_ERRORS = "metadata_apply_errors"

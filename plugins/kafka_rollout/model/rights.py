@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.model.cluster.topology import Role
+from kafka_rollout.model.topology import Role
 
 CLUSTER, TOPIC, GROUP, TRANSACTIONAL_ID = "CLUSTER", "TOPIC", "GROUP", "TRANSACTIONAL_ID"  # Kafka's ResourceType
 # An allowed operation of these also allows DESCRIBE (StandardAuthorizerData, IMPLIES_DESCRIBE).

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kafka_rollout.base.log_lines import parse_events
-from kafka_rollout.domain.model.cluster.state import UNKNOWN_CLIENT, LoggedRequest
+from kafka_rollout.model.state import UNKNOWN_CLIENT, LoggedRequest
 
 _START = "Completed request:"
 _LOGGER = "kafka.request.logger"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.model.cluster.effective_configs import HIDDEN, EffectiveConfigs
+from kafka_rollout.model.effective_configs import HIDDEN, EffectiveConfigs
 
 # Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
 SERVED_BY = {"group.version": "consumer", "share.version": "share", "streams.version": "streams"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_rollout.domain.model.cluster.rights import MissingRight
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.rights import MissingRight
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release, VersionRange
 
 UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report them (ClientInformation.EMPTY)

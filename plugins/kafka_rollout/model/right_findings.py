@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding, Severity, blocker
-from kafka_rollout.domain.model.cluster.rights import PINNING, READING, MissingRight
-from kafka_rollout.domain.model.cluster.state import ClusterState
-from kafka_rollout.domain.model.cluster.topology import ClusterSpec
+from kafka_rollout.model.rights import PINNING, READING, MissingRight
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
 
 
 def right_findings(cluster: ClusterSpec, state: ClusterState) -> tuple[Finding, ...]:
