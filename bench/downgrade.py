@@ -53,7 +53,6 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import many_partitions
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.records import list_runs, open_run
@@ -63,6 +62,7 @@ from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.run.events import Event, events_of
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent, OfflineStopping
 from kafka_rollout.domain.run.step_events import GatePassed, NodeEvent, Stopping
+from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

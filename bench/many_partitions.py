@@ -33,6 +33,7 @@ from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
+from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.model.state import ClusterState, Movements
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
@@ -42,7 +43,6 @@ from kafka_rollout.steps.gates import checks
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.planning.plans import plan_downgrade
-from kafka_rollout.wire.message_writer import encode
 
 PER_TOPIC, ABSENT = 100, (901, 902, 903)
 GATE = GatePolicy(checks=2, interval_s=0.5, timeout_s=600, soak_s=0)

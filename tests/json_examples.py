@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.comparison import VerdictChange
 from kafka_rollout.domain.coordinator_logs.contents import (
     GroupCount,
@@ -32,6 +31,7 @@ from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef, Gate
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.trim import TrimPlan
 from kafka_rollout.domain.offline.log_choice import ChosenLog
+from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.releases.facts import Release

@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
+from kafka_rollout.kafka.formats.log_types import Codec
+from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.wire.log_types import Codec
-from kafka_rollout.wire.message_writer import encode
 
 TOPIC = "__consumer_offsets"
 RECORDS_PER_BATCH = 100  # each with a different key; one is a group's metadata, one a tombstone

@@ -24,13 +24,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from kafka_rollout.adapters.coordinator_logs.segments import SegmentGoneError
-from kafka_rollout.adapters.kafka.security.carried_security import CarriedSecurity
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity, SecurityProtocol
-from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.base.errors import RolloutError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.executor_credentials import SETTINGS, protect_credentials
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SecurityProtocol
+from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.cache import COMPLETE

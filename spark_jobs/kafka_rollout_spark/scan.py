@@ -13,7 +13,6 @@ from typing import Any
 from pyspark import SparkContext
 
 from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, has_affected_release
-from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord, take_inventory
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OwnerRecords, ScanResult
@@ -23,6 +22,7 @@ from kafka_rollout.domain.coordinator_logs.verdicts import (
     unknown_ends,
     unloadable_groups,
 )
+from kafka_rollout.kafka.documents.definitions import Schemas
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec

@@ -7,10 +7,10 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.kafka.formats.layouts import FieldLayout, FieldType, Layout, StructLayout
+from kafka_rollout.kafka.formats.messages import UNKNOWN_TAGS
 from kafka_rollout.releases.jvm.jvm import Jvm
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES
-from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLayout
-from kafka_rollout.wire.messages import UNKNOWN_TAGS
 
 _PACKAGES = (
     "kafka.internals.generated",  # up to 3.x

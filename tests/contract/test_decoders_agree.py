@@ -11,19 +11,19 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.releases.definitions import load_schemas
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.documents.definitions import load_schemas
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, RecordLayouts
+from kafka_rollout.kafka.formats.layouts import Layout
+from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
+from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
-from kafka_rollout.wire.layouts import Layout
-from kafka_rollout.wire.message_writer import encode
-from kafka_rollout.wire.messages import MessageFormatError, decode
-from kafka_rollout.wire.record_batch import batches, payload, records
 from tests.contract.kafka_messages import KafkaMessages
 from tests.paths import INCLUDE, ROOT
-from tests.unit.wire.message_strategies import values
+from tests.unit.kafka.formats.message_strategies import values
 
 pytestmark = pytest.mark.jvm
 

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.documents.definitions import load_schemas
+from kafka_rollout.kafka.formats.coordinator_records import KindCounts, classify
+from kafka_rollout.kafka.formats.field_rules import decode_checked
+from kafka_rollout.kafka.formats.layouts import Layout
+from kafka_rollout.kafka.formats.log_types import Codec, LogFormatError
+from kafka_rollout.kafka.formats.message_writer import encode as encode_message
+from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError
+from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout.wire.coordinator_records import KindCounts, classify
-from kafka_rollout.wire.field_rules import decode_checked
-from kafka_rollout.wire.layouts import Layout
-from kafka_rollout.wire.log_types import Codec, LogFormatError
-from kafka_rollout.wire.message_writer import encode as encode_message
-from kafka_rollout.wire.messages import Decoded, MessageFormatError
-from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel import tables
@@ -32,9 +32,9 @@ from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.result.result import damage_of
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
 from tests.paths import FIXTURES
-from tests.unit.adapters.test_codecs import GIGABYTE, of_zeros
-from tests.unit.wire.message_strategies import values
-from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
+from tests.unit.kafka.formats.message_strategies import values
+from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
+from tests.unit.kafka.test_codecs import GIGABYTE, of_zeros
 
 FETCHES = [
     *sorted(FIXTURES.glob("coordinator-logs-*/*.fetch")),

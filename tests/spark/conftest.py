@@ -12,11 +12,11 @@ import pytest
 from pyspark import SparkContext
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import configuration, environment
-from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.kafka.documents.definitions import load_schemas
+from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.job import start_spark
 from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, logs_in_directories

@@ -12,17 +12,17 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, out_of_order
-from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.remedies import find_remedies
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.documents.definitions import load_schemas
+from kafka_rollout.kafka.formats.coordinator_records import ClassKey, classify
+from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.wire.coordinator_records import ClassKey, classify
-from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.kernel.spec import ScanDepth
 from tests.integration.harness.logs import planted_logs as planted
 from tests.integration.harness.logs.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value

@@ -23,7 +23,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, environment
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
@@ -37,6 +36,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanRequest,
     ScanResult,
 )
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.spec import DecodingSpec

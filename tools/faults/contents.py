@@ -24,8 +24,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.contents import ClusterInventory, compare_inventories
 from kafka_rollout.model.topology import ClusterSpec
 

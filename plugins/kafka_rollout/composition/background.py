@@ -14,7 +14,7 @@ from kafka_rollout.model.topology import ClusterSpec
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.background.control import Control
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 
 def start_traffic(
@@ -35,8 +35,8 @@ def start_traffic(
     run lowers; see `traffic_process.start_traffic`.
     """
     from kafka_rollout.adapters.background import traffic_process
-    from kafka_rollout.adapters.kafka.rights import refuse_without_traffic_rights
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.rights import refuse_without_traffic_rights
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     settings = settings or Settings.from_environment()
     of_traffic = (security or ClientSecurity()).of_traffic

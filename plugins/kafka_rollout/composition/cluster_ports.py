@@ -22,11 +22,11 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 if TYPE_CHECKING:
     from paramiko import SSHClient
 
-    from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
     from kafka_rollout.adapters.metadata_log.changes.places import Places
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+    from kafka_rollout.kafka.client.admin import KafkaAdmin
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
 
@@ -46,11 +46,11 @@ def open_cluster_ports(
     their changes are fenced.
     """
     from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
-    from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-    from kafka_rollout.adapters.kafka.security.credential_files import remove_stale_files
     from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
     from kafka_rollout.base.system.clock import SystemClock
+    from kafka_rollout.kafka.client.admin import KafkaAdmin
+    from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
     settings = settings or Settings.from_environment()

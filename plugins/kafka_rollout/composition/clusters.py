@@ -12,7 +12,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 
 def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
@@ -45,7 +45,7 @@ def discover_inventory(
     """
     from kafka_rollout.adapters.discovery.cluster import discover_cluster
     from kafka_rollout.adapters.discovery.draft import default_name, write_inventory
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     existing, _ = list_readable_clusters(settings)
     if name is not None:

@@ -13,7 +13,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import ClusterSpec
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 __all__ = [
     "ClientSecurity",
@@ -37,14 +37,14 @@ class ConnectionSettings:
 
 def no_credentials() -> ClientSecurity:
     """Return the settings for PLAINTEXT without authentication."""
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     return ClientSecurity()
 
 
 def read_credentials_file(file: Path | None) -> ClientSecurity | None:
     """Read a credentials file (mode 0600); None without one."""
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     return None if file is None else ClientSecurity.from_file(file)
 
@@ -82,7 +82,7 @@ def credentials_file(security: ClientSecurity | None, settings: Settings) -> Abs
 
     If this process is killed, the next process of this host removes the file.
     """
-    from kafka_rollout.adapters.kafka.security import credential_files
+    from kafka_rollout.kafka.client.security import credential_files
 
     return credential_files.credentials_file(settings.home, security)
 
@@ -94,7 +94,7 @@ def use_connections(
 
     `controllers` and `traffic`: separate settings of the controllers and the test traffic, if there are any.
     """
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     def read(found: ConnectionSettings) -> ClientSecurity:
         return ClientSecurity.from_airflow_connection_extra(found.extra, found.login, found.password)

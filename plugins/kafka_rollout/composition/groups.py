@@ -11,8 +11,8 @@ from kafka_rollout.domain.groups.described import DescribedGroup
 from kafka_rollout.model.topology import ClusterSpec
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.kafka.requests import ClusterConnections
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.requests import ClusterConnections
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 _TIMEOUT_S = 10.0
 
@@ -26,19 +26,19 @@ class ClusterGroups:
     security: ClientSecurity | None
 
     def describe(self) -> tuple[DescribedGroup, ...]:
-        from kafka_rollout.adapters.kafka.groups import describe_groups
+        from kafka_rollout.kafka.client.groups import describe_groups
 
         return describe_groups(self.connections)
 
     def migration_policies(self) -> Mapping[int, str | None]:
         """Return node id → group.consumer.migration.policy; None for a broker without this setting."""
-        from kafka_rollout.adapters.kafka.groups import migration_policies
+        from kafka_rollout.kafka.client.groups import migration_policies
 
         return migration_policies(self.connections)
 
     def with_lag(self, groups: Sequence[DescribedGroup]) -> tuple[DescribedGroup, ...]:
         """Return the groups with their lag, the number of records that they have not consumed yet."""
-        from kafka_rollout.adapters.kafka.groups import with_lag
+        from kafka_rollout.kafka.client.groups import with_lag
 
         return with_lag(self.cluster.bootstrap_servers, self.security, groups)
 
@@ -46,8 +46,8 @@ class ClusterGroups:
 @contextmanager
 def open_groups(cluster: ClusterSpec, security: ClientSecurity | None) -> Iterator[ClusterGroups]:
     """Open connections to every broker, and close them at the end."""
-    from kafka_rollout.adapters.kafka.requests import ClusterConnections
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.requests import ClusterConnections
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     connections = ClusterConnections(cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)
     try:

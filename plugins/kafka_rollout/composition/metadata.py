@@ -59,7 +59,7 @@ class MetadataLog:
     def losses(self, to_level: int, *, release: Release, properties: Mapping[str, str]) -> LossReport:
         """Return the metadata that a lower metadata.version would lose. `properties`: shows log directories by path."""
         from kafka_rollout.adapters.metadata_log.classes.loss_report import loss_report
-        from kafka_rollout.base.system.server_properties import directory_ids
+        from kafka_rollout.kafka.files.server_properties import directory_ids
 
         report = loss_report(self.folder, to_level, cache=self.cache, release=release)
         paths = directory_ids({"log.dirs": str(self.folder.root), **properties})
@@ -147,8 +147,8 @@ def open_metadata_log(
 
 def read_properties(file: Path | None) -> Mapping[str, str]:
     """Read a node's server.properties; empty without a file. Raises UserError if the file cannot be read."""
-    from kafka_rollout.base.system import server_properties
     from kafka_rollout.base.system.files import reading
+    from kafka_rollout.kafka.files import server_properties
 
     if file is None:
         return {}

@@ -19,7 +19,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

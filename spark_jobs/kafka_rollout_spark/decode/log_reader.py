@@ -8,13 +8,13 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from kafka_rollout.adapters.codecs import CODECS, MOST_PAYLOAD_BYTES
-from kafka_rollout.wire.batch_headers import header_at
-from kafka_rollout.wire.coordinator_records import KindCounts
-from kafka_rollout.wire.field_rules import decode_checked
-from kafka_rollout.wire.log_types import Batch, LogFormatError, RecordSpan
-from kafka_rollout.wire.messages import MessageFormatError
-from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
+from kafka_rollout.kafka.codecs import CODECS, MOST_PAYLOAD_BYTES
+from kafka_rollout.kafka.formats.batch_headers import header_at
+from kafka_rollout.kafka.formats.coordinator_records import KindCounts
+from kafka_rollout.kafka.formats.field_rules import decode_checked
+from kafka_rollout.kafka.formats.log_types import Batch, LogFormatError, RecordSpan
+from kafka_rollout.kafka.formats.messages import MessageFormatError
+from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows, rows
 from kafka_rollout_spark.kernel import keys, noting, producers, scanning

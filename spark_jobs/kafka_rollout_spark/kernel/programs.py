@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_rollout.base.errors import FatalError
+from kafka_rollout.kafka.formats.field_rules import PROTOCOL, PROTOCOL_TYPE, field_path
+from kafka_rollout.kafka.formats.layouts import FieldLayout, FieldType, Layout, StructLayout
+from kafka_rollout.kafka.formats.messages import join
 from kafka_rollout.releases.facts import FieldRule, RuleKind
-from kafka_rollout.wire.field_rules import PROTOCOL, PROTOCOL_TYPE, field_path
-from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLayout
-from kafka_rollout.wire.messages import join
 from kafka_rollout_spark.kernel.spec import DecodingSpec, RecordUse
 
 # Operations and their operands, at most three.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kafka_rollout.kafka.formats.layouts import Layout
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.wire.layouts import Layout
 
 _BYTES_PER_BUCKET = 288 * 1024 * 1024  # six million keys if every record has a different key: 300 MB of a worker
 PRIME = 2**61 - 1

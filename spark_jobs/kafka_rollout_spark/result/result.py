@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import StateRecord
 from kafka_rollout.domain.coordinator_logs.scan import (
     OWNERS_OF_TAG,
@@ -18,9 +17,10 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     RecordKind,
     TaggedFields,
 )
+from kafka_rollout.kafka.documents.definitions import Schemas
+from kafka_rollout.kafka.formats.layouts import StructLayout
+from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError, decode, join
 from kafka_rollout.releases.facts import Catalogue, Release
-from kafka_rollout.wire.layouts import StructLayout
-from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode, join
 from kafka_rollout_spark.kernel.spec import LayoutUse, RecordUse
 from kafka_rollout_spark.rows import RowKind
 

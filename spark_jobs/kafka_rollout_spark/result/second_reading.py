@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs.second_reading import (
     Facts,
     deleted_while_pending,
@@ -24,11 +23,12 @@ from kafka_rollout.adapters.coordinator_logs.second_reading import (
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutOfOrder
 from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES
-from kafka_rollout.wire.group_replay import FirstRecords, may_be_refused
-from kafka_rollout.wire.log_types import LogFormatError
-from kafka_rollout.wire.pending_commits import PendingCommits, text_at
-from kafka_rollout.wire.record_batch import batches
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.kafka.formats.group_replay import FirstRecords, may_be_refused
+from kafka_rollout.kafka.formats.log_types import LogFormatError
+from kafka_rollout.kafka.formats.pending_commits import PendingCommits, text_at
+from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout_spark.kernel.spec import MOST_GROUPS
 from kafka_rollout_spark.merge.merged import MergedRows
 from kafka_rollout_spark.result.result import Row, of_kind

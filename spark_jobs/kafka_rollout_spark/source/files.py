@@ -14,7 +14,7 @@ from kafka_rollout.adapters.coordinator_logs.segments import (
     index_positions,
     open_segment,
 )
-from kafka_rollout.wire.batch_headers import BatchHeader, header_at
+from kafka_rollout.kafka.formats.batch_headers import BatchHeader, header_at
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.source.splits import Range

@@ -30,12 +30,12 @@ from typer.testing import CliRunner, Result
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
 from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import app
+from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, Role
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know

@@ -12,10 +12,10 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.kafka.requests import ClusterConnections
-from kafka_rollout.adapters.kafka.rights import find_missing, refuse_without_traffic_rights
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.kafka.client.requests import ClusterConnections
+from kafka_rollout.kafka.client.rights import find_missing, refuse_without_traffic_rights
 from kafka_rollout.model.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
 from kafka_rollout.model.topology import Role
 from tests.integration.conftest import MakeCluster

@@ -19,11 +19,11 @@ from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import Damage, LoadVerdict, ScanResult
+from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.result.result import damage_of
 from kafka_rollout_spark.source.ranges import live_logs

@@ -12,13 +12,13 @@ from kafka_rollout.adapters.derivation.coordinators.records import SERDE_OF_3_9
 from kafka_rollout.adapters.derivation.coordinators.shards import GROUP_SERDE, Record, refusals
 from kafka_rollout.adapters.derivation.jars import coordinator_messages
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.kafka.formats.group_replay import CURRENT, GroupRecord, GroupReplay
+from kafka_rollout.kafka.formats.pending_commits import text_at
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES
-from kafka_rollout.wire.group_replay import CURRENT, GroupRecord, GroupReplay
-from kafka_rollout.wire.pending_commits import text_at
 
 pytestmark = pytest.mark.integration
 

@@ -28,12 +28,12 @@ from kafka_rollout.adapters.coordinator_logs.spark_submit import (
     scan_command,
     spark_submit,
 )
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.adapters.kafka.security.credential_files import credentials_file
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.credential_files import credentials_file
 from kafka_rollout.model.rights import READING
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout_spark.job import WORKER_DAEMON

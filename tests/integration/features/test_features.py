@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.answers import Result
@@ -25,6 +24,7 @@ from kafka_rollout.domain.features.requests import (
     FeatureRequest,
     RequestKind,
 )
+from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.features.race import check_for_narrower_nodes

@@ -14,11 +14,11 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
-from kafka_rollout.adapters.kafka.requests import ClusterConnections, error_name
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Finalizing
+from kafka_rollout.kafka.client.requests import ClusterConnections, error_name
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import METADATA_VERSION
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns

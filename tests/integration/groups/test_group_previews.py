@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.coordinator_logs.cleaning import SettingChange
+from kafka_rollout.kafka.cleaning import SettingChange
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm

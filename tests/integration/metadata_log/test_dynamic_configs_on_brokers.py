@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.kafka.requests import ResourceType
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.kafka.client.requests import ResourceType
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.base.system import server_properties
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.integration.conftest import MakeCluster

@@ -6,12 +6,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection
 
-from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.traffic_check import Position, ProducerMark
-from kafka_rollout.wire.record_batch import batches
+from kafka_rollout.kafka.client.fetch import FetchSource
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.formats.record_batch import batches
 
 log = logging.getLogger(__name__)
 _SEQUENCES = 1 << 31  # a sequence continues at 0 after the highest int32 (DefaultRecordBatch.incrementSequence)

@@ -28,7 +28,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import MOST_INT32, MOST_INT64, parse_number
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
-from kafka_rollout.wire.batch_headers import BatchHeader
+from kafka_rollout.kafka.formats.batch_headers import BatchHeader
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
 _SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")

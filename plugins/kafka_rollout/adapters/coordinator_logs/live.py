@@ -24,24 +24,24 @@ from kafka_rollout.adapters.coordinator_logs.second_reading import (
     read_log,
     strict_types,
 )
-from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord
 from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
 from kafka_rollout.domain.groups.described import CLASSIC
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
+from kafka_rollout.kafka.cleaning import defaults_of
+from kafka_rollout.kafka.client.fetch import FetchSource
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, RecordLayouts
+from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
-from kafka_rollout.wire.messages import MessageFormatError, decode
 
 LONGEST = 1_000_000  # records; reading them takes less than a minute
 _TOPIC = [GROUPS_TOPIC]

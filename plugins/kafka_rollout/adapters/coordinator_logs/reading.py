@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
-from kafka_rollout.adapters.kafka.fetch import FetchedBytes, FetchSource
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.coordinator_logs.scan import Damage, LogRange, LogSize, RecordKind
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
-from kafka_rollout.wire.log_types import LogFormatError, RecordSpan, UnreadableOffsetError
-from kafka_rollout.wire.pending_commits import PendingCommits, text_at
+from kafka_rollout.kafka.client.fetch import FetchedBytes, FetchSource
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
+from kafka_rollout.kafka.formats.log_types import LogFormatError, RecordSpan, UnreadableOffsetError
+from kafka_rollout.kafka.formats.pending_commits import PendingCommits, text_at
 
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
 

@@ -11,17 +11,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.kafka.formats.group_replay import GroupReplay, group_records
+from kafka_rollout.kafka.formats.log_types import Bytes, UnreadableOffsetError
+from kafka_rollout.kafka.formats.pending_commits import PendingCommits
 from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES
-from kafka_rollout.wire.group_replay import GroupReplay, group_records
-from kafka_rollout.wire.log_types import Bytes, UnreadableOffsetError
-from kafka_rollout.wire.pending_commits import PendingCommits
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.kafka.fetch import FetchSource
+    from kafka_rollout.kafka.client.fetch import FetchSource
 
 Bounded = tuple[Bytes, int, int]  # (whole batches, start, end): records with start <= offset < end count
 

@@ -21,13 +21,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.adapters.kafka.security.credential_files import credentials_file
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.coordinator_logs.executor_credentials import AUTHENTICATION, ENCRYPTION, runs_in_one_process
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.credential_files import credentials_file
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.jvm.java import spark_java_home
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from kafka_rollout.adapters.derivation.coordinators.shards import serialized
 from kafka_rollout.adapters.derivation.jars import Message
 from kafka_rollout.base.errors import FatalError
+from kafka_rollout.kafka.formats.layouts import MessageSchema, SchemaError
+from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
 from kafka_rollout.releases.facts import Catalogue, ReleaseFacts
 from kafka_rollout.releases.jvm.jvm import Jvm
-from kafka_rollout.wire.layouts import MessageSchema, SchemaError
-from kafka_rollout.wire.messages import MessageFormatError, decode
 
 _REMEDY = "Nothing was written. Report the release; it needs a newer version of this tool."
 _VERSION_BYTES = 2

@@ -15,18 +15,18 @@ from typing import Any
 from kafka.protocol.admin import DescribeClusterRequest
 
 from kafka_rollout.adapters.inventory import HOST_AND_PORT
-from kafka_rollout.adapters.kafka.admin import describe_quorum
-from kafka_rollout.adapters.kafka.configs import read_node_config
-from kafka_rollout.adapters.kafka.connection import ask_api_versions
-from kafka_rollout.adapters.kafka.features import node_features
-from kafka_rollout.adapters.kafka.requests import (
+from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.kafka.client.admin import describe_quorum
+from kafka_rollout.kafka.client.configs import read_node_config
+from kafka_rollout.kafka.client.connection import ask_api_versions
+from kafka_rollout.kafka.client.features import node_features
+from kafka_rollout.kafka.client.requests import (
     ClusterConnections,
     Target,
     host_and_port,
     raise_for_error,
 )
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
-from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import VersionRange
 

@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.releases.definitions import METADATA_RECORDS, Definitions, read_references
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
+from kafka_rollout.kafka.documents.definitions import METADATA_RECORDS, Definitions, read_references
+from kafka_rollout.kafka.formats.layouts import MessageSchema
 from kafka_rollout.releases.documents.catalogue import release_files
 from kafka_rollout.releases.facts import Release, VersionRange
-from kafka_rollout.wire.layouts import MessageSchema
 
 FACTS = "releases/metadata"
 

@@ -9,9 +9,9 @@ from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_s
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.domain.metadata_log.records import RecordType
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.releases.facts import VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.wire.messages import decode
 
 _READ = frozenset(
     {

@@ -21,12 +21,12 @@ from kafka_rollout.adapters.rehearsal.voters import rewrite_voters
 from kafka_rollout.adapters.runtimes.local_process import end_processes, node_processes
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
-from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.domain.rehearsal.configuration import rewrite_config, rewrite_overrides
 from kafka_rollout.domain.rehearsal.estimate import MIB, Estimate
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 JOB, RESULT = "job.json", "result.json"

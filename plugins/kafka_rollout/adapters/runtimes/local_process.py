@@ -45,7 +45,6 @@ from kafka_rollout.adapters.runtimes.properties import (
 )
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
-from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import (
     open_regular,
     read_if_exists,
@@ -57,6 +56,7 @@ from kafka_rollout.base.system.files import (
 )
 from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.system import server_properties
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.config_providers import is_reference
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.plan import ConfigChange

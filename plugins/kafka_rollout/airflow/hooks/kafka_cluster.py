@@ -25,7 +25,7 @@ class KafkaClusterHook(BaseHook):
     """A cluster of the inventory. `connection_id`: the Connection with its SASL and TLS settings.
 
     Login and password are for SASL, other settings are in the extra field
-    (adapters/kafka/security/client_security.py). Without a Connection the listeners use plain text.
+    (kafka/client/security/client_security.py). Without a Connection the listeners use plain text.
     `controller_connection_id` and `traffic_connection_id`: the Connections of the controller listener and of the test
     traffic, if their settings differ.
     """

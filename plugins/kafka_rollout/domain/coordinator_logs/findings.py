@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
 from kafka_rollout.base.wording import size
-from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     REMOVED_WITH_GROUPS,
     facts_of_type,
@@ -21,6 +20,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.domain.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.kafka.cleaning import defaults_of
 from kafka_rollout.releases.facts import Catalogue, Release
 
 TRANSACTIONS_TO_END = (

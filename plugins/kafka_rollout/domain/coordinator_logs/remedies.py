@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.base.wording import count
-from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig, SettingChange, defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupSummary
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     Family,
@@ -23,6 +22,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
 from kafka_rollout.domain.coordinator_logs.removal_actions import ONE_ACTION, choose_removal_action
 from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import producers_in_words
+from kafka_rollout.kafka.cleaning import CleaningConfig, SettingChange, defaults_of
 from kafka_rollout.releases.facts import Catalogue, Release
 
 NAMED = 50  # limit of groups and ids that a remedy step lists

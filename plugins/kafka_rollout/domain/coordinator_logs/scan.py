@@ -11,8 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
+from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.releases.facts import Release
 
 OWNERS_OF_TAG = 50

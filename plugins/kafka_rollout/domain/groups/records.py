@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import StateRecord, camel_fields
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     REMOVED_WITH_GROUPS,
@@ -19,6 +18,7 @@ from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, Damage, Lo
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
+from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.facts import Catalogue, Release

@@ -14,7 +14,6 @@ from confluent_kafka import Consumer, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import select
 
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.store.event_codec import decode
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.tables import events
@@ -23,6 +22,7 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateCheck, GateKind
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import GateChecked
+from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.jvm.jvm import Jvm
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.background.producer_marks import read_marks
 from kafka_rollout.adapters.background.traffic import producer_settings
-from kafka_rollout.adapters.kafka.security.client_security import ClientSecurity
 from kafka_rollout.domain.traffic_check import ConsumedRecord, Position, TrafficRecord, compare
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until

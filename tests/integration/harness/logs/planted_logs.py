@@ -11,14 +11,14 @@ from typing import Any
 
 import crc32c
 
-from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.demo.folder import PROJECT_ROOT
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
+from kafka_rollout.kafka.formats.layouts import ZERO_UUID
+from kafka_rollout.kafka.formats.log_types import Batch
+from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.wire.layouts import ZERO_UUID
-from kafka_rollout.wire.log_types import Batch
-from kafka_rollout.wire.message_writer import encode
-from kafka_rollout.wire.record_batch import batches, payload, records
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, versioned
 
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"

@@ -19,7 +19,7 @@ from kafka_rollout.adapters.coordinator_logs.segments import (
     walk,
 )
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.wire.record_batch import batches
+from kafka_rollout.kafka.formats.record_batch import batches
 from tests.paths import FIXTURES
 
 OFFSETS = "__consumer_offsets"

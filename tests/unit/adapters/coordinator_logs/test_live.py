@@ -14,20 +14,20 @@ from kafka.record import MemoryRecordsBuilder
 from kafka_rollout.adapters.coordinator_logs import live as coordinator_logs
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, out_of_order
-from kafka_rollout.adapters.kafka.fetch import FetchedBytes
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.findings import path_findings
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.groups.records import conversion_conditions
+from kafka_rollout.kafka.cleaning import CleaningConfig
+from kafka_rollout.kafka.client.fetch import FetchedBytes
+from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
+from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.wire.log_types import UnreadableOffsetError
-from kafka_rollout.wire.record_batch import batches
 from tests.fakes.cluster import make_spec
 from tests.integration.harness.logs.planted_logs import (
     GOOD,

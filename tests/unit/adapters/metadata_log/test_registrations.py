@@ -23,9 +23,9 @@ from kafka_rollout.adapters.metadata_log.registrations import read_registrations
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.metadata_log.records import RecordType
+from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.wire.message_writer import encode
 from tests.paths import FIXTURES
 
 NEWEST = Release(4, 4, 0)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, StepKind, find_remedies, in_words
 from kafka_rollout.domain.coordinator_logs.scan import (
@@ -19,6 +18,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
+from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE

@@ -17,9 +17,9 @@ from kafka_rollout.domain.coordinator_logs.tagged_fields import (
     dropped_tag_findings,
     ignored_tags,
 )
+from kafka_rollout.kafka.formats.layouts import StructLayout
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
-from kafka_rollout.wire.layouts import StructLayout
 from tests.definitions import distinct_definitions, schema
 from tests.paths import INCLUDE
 

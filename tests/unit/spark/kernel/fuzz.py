@@ -9,17 +9,17 @@ import random
 import struct
 import sys
 
-from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.wire.log_types import Batch, Codec
-from kafka_rollout.wire.record_batch import batches, payload
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.formats.log_types import Batch, Codec
+from kafka_rollout.kafka.formats.record_batch import batches, payload
 from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import RowKind
 from tests.paths import FIXTURES
+from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, COMPRESS, CRC_AT, HEADER_BYTES
 from tests.unit.spark.kernel.test_tables import LOGS, deep, log_of
-from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, COMPRESS, CRC_AT, HEADER_BYTES
 
 _NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
 _FIELDS = ((">q", 0), (">i", 8), (">b", 16), (">h", ATTRIBUTES_AT), (">i", 23), (">q", 27), (">q", 35), (">i", 57))

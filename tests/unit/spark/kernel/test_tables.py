@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.scan.coordinator_log import RECORDS_PER_BATCH, make_batches
-from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.documents.definitions import load_schemas
+from kafka_rollout.kafka.formats.coordinator_records import classify
+from kafka_rollout.kafka.formats.log_types import Codec
+from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout.wire.coordinator_records import classify
-from kafka_rollout.wire.log_types import Codec
-from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.decode.decoding import whole_batches, worker_rows
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel import tables
@@ -34,7 +34,7 @@ from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import MERGE_BY, RowKind
 from tests.paths import FIXTURES
-from tests.unit.wire.test_record_batch import encode
+from tests.unit.kafka.formats.test_record_batch import encode
 
 LOGS = sorted(FIXTURES.glob("coordinator-logs-*/*.fetch"))
 OFFSETS = "__consumer_offsets"

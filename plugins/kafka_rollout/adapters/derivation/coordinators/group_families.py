@@ -9,11 +9,11 @@ from typing import Any
 from kafka_rollout.adapters.derivation.coordinators.rules import fill_message
 from kafka_rollout.adapters.derivation.coordinators.shards import Record, Refusal
 from kafka_rollout.adapters.derivation.jars import Message, key_versions
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.kafka.formats.group_replay import CURRENT, GROUP, MEMBER
+from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
+from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.releases.facts import GroupFamilyFacts, RecordTypeFacts
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES
-from kafka_rollout.wire.group_replay import CURRENT, GROUP, MEMBER
-from kafka_rollout.wire.layouts import Layout, MessageSchema
-from kafka_rollout.wire.message_writer import encode
 
 FAMILIES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
 GROUP_ID, MEMBER_ID = "probed-group", "probed-member"

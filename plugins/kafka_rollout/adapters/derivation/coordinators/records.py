@@ -28,6 +28,7 @@ from kafka_rollout.adapters.derivation.coordinators.writers import Written, has_
 from kafka_rollout.adapters.derivation.gaps import Gaps
 from kafka_rollout.adapters.derivation.jars import Message, key_versions
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.kafka.formats.layouts import MessageSchema
 from kafka_rollout.releases.facts import (
     CoordinatorLogFacts,
     FeatureLevel,
@@ -36,7 +37,6 @@ from kafka_rollout.releases.facts import (
     VersionRange,
 )
 from kafka_rollout.releases.jvm.jvm import Jvm, java_class, root_cause
-from kafka_rollout.wire.layouts import MessageSchema
 
 _COORDINATOR = "org.apache.kafka.coordinator"
 SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # also of 3.8; the early access of 3.7 is omitted

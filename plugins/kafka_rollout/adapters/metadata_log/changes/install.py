@@ -42,11 +42,11 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
 from kafka_rollout.adapters.metadata_log.disk.quorum import decode_voters, leader_epochs, quorum_state
 from kafka_rollout.adapters.metadata_log.facts import known_releases
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.domain.metadata_log.records import RecordType
 from kafka_rollout.domain.metadata_log.trim import LEADER_EPOCHS
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -36,8 +36,8 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
 )
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
-from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import reading, sha256_of
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.config_providers import literal_settings
 from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.model.host_state import DirectoryFormat

@@ -21,10 +21,10 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
 from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.domain.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, LossReport, compare
+from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.wire.messages import decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

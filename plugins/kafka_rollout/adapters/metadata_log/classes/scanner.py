@@ -42,10 +42,10 @@ from kafka_rollout.domain.metadata_log.scan import (
     record_classes,
     remedies,
 )
+from kafka_rollout.kafka.formats.layouts import MessageSchema
+from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.releases.facts import KRAFT_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.wire.layouts import MessageSchema
-from kafka_rollout.wire.messages import decode
 
 Batches = Callable[[], Iterable[MetadataBatch]]
 Where = Literal["log", "snapshot"]

@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
-from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import check_regular, open_regular, read_regular, reading
-from kafka_rollout.wire.log_types import Batch, LogFormatError, RecordSpan
-from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.kafka.formats.log_types import Batch, LogFormatError, RecordSpan
+from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
 
 BOOTSTRAP = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"

@@ -18,8 +18,8 @@ from kafka_rollout.adapters.metadata_log.disk.folder import (
 from kafka_rollout.base.system.files import read_regular, reading
 from kafka_rollout.domain.metadata_log.trim import LEADER_EPOCHS, Epochs, parse_epochs
 from kafka_rollout.domain.offline.log_choice import NodeLog
-from kafka_rollout.wire.layouts import MessageSchema
-from kafka_rollout.wire.messages import decode
+from kafka_rollout.kafka.formats.layouts import MessageSchema
+from kafka_rollout.kafka.formats.messages import decode
 
 
 def _field(name: str, kind: str, *fields: dict[str, object]) -> dict[str, object]:

@@ -12,7 +12,7 @@ from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState
 from kafka_rollout.adapters.runtimes.properties import WrittenConfiguration, add_start, load_written, parse_starts
 from kafka_rollout.base.errors import FatalError, TransientError
-from kafka_rollout.base.system import server_properties
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release

@@ -36,8 +36,8 @@ from kafka_rollout.adapters.runtimes.properties import (
 )
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
-from kafka_rollout.base.system import server_properties
 from kafka_rollout.base.system.files import writing_whole
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState

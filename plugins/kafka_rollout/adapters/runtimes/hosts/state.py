@@ -14,7 +14,7 @@ from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, changed_paths,
 from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState
 from kafka_rollout.adapters.runtimes.properties import metadata_directory
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.base.system import server_properties
+from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import HostPath, HostState
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Release

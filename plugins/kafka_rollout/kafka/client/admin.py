@@ -1,0 +1,369 @@
+"""Administration of one cluster: features, quorum, registrations, partitions, leaders (port ClusterAdmin).
+
+Each request is sent to the node that it concerns. Clients for whole clusters choose a node themselves, fail on older
+responses to DescribeQuorum, or cannot connect to controllers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.admin import (
+    DescribeClusterRequest,
+    DescribeQuorumRequest,
+)
+
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.internal_topics import METADATA_TOPIC
+from kafka_rollout.base.system.clock import SystemClock
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
+from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
+from kafka_rollout.kafka.client.configs import (
+    read_dynamic_configs,
+    read_node_config,
+    read_setting,
+    read_settings,
+    set_default_config,
+)
+from kafka_rollout.kafka.client.connection import ask_api_versions
+from kafka_rollout.kafka.client.contents import read_inventory
+from kafka_rollout.kafka.client.coordinators import ask_coordinators, list_groups, list_transactions
+from kafka_rollout.kafka.client.elections import elect_preferred_leaders
+from kafka_rollout.kafka.client.features import node_features, send_feature_updates
+from kafka_rollout.kafka.client.messages import UnregisterBrokerRequest
+from kafka_rollout.kafka.client.movements import read_movements
+from kafka_rollout.kafka.client.requests import (
+    CONTROLLER_ENDPOINTS,
+    ClusterConnections,
+    ResourceType,
+    Target,
+    broker_target,
+    controller_target,
+    describe_configs,
+    error_name,
+    raise_for_error,
+)
+from kafka_rollout.kafka.client.rights import controllers_deny_listing, find_missing
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
+from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight
+from kafka_rollout.model.state import (
+    GroupState,
+    Movements,
+    NodeFeatures,
+    PartitionState,
+    QuorumState,
+    RegisteredNodes,
+    ReplicaState,
+    TransactionState,
+)
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.ports.cluster import Fence, unfenced
+from kafka_rollout.releases.facts import METADATA_VERSION
+
+DEFAULT_TIMEOUT_S = 10.0
+
+_MIN_ISR = "min.insync.replicas"
+
+
+class KafkaAdmin:
+    """ClusterAdmin over the addresses of the inventory.
+
+    Every call ends within `timeout_s` (seconds). Connections stay open between calls and are opened again when lost.
+    Raises TransientError where no node responds now, RefusedError with the name of a missing right or version.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        security: ClientSecurity | None = None,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        fence: Fence = unfenced,
+    ) -> None:
+        self._fence = fence
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        self._security = security or ClientSecurity()
+        self._nodes = ClusterConnections(cluster, self._security, timeout_s=timeout_s)
+        self._last_leader: int | None = None
+
+    def __enter__(self) -> KafkaAdmin:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._nodes.close()
+
+    def cluster_id(self) -> str:
+        return str(self._describe_cluster(self._nodes.brokers).cluster_id)
+
+    def missing_rights(self) -> tuple[MissingRight, ...]:
+        principal = self._security.principal
+        missing = [
+            MissingRight(right=right, principal=principal)
+            for right in find_missing(self._nodes, (*READING, ALTER_CLUSTER, *PINNING))
+        ]
+        if controllers_deny_listing(self._nodes):
+            of_controllers = self._security.of_controllers.principal
+            missing.append(MissingRight(right=LIST_CONTROLLERS, principal=of_controllers, listener=Role.CONTROLLER))
+        return tuple(missing)
+
+    def features(self, node: NodeSpec) -> NodeFeatures:
+        """ApiVersions of this node: on the broker listener if it has one, else on the controller listener."""
+        target = self._target(node)
+        return node_features(ask_api_versions(lambda request: self._nodes.ask(target, request)))
+
+    def _target(self, node: NodeSpec) -> Target:
+        target = broker_target(node) or controller_target(node)
+        if target is None:
+            raise UserError(
+                f"Node {node.node_id} ({node.name}) has no address in the inventory.",
+                remedy="Give it a broker or a controller address.",
+            )
+        return target
+
+    def quorum(self, *, through_brokers: bool = True) -> QuorumState:
+        """DescribeQuorum of the leader of the metadata quorum, directly or through a broker."""
+        # Brokers last: they forward the request, and their answer can take as long as an election.
+        targets = self._controllers_leader_first()
+        if through_brokers or not targets:
+            targets += self._nodes.brokers
+        quorum: QuorumState = self._nodes.first_answer(targets, describe_quorum, _read_quorum)
+        self._last_leader = quorum.leader_id
+        return quorum
+
+    def registered(self, *, through: Collection[int] = ()) -> RegisteredNodes:
+        """Brokers and controllers in the cluster's metadata, including unlisted ones that no longer run."""
+        answer = self._describe_cluster(self._nodes.brokers_of(through), include_fenced_brokers=True)
+        return RegisteredNodes(
+            brokers=frozenset(broker.broker_id for broker in answer.brokers),
+            fenced=frozenset(broker.broker_id for broker in answer.brokers if broker.is_fenced)
+            if answer.version >= 2
+            else None,
+            controllers=self._registered_controllers(),
+        )
+
+    def _registered_controllers(self) -> frozenset[int] | None:
+        if not self._nodes.controllers:
+            return None
+        try:
+            answer = self._describe_cluster(
+                self._controllers_leader_first(), endpoint_type=CONTROLLER_ENDPOINTS, min_version=1
+            )
+        except RefusedError:
+            return None
+        # Below metadata.version 15 (3.7-IV0) no controller is registered, so an empty answer proves nothing.
+        return frozenset(broker.broker_id for broker in answer.brokers) or None
+
+    def _controllers_leader_first(self) -> list[Target]:
+        return sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)
+
+    def _describe_cluster(self, targets: Sequence[Target], **fields: Any) -> Any:
+        """The first response to DescribeCluster; UNSUPPORTED_VERSION is not an error, its response has no nodes.
+
+        A new release below metadata.version 15 answers it for controllers.
+        """
+
+        def accept(response: Any, target: Target) -> Any:
+            if error_name(response.error_code) != "UNSUPPORTED_VERSION" or "endpoint_type" not in fields:
+                _check(response, "DescribeCluster", target)
+            return response
+
+        return self._nodes.first_answer(targets, lambda: DescribeClusterRequest(**fields), accept)
+
+    def partitions(self, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
+        """All partitions that the user can describe, internal topics included, by name."""
+        topics, target = self._nodes.topics(through=through)
+        min_isr = self._min_insync_replicas(sorted(topics), target)
+        return tuple(
+            PartitionState(
+                topic=name,
+                partition=partition.partition_index,
+                leader=partition.leader_id,
+                replicas=tuple(partition.replica_nodes),
+                isr=tuple(partition.isr_nodes),
+                min_isr=min_isr[name],
+            )
+            for name in sorted(min_isr)
+            for partition in sorted(topics[name].partitions, key=lambda p: p.partition_index)
+        )
+
+    def _min_insync_replicas(self, topics: Sequence[str], target: Target) -> dict[str, int]:
+        """Effective min.insync.replicas by topic, in one request; a topic that was just deleted is left out."""
+        if not topics:
+            return {}
+        request = describe_configs([(ResourceType.TOPIC, name) for name in topics], [_MIN_ISR])
+        values: dict[str, int] = {}
+        for result in self._nodes.ask(target, request).results:
+            if error_name(result.error_code) == "UNKNOWN_TOPIC_OR_PARTITION":
+                continue
+            raise_for_error(
+                result.error_code,
+                what=f"DescribeConfigs of topic {result.resource_name}",
+                who=target.who,
+                right="DESCRIBE_CONFIGS on TOPIC",
+                message=result.error_message,
+            )
+            values[result.resource_name] = next(int(c.value) for c in result.configs if c.name == _MIN_ISR)
+        return values
+
+    def movements(self) -> Movements:
+        """Replicas that move between brokers or directories now."""
+        return read_movements(self._nodes, self._live_brokers(), timeout_s=self._timeout_s)
+
+    def groups(self) -> tuple[GroupState, ...]:
+        """Groups of all coordinators, by id; raises TransientError while one of them still loads."""
+        return list_groups(self._nodes, self._live_brokers())
+
+    def transactions(self) -> tuple[TransactionState, ...]:
+        """Transactional ids of all coordinators; raises TransientError while one of them still loads."""
+        return list_transactions(self._nodes, self._live_brokers())
+
+    def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
+        target = broker_target(node)
+        if target is None:
+            return CoordinatorAnswers(by_partition={}, groups=frozenset(), transactional_ids=frozenset())
+        return ask_coordinators(self._nodes, target, partitions)
+
+    def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
+        """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""
+        return read_inventory(self._nodes, self._live_brokers(), configured_groups, leaderless=leaderless)
+
+    def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        return read_settings(self._nodes, self._live_brokers())
+
+    def dynamic_configs(self) -> DynamicConfigs:
+        return read_dynamic_configs(self._nodes, self._live_brokers())
+
+    def setting(self, name: str) -> SettingValues:
+        return read_setting(self._nodes, self._live_brokers(), name)
+
+    def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
+        fence = unfenced if validate_only else self._fence
+        set_default_config(self._nodes, name, value, validate_only=validate_only, fence=fence)
+
+    def node_config(self, node: NodeSpec) -> Mapping[str, str]:
+        """DescribeConfigs of the node itself. Controllers answer it from 3.7 on (KIP-919)."""
+        return read_node_config(self._nodes, self._target(node))
+
+    def _live_brokers(self) -> tuple[Target, ...]:
+        """The unfenced brokers at the inventory's address or, if the inventory lacks them, at their own.
+
+        All of them must respond: each can coordinate groups that no other broker lists.
+        """
+        listed = {target.node_id: target for target in self._nodes.brokers}
+        return tuple(
+            listed.get(broker.broker_id)
+            or Target(
+                node_id=broker.broker_id,
+                address=f"{broker.host}:{broker.port}",
+                who=f"Broker {broker.broker_id} at {broker.host}:{broker.port}",
+            )
+            for broker in sorted(self._describe_cluster(self._nodes.brokers).brokers, key=lambda b: b.broker_id)
+        )
+
+    def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
+        elect_preferred_leaders(self._nodes, partitions, timeout_s=self._timeout_s)
+
+    def unregister_broker(self, node_id: int) -> None:
+        """UnregisterBroker. Raises TransientError where no broker responds, RefusedError with a missing right."""
+
+        def accept(response: Any, target: Target) -> None:
+            if error_name(response.error_code) != "BROKER_ID_NOT_REGISTERED":
+                what = f"the registration of broker {node_id}"
+                raise_for_error(response.error_code, what=what, who=target.who, right="ALTER on CLUSTER")
+
+        self._nodes.first_answer(
+            self._nodes.brokers, lambda: UnregisterBrokerRequest(broker_id=node_id), accept, fence=self._fence
+        )
+
+    def update_features(
+        self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
+    ) -> tuple[FeatureUpdateResult, ...]:
+        """UpdateFeatures of all `targets` in one request; a level below 1 removes the feature.
+
+        Raises TransientError when the response was lost: unless `validate_only`, the levels may be finalized then, so
+        read them before you repeat the call.
+        """
+        if not targets:
+            return ()
+        return send_feature_updates(
+            self._nodes,
+            targets,
+            self._read_finalized(),
+            validate_only=validate_only,
+            unsafe=unsafe,
+            timeout_s=self._timeout_s,
+            fence=unfenced if validate_only else self._fence,
+            clock=SystemClock(),
+        )
+
+    def _read_finalized(self) -> Mapping[str, int]:
+        """Finalized levels of the broker with the highest epoch: older levels would give the wrong upgrade type."""
+        answers = []
+        failures = []
+        for node in self._cluster.brokers:
+            try:
+                answers.append(self.features(node))
+            except (TransientError, RefusedError) as error:
+                failures.append(error)
+        if not answers:
+            raise failures[0] if failures else TransientError("There is no broker to query for finalized features.")
+        newest = max(answers, key=lambda f: -1 if f.epoch is None else f.epoch)
+        if METADATA_VERSION not in newest.finalized:
+            raise FatalError(
+                f"No broker of cluster {self._cluster.name} reports a finalized {METADATA_VERSION}.",
+                remedy="Use this command only for clusters in KRaft mode.",
+            )
+        return newest.finalized
+
+
+def _check(response: Any, what: str, target: Target) -> None:
+    raise_for_error(
+        response.error_code, what=what, who=target.who, right="DESCRIBE on CLUSTER", message=response.error_message
+    )
+
+
+def describe_quorum() -> Any:
+    """DescribeQuorum of the metadata log."""
+    topic = DescribeQuorumRequest.TopicData
+    return DescribeQuorumRequest(
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])]
+    )
+
+
+def _read_quorum(response: Any, target: Target) -> QuorumState:
+    raise_for_error(response.error_code, what="DescribeQuorum", who=target.who, right="DESCRIBE on CLUSTER")
+    partition = response.topics[0].partitions[0]
+    raise_for_error(partition.error_code, what="DescribeQuorum", who=target.who, right="DESCRIBE on CLUSTER")
+    return QuorumState(
+        leader_id=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        high_watermark=partition.high_watermark,
+        voters=_replicas(partition.current_voters),
+        observers=_replicas(partition.observers),
+    )
+
+
+def _replicas(found: Iterable[Any]) -> tuple[ReplicaState, ...]:
+    """One state for each id, the one that fetched last.
+
+    A broker that ran a release before KIP-853 is listed twice for LeaderState.OBSERVER_SESSION_TIMEOUT_MS (5 minutes).
+    """
+    by_age = sorted(map(_replica, found), key=lambda r: (r.last_fetch_ms or 0, r.log_end_offset))
+    return tuple(replica for _, replica in sorted({replica.replica_id: replica for replica in by_age}.items()))
+
+
+def _replica(replica: Any) -> ReplicaState:
+    fetched, caught_up = replica.last_fetch_timestamp, replica.last_caught_up_timestamp
+    return ReplicaState(
+        replica_id=replica.replica_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_ms=None if fetched is None or fetched < 0 else fetched,
+        last_caught_up_ms=None if caught_up is None or caught_up < 0 else caught_up,
+    )

@@ -1,0 +1,272 @@
+"""One connection to one node of a cluster: Kafka's protocol over a plain socket, message by message.
+
+A rollout queries one chosen broker or controller, with its own time limit, also while other nodes do not run. Clients
+for a whole cluster (bootstrap, metadata, background threads) cannot do that, and none of them connects to controllers
+of 3.4. Messages, versions and SASL mechanisms are kafka-python's. No message is logged, because an authentication
+request contains the password.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import ssl
+import struct
+import threading
+import time
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.ports.cluster import Fence, unfenced
+
+CLIENT_ID = "kafka-rollout"
+_UNSUPPORTED_VERSION = 35
+_MOST_AT_ONCE = 1 << 20
+_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
+# Errors of a lost connection, a timeout or another protocol; undecodable bytes raise the last three.
+_NO_ANSWER = (OSError, ValueError, IndexError, struct.error)
+
+
+class NotSentError(TransientError):
+    """The node could not be reached: the request was not sent, so it can be sent to another node."""
+
+
+class NotOfferedError(RefusedError):
+    """The node does not support the request in a version that has the needed fields: nothing was sent."""
+
+
+class NodeConnection:
+    """A connection that the first request opens, one request at a time; safe to use from several threads.
+
+    `who` names the node in errors, for example `Node 3 (broker-3) at 127.0.0.1:9092`.
+    """
+
+    def __init__(self, address: str, who: str, security: ClientSecurity) -> None:
+        self.who = who
+        host, _, port = address.rpartition(":")
+        self._host, self._port = host.strip("[]"), int(port)
+        self._security = security
+        self._lock = threading.Lock()
+        self._link: _Link | None = None
+
+    def ask(self, request: Any, *, timeout_s: float, fence: Fence = unfenced) -> Any:
+        """Send a request in the highest version that both sides support and return the response.
+
+        `fence` is called right before the request is sent, when the connection is open.
+
+        Raises NotSentError (node not reached), TransientError (no response), RefusedError (authentication, TLS, or
+        no suitable version of the request).
+        """
+        what = type(request).__name__.removesuffix("Request")
+        deadline = time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=timeout_s):
+            raise NotSentError(f"{self.who} is still busy with an earlier request than {what}.")
+        try:
+            link = self._usable_link(deadline)
+            try:
+                request.API_VERSION = link.versions.api_version(request)
+            except kafka_errors.IncompatibleBrokerVersion:
+                raise NotOfferedError(
+                    f"{self.who} does not support {what} in a suitable version.",
+                    remedy="Its release is too old for this request.",
+                ) from None
+            fence()
+            try:
+                return link.exchange(request, deadline)
+            except _NO_ANSWER as error:
+                self._drop()
+                raise TransientError(f"{self.who} did not answer {what}: {_reason(error, timeout_s)}.") from None
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link = None
+
+    def _usable_link(self, deadline: float) -> _Link:
+        if self._link is not None and not self._link.is_usable():
+            self._drop()
+        if self._link is None:
+            self._link = self._open(deadline)
+        return self._link
+
+    def _open(self, deadline: float) -> _Link:
+        timeout_s = max(0.0, deadline - time.monotonic())
+        try:
+            link = _Link(self._connect(deadline))
+            try:
+                link.negotiate(deadline)
+                if self._security.uses_sasl:
+                    self._authenticate(link, deadline)
+            except BaseException:
+                link.close()
+                raise
+            return link
+        except ssl.SSLCertVerificationError as error:
+            raise RefusedError(
+                f"The certificate of {self.who} is not trusted: {error.verify_message}.",
+                remedy="Check ssl.ca.location, and that the certificate names the host.",
+            ) from None
+        except _NO_ANSWER as error:
+            raise NotSentError(f"{self.who} cannot be reached: {_reason(error, timeout_s)}.") from None
+
+    def _connect(self, deadline: float) -> socket.socket:
+        plain = socket.create_connection((self._host, self._port), timeout=_remaining(deadline))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._security.uses_tls:
+            return plain
+        try:
+            plain.settimeout(_remaining(deadline))
+            return _tls_context(self._security).wrap_socket(plain, server_hostname=self._host)
+        except BaseException:
+            plain.close()
+            raise
+
+    def _authenticate(self, link: _Link, deadline: float) -> None:
+        """SASL handshake and exchange; a new connection replaces this one before the session expires (KIP-368)."""
+        settings = self._security.kafka_python()
+        name = settings["sasl_mechanism"]
+        handshake = link.exchange(SaslHandshakeRequest(mechanism=name, version=1), deadline)
+        if handshake.error_code:
+            raise RefusedError(
+                f"{self.who} does not offer SASL mechanism {name}.",
+                remedy=f"It offers {', '.join(handshake.mechanisms) or 'none'}; correct sasl.mechanism.",
+            )
+        mechanism = get_sasl_mechanism(name)(host=self._host, **settings)
+        while not mechanism.is_done():
+            request = SaslAuthenticateRequest(mechanism.auth_bytes())
+            request.API_VERSION = link.versions.api_version(request)
+            asked_at = time.monotonic()
+            response = link.exchange(request, deadline)
+            if response.error_code:
+                raise RefusedError(
+                    f"{self.who} refused the authentication of user {self._security.username} ({name}).",
+                    remedy="Check username and password in the cluster's Connection.",
+                )
+            mechanism.receive(response.auth_bytes)
+            lifetime_ms = response.session_lifetime_ms or 0
+            if lifetime_ms > 0:
+                link.renew_at = asked_at + 0.8 * lifetime_ms / 1000
+
+
+class _Link:
+    """An open socket with Kafka's protocol. `negotiate` sets `versions`."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._correlation_id = 0
+        self.versions = BrokerVersionData(api_versions={})
+        self.renew_at = float("inf")
+
+    def is_usable(self) -> bool:
+        """Whether an idle link can be used: its session is valid, and no bytes and no end of stream have arrived."""
+        if time.monotonic() >= self.renew_at:
+            return False
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def negotiate(self, deadline: float) -> None:
+        response = ask_api_versions(lambda request: self.exchange(request, deadline))
+        self.versions = BrokerVersionData(
+            api_versions={api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        )
+
+    def exchange(self, request: Any, deadline: float) -> Any:
+        self._correlation_id += 1
+        request.with_header(correlation_id=self._correlation_id, client_id=CLIENT_ID)
+        self._socket.settimeout(_remaining(deadline))
+        self._socket.sendall(request.encode(framed=True, header=True))
+        (size,) = struct.unpack(">i", self._receive(4, deadline))
+        if not 0 < size <= _MAX_RESPONSE_BYTES:
+            raise ValueError(f"it does not speak Kafka's protocol here (frame of {size} bytes)")
+        answer = self._receive(size, deadline)
+        response_class = request.header.get_response_class()
+        header = io.BytesIO(answer[:_MOST_HEADER_BYTES])
+        if response_class.parse_header(header).correlation_id != self._correlation_id:
+            raise ValueError("the response belongs to another request")
+        return response_class.decode(answer[header.tell() :])
+
+    def _receive(self, size: int, deadline: float) -> memoryview:
+        """`size` is what the node announces: memory grows with the bytes that arrive."""
+        received = bytearray()
+        while len(received) < size:
+            self._socket.settimeout(_remaining(deadline))
+            part = self._socket.recv(min(size - len(received), _MOST_AT_ONCE))
+            if not part:
+                raise ConnectionResetError("connection closed by the node")
+            received += part
+        return memoryview(received)
+
+
+def ask_api_versions(exchange: Any) -> Any:
+    """ApiVersions in the highest version that the node supports.
+
+    Only version 4 contains features whose minimum is 0 (KAFKA-17011). A node that does not support a version answers
+    UNSUPPORTED_VERSION with the versions that it supports.
+    """
+    version = ApiVersionsRequest.max_version
+    while True:
+        response = exchange(
+            ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1", version=version)
+        )
+        if response.error_code == 0:
+            return response
+        lower = max(
+            (api.max_version for api in response.api_keys if api.api_key == ApiVersionsRequest.API_KEY), default=0
+        )
+        if response.error_code != _UNSUPPORTED_VERSION or lower >= version:
+            raise ValueError(f"ApiVersions was answered {kafka_errors.for_code(response.error_code).__name__}")
+        version = lower
+
+
+def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=security.ca_location)
+        context.check_hostname = security.check_hostname
+        if security.certificate_location and security.key_location:
+            password = security.key_password.get_secret_value() if security.key_password else None
+            context.load_cert_chain(security.certificate_location, security.key_location, password)
+    except OSError as error:  # ssl.SSLError is one
+        files = [security.ca_location, security.certificate_location, security.key_location]
+        raise RefusedError(
+            f"The TLS files {', '.join(f for f in files if f)} cannot be used: {error.strerror or error}.",
+            remedy="Use readable PEM files; the key must belong to the certificate.",
+        ) from None
+    return context
+
+
+def _remaining(deadline: float) -> float:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    return remaining
+
+
+def _reason(error: Exception, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {timeout_s:.1f} s"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    return str(error) or type(error).__name__

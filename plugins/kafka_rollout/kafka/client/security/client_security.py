@@ -1,0 +1,293 @@
+"""Security settings of a cluster's listeners, in one form for every client library.
+
+Source: an Airflow Connection (with librdkafka's names in the extra, as for the Kafka provider) or a file with mode
+0600, never parameters. The text form shows no secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from cryptography import x509
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.files import open_regular, write_whole
+from kafka_rollout.kafka.client.security.tokens import token_provider
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's security.protocol."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class SaslMechanism(StrEnum):
+    """Kafka's sasl.mechanism: those that both client libraries support.
+
+    The wheel of confluent-kafka has no GSSAPI and no AWS_MSK_IAM.
+    """
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+class ClientSecurity(BaseModel):
+    """Settings of the broker listener. Paths are PEM files.
+
+    `username` and `password`: with OAUTHBEARER the client id and its secret, for which the server at `token_url` issues
+    tokens (grant type client_credentials). `token_ca_location`: certificates that this server's certificate is verified
+    with. `check_hostname`: librdkafka's ssl.endpoint.identification.algorithm=https. `controllers`: settings of the
+    controller listener, `traffic`: settings of the test traffic, if they differ.
+    """
+
+    # hide_input_in_errors: a validation error must not print the input.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    mechanism: SaslMechanism | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")] | None = None
+    scope: str | None = None
+    token_ca_location: str | None = None
+    ca_location: str | None = None
+    certificate_location: str | None = None
+    key_location: str | None = None
+    key_password: SecretStr | None = None
+    check_hostname: bool = True
+    controllers: ClientSecurity | None = None
+    traffic: ClientSecurity | None = None
+
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _is_supported(cls, name: object) -> object:
+        if isinstance(name, str) and name not in set(SaslMechanism):
+            raise ValueError(
+                f"the client libraries (confluent-kafka, kafka-python) do not both support {name}; use "
+                f"{', '.join(SaslMechanism)}"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _complete(self) -> ClientSecurity:
+        if self.uses_sasl and not (self.mechanism and self.username and self.password):
+            raise ValueError(f"{self.protocol} needs sasl.mechanism, a username and a password")
+        if self.uses_oauth != bool(self.token_url):
+            raise ValueError("OAUTHBEARER, and no other mechanism, needs sasl.oauthbearer.token.endpoint.url")
+        if bool(self.certificate_location) != bool(self.key_location):
+            raise ValueError("a client certificate needs both ssl.certificate.location and ssl.key.location")
+        return self
+
+    @property
+    def of_controllers(self) -> ClientSecurity:
+        """Settings of the controller listener."""
+        return self.controllers or self
+
+    @property
+    def of_traffic(self) -> ClientSecurity:
+        """Settings of the test traffic."""
+        return self.traffic or self
+
+    @property
+    def principal(self) -> str | None:
+        """The user as Kafka's default principal builder names it; None if only the token or the broker has the name."""
+        if self.uses_sasl:
+            return None if self.uses_oauth else f"User:{self.username}"
+        if not (self.uses_tls and self.certificate_location):
+            return "User:ANONYMOUS"
+        try:
+            certificate = x509.load_pem_x509_certificate(Path(self.certificate_location).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return f"User:{certificate.subject.rfc4514_string()}"
+
+    @property
+    def uses_oauth(self) -> bool:
+        return self.uses_sasl and self.mechanism is SaslMechanism.OAUTHBEARER
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    def confluent(self) -> dict[str, Any]:
+        """Settings for confluent-kafka (librdkafka). Contains secrets: not for logs."""
+        names = {**_CLIENT_NAMES, **(_OAUTH_NAMES if self.uses_oauth else {})}
+        settings = {names[name][0]: value for name, value in self._used().items()}
+        if self.uses_oauth:
+            settings[_OAUTH_METHOD] = "oidc"
+        if self.uses_tls:
+            settings["ssl.endpoint.identification.algorithm"] = "https" if self.check_hostname else "none"
+        return settings
+
+    def kafka_python(self) -> dict[str, Any]:
+        """Settings for kafka-python. Contains secrets: not for logs."""
+        used = self._used()
+        of_tokens = _OAUTH_NAMES if self.uses_oauth else {}
+        names = {name: names[1] for name, names in _CLIENT_NAMES.items() if name not in of_tokens}
+        settings = {names[name]: value for name, value in used.items() if name in names}
+        if of_tokens:
+            settings["sasl_oauth_token_provider"] = token_provider(*(used.get(name) for name in of_tokens))
+        return settings
+
+    def _used(self) -> dict[str, Any]:
+        """Field → value, with secrets, of the settings that the protocol uses."""
+        unused = (() if self.uses_sasl else _SASL) + (() if self.uses_tls else _TLS)
+        return {name: value for name, value in self._with_secrets().items() if name not in unused}
+
+    def _with_secrets(self) -> dict[str, Any]:
+        """All fields that are set except `controllers` and `traffic`."""
+        plain = self.model_dump(mode="json", exclude_none=True, exclude={"controllers", "traffic"})
+        for name in ("password", "key_password"):
+            if name in plain:
+                plain[name] = getattr(self, name).get_secret_value()
+        return plain
+
+    def write_file(self, path: Path) -> None:
+        """Write `to_json` readable by the owner only; replaces the file whole."""
+        write_whole(path, self.to_json().encode(), mode=0o600)
+
+    def to_json(self) -> str:
+        """With secrets, and without the settings of the controllers and the test traffic: its reader uses one user."""
+        return json.dumps(self._with_secrets())
+
+    @classmethod
+    def from_json(cls, text: str, what: str) -> ClientSecurity:
+        """Read `to_json`. Raises UserError that names `what` for malformed text."""
+        try:
+            values = json.loads(text)
+        except ValueError:
+            raise UserError(f"{what} is not JSON.", remedy="Repeat the step that starts the process.") from None
+        return _validate(values, what)
+
+    @classmethod
+    def from_file(cls, path: Path) -> ClientSecurity:
+        """Read a file from `write_file`, or an operator's file with the same names.
+
+        There `controllers` and `traffic` are nested objects.
+        Raises UserError for a malformed file and for one that others can read.
+        """
+        try:
+            # The mode of the opened file: the path can be replaced between the check and the read.
+            with os.fdopen(open_regular(path), encoding="utf-8") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                if mode & 0o077:
+                    raise UserError(
+                        f"Security file {path} can be read by other users (mode {mode:04o}).",
+                        remedy=f"Run: chmod 600 {path}",
+                    )
+                values = json.load(file)
+        except OSError as error:
+            raise UserError(
+                f"Security file {path} cannot be read: {error.strerror}.", remedy="Use the path of an existing file."
+            ) from None
+        except ValueError:
+            raise UserError(
+                f"Security file {path} is not JSON.", remedy="Write it again from the cluster's Airflow Connection."
+            ) from None
+        return _validate(values, f"Security file {path}")
+
+    @classmethod
+    def from_airflow_connection_extra(
+        cls, extra: Mapping[str, Any], login: str | None = None, password: str | None = None
+    ) -> ClientSecurity:
+        """Read an Airflow Connection of the Kafka provider: librdkafka's property names in its extra.
+
+        `login` and `password` of the Connection are the defaults of sasl.username and sasl.password. Other properties
+        than those of security (bootstrap.servers, group.id, …) are ignored.
+        """
+        unsupported = sorted(
+            key
+            for key in extra
+            if key.startswith(("sasl.", "ssl.", "security.")) and key not in {*_LIBRDKAFKA_NAMES, _OAUTH_METHOD}
+        )
+        if unsupported:
+            raise UserError(
+                f"The Connection's extra has {', '.join(unsupported)}, which this tool cannot apply to every client.",
+                remedy=f"Use only {', '.join(_LIBRDKAFKA_NAMES)}.",
+            )
+        if extra.get(_OAUTH_METHOD, "oidc").lower() != "oidc":
+            raise UserError(
+                f"The Connection's extra has {_OAUTH_METHOD}, which must be oidc.",
+                remedy=f"Set {_OAUTH_NAMES['token_url'][0]} and the client's id and secret.",
+            )
+        values: dict[str, Any] = {
+            field: extra[key] for key, field in _LIBRDKAFKA_NAMES.items() if extra.get(key) not in (None, "")
+        }
+        if "check_hostname" in values:
+            values["check_hostname"] = values["check_hostname"] == "https"
+        for name in ("protocol", "mechanism"):
+            if isinstance(values.get(name), str):
+                values[name] = values[name].upper()
+        if values.get("protocol", "").startswith("SASL_"):
+            if login:
+                values.setdefault("username", login)
+            if password:
+                values.setdefault("password", password)
+        return _validate(values, "The Connection's extra")
+
+
+_SASL = ("mechanism", "username", "password", "token_url", "scope", "token_ca_location")
+_TLS = ("ca_location", "certificate_location", "key_location", "key_password", "check_hostname")
+# Field → its name in confluent-kafka and in kafka-python.
+_CLIENT_NAMES = {
+    "protocol": ("security.protocol", "security_protocol"),
+    "mechanism": ("sasl.mechanism", "sasl_mechanism"),
+    "username": ("sasl.username", "sasl_plain_username"),
+    "password": ("sasl.password", "sasl_plain_password"),
+    "ca_location": ("ssl.ca.location", "ssl_cafile"),
+    "certificate_location": ("ssl.certificate.location", "ssl_certfile"),
+    "key_location": ("ssl.key.location", "ssl_keyfile"),
+    "key_password": ("ssl.key.password", "ssl_password"),
+    "check_hostname": ("ssl.endpoint.identification.algorithm", "ssl_check_hostname"),
+}
+_OAUTH_METHOD = "sasl.oauthbearer.method"
+# The same for OAUTHBEARER, in the order of the arguments of `token_provider`; kafka-python gets a token provider.
+_OAUTH_NAMES = {
+    "token_url": ("sasl.oauthbearer.token.endpoint.url",),
+    "username": ("sasl.oauthbearer.client.id",),
+    "password": ("sasl.oauthbearer.client.secret",),
+    "scope": ("sasl.oauthbearer.scope",),
+    "token_ca_location": ("https.ca.location",),
+}
+# librdkafka's property → field; both spellings of the mechanism are librdkafka's own.
+_LIBRDKAFKA_NAMES = {
+    "sasl.mechanisms": "mechanism",
+    **{names[0]: field for table in (_CLIENT_NAMES, _OAUTH_NAMES) for field, names in table.items()},
+}
+
+
+def _validate(values: Any, what: str) -> ClientSecurity:
+    try:
+        return ClientSecurity.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        why = first["msg"].removeprefix("Value error, ")
+        raise UserError(
+            f"{what} does not have usable security settings: {where + ': ' if where else ''}{why}.",
+            remedy="Correct it. Secrets belong in the Connection.",
+        ) from None
