@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_rollout.domain.coordinator_logs.comparison import VerdictChange
-from kafka_rollout.domain.coordinator_logs.contents import (
+from kafka_rollout.coordinator_logs.comparison import VerdictChange
+from kafka_rollout.coordinator_logs.contents import (
     GroupCount,
     GroupInventory,
     GroupSummary,
     TransactionalIdSummary,
 )
-from kafka_rollout.domain.coordinator_logs.scan import (
+from kafka_rollout.coordinator_logs.scan import (
     BrokenRecords,
     Damage,
     DeletedWhilePending,

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import configuration, environment
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.spark.submit import configuration, environment
 from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout_spark.job import start_spark

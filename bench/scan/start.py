@@ -25,8 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench.scan.coordinator_log import LogPlan, write_log
-from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.spark.submit import environment
 from kafka_rollout.demo.folder import PROJECT_ROOT
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "scan_start.json"

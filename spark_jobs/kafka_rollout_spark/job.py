@@ -23,11 +23,11 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from kafka_rollout.adapters.coordinator_logs.segments import SegmentGoneError
 from kafka_rollout.base.errors import RolloutError, UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.executor_credentials import SETTINGS, protect_credentials
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.executor_credentials import SETTINGS, protect_credentials
+from kafka_rollout.coordinator_logs.reading.segments import SegmentGoneError
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SecurityProtocol
 from kafka_rollout.kafka.documents.definitions import load_schemas

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, ordered_types
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.domain.coordinator_logs.contents import describes_owner
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordKind
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.contents import describes_owner
+from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, ordered_types
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, RecordKind
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.documents.definitions import Schemas
 from kafka_rollout.kafka.formats.layouts import Layout
 from kafka_rollout.releases.facts import Catalogue, Release

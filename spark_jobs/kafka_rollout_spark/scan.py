@@ -12,11 +12,11 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, has_affected_release
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord, take_inventory
-from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OwnerRecords, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import (
+from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord, take_inventory
+from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, has_affected_release
+from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OwnerRecords, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import (
     evaluate_records,
     groups_out_of_order,
     unknown_ends,

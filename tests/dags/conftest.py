@@ -15,8 +15,8 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec
 from tests.dags.runs.dag_run import run_dag

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.features.min_isr import MIN_ISR
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.coordinator_logs.incremental_scan import merge_scans
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.incremental_scan import merge_scans
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.groups.records import GroupRecords
 from tests.fakes.cluster import FakeCluster
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import configuration, environment
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.spark.submit import configuration, environment
 from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.releases.documents.catalogue import load_catalogue

@@ -118,7 +118,7 @@ def test_bad_input_is_a_sentence_before_spark_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "kafka_rollout.adapters.coordinator_logs.spark_submit.submit", lambda *_, **__: pytest.fail("Spark was started")
+        "kafka_rollout.coordinator_logs.spark.submit.submit", lambda *_, **__: pytest.fail("Spark was started")
     )
     assert cli.run_main(["scan", *words.split()]) == 2
     said = capsys.readouterr()

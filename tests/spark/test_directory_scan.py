@@ -12,11 +12,11 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, out_of_order
 from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, out_of_order
+from kafka_rollout.coordinator_logs.remedies import find_remedies
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.coordinator_logs.remedies import find_remedies
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.kafka.formats.coordinator_records import ClassKey, classify

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from kafka_rollout.adapters.coordinator_logs.directories import DirectoryLogs, find_logs
-from kafka_rollout.adapters.coordinator_logs.segments import Segment, SegmentGoneError
+from kafka_rollout.coordinator_logs.reading.directories import DirectoryLogs, find_logs
+from kafka_rollout.coordinator_logs.reading.segments import Segment, SegmentGoneError
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.source.files import SegmentFiles
 from tests.spark.conftest import FixtureLogs

@@ -22,11 +22,10 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, environment
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.scan import (
+from kafka_rollout.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
     LogRange,
@@ -36,6 +35,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanRequest,
     ScanResult,
 )
+from kafka_rollout.coordinator_logs.spark.submit import APPLICATION, environment
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job

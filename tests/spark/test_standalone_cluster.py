@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import submit
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.scan import ScanRequest
+from kafka_rollout.coordinator_logs.scan import ScanRequest
+from kafka_rollout.coordinator_logs.spark.submit import submit
 from tests.integration.harness.spark_standalone import standalone_cluster
 from tests.spark.conftest import FixtureLogs, Scan, find
 

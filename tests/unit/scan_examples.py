@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from kafka_rollout.domain.coordinator_logs.contents import (
+from kafka_rollout.coordinator_logs.contents import (
     GroupCount,
     GroupInventory,
     GroupSummary,
     TransactionalIdSummary,
 )
-from kafka_rollout.domain.coordinator_logs.scan import (
+from kafka_rollout.coordinator_logs.scan import (
     BrokenRecords,
     Damage,
     LogCopy,
@@ -21,7 +21,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.releases.facts import Catalogue, Release
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"

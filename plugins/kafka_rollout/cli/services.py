@@ -20,7 +20,7 @@ from kafka_rollout.composition.background import (
 from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.records import traffic_folder
 from kafka_rollout.composition.scans import scan_cluster
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.run.events import newest
 from kafka_rollout.domain.run.offline_events import LiveLowered
 from kafka_rollout.steps.common import lock

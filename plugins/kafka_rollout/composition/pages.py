@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -34,7 +34,7 @@ def render_scan_page(
     scan: ScanResult, catalogue: Catalogue, *, earlier: Sequence[ScanResult] = (), settings: Settings | None = None
 ) -> str:
     """Return the HTML page of a scan. `earlier`: scans of the same cluster, for the trend and the changes."""
-    from kafka_rollout.adapters.pages.scan_report import render_scan
+    from kafka_rollout.coordinator_logs.page.report import render_scan
 
     return render_scan(scan, catalogue, earlier=earlier, settings=settings)
 

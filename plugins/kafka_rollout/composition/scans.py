@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import get_catalogue
-from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.planning.release_path import relevant_releases
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
@@ -34,7 +34,7 @@ class SparkJob:
 
 def spark_job(settings: Settings, master: str, scratch: Path) -> SparkJob:
     """Return the arguments for a caller that runs spark-submit itself. `scratch`: folder for files of the driver."""
-    from kafka_rollout.adapters.coordinator_logs import spark_submit
+    from kafka_rollout.coordinator_logs.spark import submit as spark_submit
 
     return SparkJob(
         submit=spark_submit.spark_submit(),
@@ -46,7 +46,7 @@ def spark_job(settings: Settings, master: str, scratch: Path) -> SparkJob:
 
 def problem_in(line: str) -> str:
     """Return the error in a line of the job's output; empty if there is none."""
-    from kafka_rollout.adapters.coordinator_logs import spark_submit
+    from kafka_rollout.coordinator_logs.spark import submit as spark_submit
 
     return spark_submit.problem_in(line)
 
@@ -55,7 +55,7 @@ def submit_scan(
     request: ScanRequest, settings: Settings, *, master: str | None, on_progress: Callable[[str], None]
 ) -> tuple[int, ScanResult]:
     """Run the job and return (exit code 0 or 3, result). Raises the error that the job reports."""
-    from kafka_rollout.adapters.coordinator_logs.spark_submit import submit
+    from kafka_rollout.coordinator_logs.spark.submit import submit
 
     return submit(request, settings, master=master, on_progress=on_progress)
 
@@ -90,7 +90,7 @@ def scan_cluster(
     on_progress: Callable[[str], None],
 ) -> ScanResult:
     """Scan all coordinator logs of a running cluster. The result is also written to `json_file`."""
-    from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
+    from kafka_rollout.coordinator_logs.spark.submit import scan_command
 
     _, result = scan_command(cluster, settings, security=security, json_file=json_file, on_progress=on_progress)
     return result
@@ -98,7 +98,7 @@ def scan_cluster(
 
 def check_log_dirs(log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
     """Raise UserError for a directory that contains no partition of the topics, or cannot be read."""
-    from kafka_rollout.adapters.coordinator_logs.directories import partition_folders
+    from kafka_rollout.coordinator_logs.reading.directories import partition_folders
 
     partition_folders(log_dirs, topics)
 

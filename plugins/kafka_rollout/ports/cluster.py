@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.groups.records import GroupRecords

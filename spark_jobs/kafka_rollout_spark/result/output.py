@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.domain.coordinator_logs.findings import check_rollback
-from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ReleaseVerdict, ScanResult
+from kafka_rollout.coordinator_logs.findings import check_rollback
+from kafka_rollout.coordinator_logs.scan import OwnerRecords, ReleaseVerdict, ScanResult
 
 STANDARD_OUTPUT = "-"
 _ROWS_AT_ONCE = 50_000

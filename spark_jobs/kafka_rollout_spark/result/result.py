@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_rollout.domain.coordinator_logs.contents import StateRecord
-from kafka_rollout.domain.coordinator_logs.scan import (
+from kafka_rollout.coordinator_logs.contents import StateRecord
+from kafka_rollout.coordinator_logs.scan import (
     OWNERS_OF_TAG,
     BrokenRecords,
     Damage,

@@ -14,15 +14,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from kafka_rollout.adapters.coordinator_logs.second_reading import (
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.coordinator_logs.reading.second_reading import (
     Facts,
     deleted_while_pending,
     ordered_types,
     out_of_order,
 )
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutOfOrder
-from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
+from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder
+from kafka_rollout.coordinator_logs.verdicts import GROUP_METADATA_KEY
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.group_replay import FirstRecords, may_be_refused

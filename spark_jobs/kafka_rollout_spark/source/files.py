@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_rollout.adapters.coordinator_logs.segments import (
+from kafka_rollout.coordinator_logs.reading.segments import (
     SegmentGoneError,
     SegmentRange,
     boundary,

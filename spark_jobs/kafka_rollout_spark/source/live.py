@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.domain.coordinator_logs.scan import LogRange
+from kafka_rollout.coordinator_logs.scan import LogRange
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity

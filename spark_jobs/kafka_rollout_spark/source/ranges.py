@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kafka_rollout.adapters.coordinator_logs.directories import find_logs
-from kafka_rollout.adapters.coordinator_logs.second_reading import Bounded
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
+from kafka_rollout.coordinator_logs.reading.directories import find_logs
+from kafka_rollout.coordinator_logs.reading.second_reading import Bounded
+from kafka_rollout.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout_spark.decode.log_bytes import LogBytes

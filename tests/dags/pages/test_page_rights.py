@@ -11,7 +11,7 @@ from sqlalchemy import Executable, delete, insert, select, text, update
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.tables import alerts, events, plans, runs
-from kafka_rollout.domain.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.domain.run.events import Begun, CanaryAsked
 from tests.dags.conftest import spec_with_homes
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
 from tests.dags.conftest import spec_with_homes
 from tests.dags.runs.dag_run import run_dag
@@ -73,7 +73,7 @@ def scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: None, load_dags: Callable[[], dict[str, Any]]
 ) -> Scans:
     from kafka_rollout.airflow.operators import spark_scan
-    from kafka_rollout.domain.coordinator_logs.scan import ScanRequest
+    from kafka_rollout.coordinator_logs.scan import ScanRequest
 
     made = Scans(home=tmp_path / "home", load=load_dags)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.domain.coordinator_logs.scan import RecordKind
+from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.run.events import Approval, ApprovalOf, events_of
 from kafka_rollout.domain.run.step_events import Stopping

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition, GateKind, GateRef
 from kafka_rollout.domain.groups.records import no_members_condition
 from kafka_rollout.domain.run.events import events_of

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command, submit
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.coordinator_logs.spark.submit import scan_command, submit
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_live import is_quiet
 from tests.waiting import wait_until

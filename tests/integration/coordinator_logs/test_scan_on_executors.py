@@ -21,17 +21,17 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import (
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.coordinator_logs.spark.submit import (
     APPLICATION,
     configuration,
     environment,
     scan_command,
     spark_submit,
 )
-from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.client.security.credential_files import credentials_file
 from kafka_rollout.model.rights import READING

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.harness.logs.load_oracle import Outcome, Place, load

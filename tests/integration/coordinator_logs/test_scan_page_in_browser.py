@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from kafka_rollout.adapters.pages.scan_report import render_scan
+from kafka_rollout.coordinator_logs.page.report import render_scan
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.paths import INCLUDE
 from tests.unit.scan_examples import large_scan

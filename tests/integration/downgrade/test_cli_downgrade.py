@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.coordinator_logs.tagged_fields import DROPPED
+from kafka_rollout.coordinator_logs.tagged_fields import DROPPED
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Finalizing, Stopping
 from kafka_rollout.kafka.client.admin import KafkaAdmin

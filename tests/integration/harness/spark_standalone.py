@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import environment, spark_submit
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.spark.submit import environment, spark_submit
 from tests.paths import ROOT
 from tests.waiting import wait_until
 

@@ -14,8 +14,8 @@ from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss

@@ -13,8 +13,8 @@ from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
-from kafka_rollout.domain.coordinator_logs.scan import Damage, LogRange, LogSize, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.scan import Damage, LogRange, LogSize, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.planning.request import FinalizePolicy, Request
 from kafka_rollout.domain.run.events import REJECTED, ApprovalOf
 from kafka_rollout.ports.run_services import Answer, Question

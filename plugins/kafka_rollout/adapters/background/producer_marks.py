@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.domain.coordinator_logs.scan import LogRange
+from kafka_rollout.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.traffic_check import Position, ProducerMark
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity

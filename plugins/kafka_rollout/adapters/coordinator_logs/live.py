@@ -12,10 +12,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
-from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
-from kafka_rollout.adapters.coordinator_logs.reading import PartitionReading
-from kafka_rollout.adapters.coordinator_logs.second_reading import (
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord
+from kafka_rollout.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
+from kafka_rollout.coordinator_logs.reading.parsing import ParsingChecks
+from kafka_rollout.coordinator_logs.reading.second_reading import (
     Bounded,
     deleted_while_pending,
     facts_of_order,
@@ -24,13 +27,10 @@ from kafka_rollout.adapters.coordinator_logs.second_reading import (
     read_log,
     strict_types,
 )
-from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord
-from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
-from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
+from kafka_rollout.coordinator_logs.reading.segment_records import PartitionReading
+from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder, ScanResult
+from kafka_rollout.coordinator_logs.spark import submit as scan_submit
+from kafka_rollout.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
 from kafka_rollout.domain.groups.described import CLASSIC
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
 from kafka_rollout.kafka.cleaning import defaults_of

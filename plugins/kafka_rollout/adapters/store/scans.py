@@ -22,8 +22,8 @@ from kafka_rollout.adapters.store.document_entries import sha256
 from kafka_rollout.adapters.store.tables import alerts, scans
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.coordinator_logs.scan import ScanResult
 
 KEPT = 60  # scans of a cluster: two months of daily scans
 

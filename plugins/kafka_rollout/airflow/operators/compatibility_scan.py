@@ -20,8 +20,8 @@ from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.pages import render_scan_page
 from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.composition.scans import releases_to_scan
-from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
-from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.releases.facts import Release
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason

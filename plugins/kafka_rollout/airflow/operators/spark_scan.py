@@ -25,7 +25,7 @@ from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import credentials_file
 from kafka_rollout.composition.pages import render_scan_page
 from kafka_rollout.composition.scans import problem_in, spark_job
-from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
 

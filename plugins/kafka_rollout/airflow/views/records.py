@@ -25,7 +25,7 @@ from kafka_rollout.composition.records import (
     open_run,
     open_scan_history,
 )
-from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.run.events import Event, RunOf, TaskFailed, Unknown
 from kafka_rollout.domain.run.projections import runs as projections
 from kafka_rollout.domain.run.projections.nodes import NodeProgress, node_progress

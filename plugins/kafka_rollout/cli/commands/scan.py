@@ -23,7 +23,7 @@ from kafka_rollout.composition.credentials import credentials_file, read_credent
 from kafka_rollout.composition.pages import render_scan_page, write_file
 from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.composition.scans import check_log_dirs, stop_on_sigterm, submit_scan
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanRequest, ScanResult, worst_of
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanRequest, ScanResult, worst_of
 from kafka_rollout.releases.facts import Catalogue, Release
 
 STANDARD_OUTPUT = "-"

@@ -14,10 +14,10 @@ from kafka_rollout.cli.commands.scan import print_scan
 from kafka_rollout.cli.options import AsJson
 from kafka_rollout.composition.clusters import get_catalogue
 from kafka_rollout.composition.records import list_scanned_clusters, open_scan_history
-from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
-from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
-from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
+from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
+from kafka_rollout.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
+from kafka_rollout.coordinator_logs.tagged_fields import ignored_tags
 from kafka_rollout.ports.store import KeptScan, ScanHistory
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)

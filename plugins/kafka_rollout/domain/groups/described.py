@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_rollout.domain.coordinator_logs.contents import GROUP_METADATA, StateRecord, camel_fields
+from kafka_rollout.coordinator_logs.contents import GROUP_METADATA, StateRecord, camel_fields
 
 Partition = tuple[str, int]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.coordinator_logs.contents import StateRecord, camel_fields
-from kafka_rollout.domain.coordinator_logs.incompatible_records import (
+from kafka_rollout.coordinator_logs.contents import StateRecord, camel_fields
+from kafka_rollout.coordinator_logs.incompatible_records import (
     REMOVED_WITH_GROUPS,
     Family,
     find_incompatible_records,
 )
-from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.remedies import cleaned_when
+from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
 from kafka_rollout.kafka.cleaning import CleaningConfig

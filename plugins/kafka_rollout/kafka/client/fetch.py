@@ -20,7 +20,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
-from kafka_rollout.domain.coordinator_logs.scan import LogRange
+from kafka_rollout.coordinator_logs.scan import LogRange
 from kafka_rollout.kafka.cleaning import CLEANING_SETTINGS, CleaningConfig
 from kafka_rollout.kafka.client.connection import NodeConnection
 from kafka_rollout.kafka.client.requests import (

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kafka_rollout.domain.coordinator_logs.scan import RecordKind
+from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.kafka.formats.field_rules import with_rules
 from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
 from kafka_rollout.kafka.formats.log_types import Batch, Bytes, Codecs, LogFormatError, RecordSpan

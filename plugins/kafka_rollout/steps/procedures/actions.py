@@ -7,8 +7,8 @@ from typing import Any
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Verdict
-from kafka_rollout.domain.coordinator_logs.findings import check_rollback
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.findings import check_rollback
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.answers import Result
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.run.events import Begun, Rolled, RunOf

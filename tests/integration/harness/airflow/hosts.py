@@ -20,9 +20,9 @@ from pathlib import Path
 import psutil
 from cryptography.fernet import Fernet
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import environment as spark_environment
-from kafka_rollout.adapters.coordinator_logs.spark_submit import spark_submit
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.spark.submit import environment as spark_environment
+from kafka_rollout.coordinator_logs.spark.submit import spark_submit
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from tests.integration.harness.airflow.server import House
 from tests.postgres import Postgres, running_postgres

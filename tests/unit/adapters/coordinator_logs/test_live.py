@@ -13,14 +13,14 @@ from kafka.record import MemoryRecordsBuilder
 
 from kafka_rollout.adapters.coordinator_logs import live as coordinator_logs
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
-from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, out_of_order
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
+from kafka_rollout.coordinator_logs.findings import path_findings
+from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, out_of_order
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
-from kafka_rollout.domain.coordinator_logs.findings import path_findings
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.groups.records import conversion_conditions
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.fetch import FetchedBytes
@@ -141,7 +141,7 @@ def test_many_new_records_and_a_replaced_or_cleaned_log_are_scanned_completely(
         asked.append(releases)
         return 0, replace(scan_to(3), scanned_at=2.0)
 
-    monkeypatch.setattr("kafka_rollout.adapters.coordinator_logs.spark_submit.scan_command", scan_command)
+    monkeypatch.setattr("kafka_rollout.coordinator_logs.spark.submit.scan_command", scan_command)
     scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 4, since=since, short=short, complete=complete)
     assert asked == [(OLD, NEW)]
     assert [(c.count, c.first_offset) for c in scan.classes] == [(1, 3)]
@@ -195,7 +195,7 @@ def test_spark_reads_what_is_too_long_and_says_if_it_does_not_name_all_groups(
     group = GroupSummary(name="billing", type="consumer", state="Stable", members=1, partition=0)
     inventory = GroupInventory(groups=(group,), groups_left_out=left_out)
     scan = replace(scan_to(3), inventory=inventory)
-    monkeypatch.setattr("kafka_rollout.adapters.coordinator_logs.spark_submit.scan_command", lambda *_, **__: (0, scan))
+    monkeypatch.setattr("kafka_rollout.coordinator_logs.spark.submit.scan_command", lambda *_, **__: (0, scan))
     logs = of_groups(monkeypatch, (COMMIT_KEY, COMMIT), longest=0)
     if left_out:
         with pytest.raises(RefusedError, match="does not list 1 groups"):

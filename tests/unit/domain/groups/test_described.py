@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.coordinator_logs.contents import StateRecord
+from kafka_rollout.coordinator_logs.contents import StateRecord
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember, logged_members, with_records
 
 

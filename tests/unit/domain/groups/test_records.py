@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.coordinator_logs.contents import StateRecord
-from kafka_rollout.domain.coordinator_logs.scan import RecordKind
+from kafka_rollout.coordinator_logs.contents import StateRecord
+from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type, conversion_conditions
 from kafka_rollout.kafka.cleaning import CleaningConfig

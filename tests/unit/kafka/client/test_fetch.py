@@ -11,7 +11,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequ
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from kafka_rollout.base.errors import FatalError, TransientError
-from kafka_rollout.domain.coordinator_logs.scan import LogRange
+from kafka_rollout.coordinator_logs.scan import LogRange
 from kafka_rollout.kafka.client.fetch import FetchSource, whole_batches
 from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
 from kafka_rollout.kafka.formats.record_batch import batches

@@ -9,9 +9,9 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.coordinator_logs.findings import CLEANED_AT_GATE
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE
+from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import GatePolicy
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem

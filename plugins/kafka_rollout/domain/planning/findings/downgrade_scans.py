@@ -27,7 +27,7 @@ LOG_CODES = frozenset(
         "TAGGED-FIELD-DROPPED",
     }
 )
-"""Code of a finding in domain/coordinator_logs/findings.py."""
+"""Code of a finding in coordinator_logs/findings.py."""
 METADATA_CODES = frozenset(
     {
         "METADATA-LOG-UNSEEN",

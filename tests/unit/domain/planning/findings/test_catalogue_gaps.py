@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordKind
-from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, RecordKind
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.configuration import java_findings, removed_config_names
 from kafka_rollout.domain.planning.findings.downgrade_scans import lacking_settings

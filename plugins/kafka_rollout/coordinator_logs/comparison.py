@@ -1,0 +1,220 @@
+"""Comparison of two scans of the same logs, and the trend over many scans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka_rollout.base.wording import few
+from kafka_rollout.coordinator_logs.scan import Failure, LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.releases.facts import Release
+
+_ClassKey = tuple[str, int, int | None, int | None]
+_Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictChange:
+    """A changed verdict of a release for one partition. `before`: None if no earlier scan has the partition."""
+
+    release: Release
+    topic: str
+    partition: int
+    before: LoadVerdict | None
+    after: LoadVerdict
+    first_failure: Failure | None = None
+
+    def __str__(self) -> str:
+        was = "not scanned before" if self.before is None else _WORDS[self.before]
+        text = f"{self.topic}-{self.partition} on {self.release}: {was}, now {_WORDS[self.after]}"
+        failure = self.first_failure
+        return text if failure is None else f"{text} at offset {failure.offset}: {failure.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassChange:
+    """Number of records of one kind in one partition, in the earlier and in the later scan."""
+
+    topic: str
+    partition: int
+    key_version: int | None
+    value_version: int | None
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Records and bytes of one partition, before and after. Less: the cleaner ran or records were deleted."""
+
+    topic: str
+    partition: int
+    records_before: int
+    records_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanComparison:
+    """The changes between two scans. `worse`: the changes that need an alert.
+
+    `not_compared`: sentences about releases and logs that only one of the scans covers.
+    """
+
+    cluster: str
+    before_at: float
+    after_at: float
+    worse: tuple[VerdictChange, ...] = ()
+    better: tuple[VerdictChange, ...] = ()
+    appeared: tuple[ClassChange, ...] = ()
+    gone: tuple[ClassChange, ...] = ()
+    growth: tuple[Growth, ...] = ()
+    not_compared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPoint:
+    """One scan of the trend. `failing`: release → number of partitions that it cannot load."""
+
+    scanned_at: float
+    records: int
+    log_bytes: Mapping[str, int]
+    failing: Mapping[Release, int]
+
+
+_WORDS: Mapping[LoadVerdict, str] = {
+    LoadVerdict.NOT_LOADED: "not loaded",
+    LoadVerdict.LOADS: "loads",
+    LoadVerdict.LOADS_IGNORING: "loads, ignoring records",
+    LoadVerdict.LOSES: "loads, losing transactional ids",
+    LoadVerdict.FAILS: "fails",
+    LoadVerdict.UNKNOWN: "unknown: not read completely",
+}
+
+
+def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
+    """Return the changes from one scan to the next. A new partition counts as loadable before."""
+    asked = _releases(before) & _releases(after)
+    old = {_place_of(verdict): verdict.verdict for verdict in before.verdicts}
+    changes = [
+        VerdictChange(
+            release=verdict.release,
+            topic=verdict.topic,
+            partition=verdict.partition,
+            before=old.get(_place_of(verdict)),
+            after=verdict.verdict,
+            first_failure=verdict.first_failure,
+        )
+        for verdict in after.verdicts
+        if verdict.release in asked
+    ]
+    steps = [(change.after.badness - (change.before or LoadVerdict.LOADS).badness, change) for change in changes]
+    earlier, later = _classes(before), _classes(after)
+    return ScanComparison(
+        cluster=after.cluster,
+        before_at=before.scanned_at,
+        after_at=after.scanned_at,
+        worse=tuple(change for step, change in steps if step > 0),
+        better=tuple(change for step, change in steps if step < 0),
+        appeared=_class_changes(later.keys() - earlier.keys(), earlier, later),
+        gone=_class_changes(earlier.keys() - later.keys(), earlier, later),
+        growth=_growth(before, after),
+        not_compared=_not_compared(before, after),
+    )
+
+
+def find_failing(scan: ScanResult) -> tuple[VerdictChange, ...]:
+    """Return the failing and unknown verdicts of a scan that has no earlier scan to compare with."""
+    return tuple(
+        VerdictChange(
+            release=verdict.release,
+            topic=verdict.topic,
+            partition=verdict.partition,
+            before=None,
+            after=verdict.verdict,
+            first_failure=verdict.first_failure,
+        )
+        for verdict in scan.verdicts
+        if verdict.verdict.blocks or verdict.verdict is LoadVerdict.UNKNOWN
+    )
+
+
+def trend(scans: Iterable[ScanResult]) -> tuple[TrendPoint, ...]:
+    """Return the scans in the order of their time."""
+    return tuple(_point(scan) for scan in sorted(scans, key=lambda scan: scan.scanned_at))
+
+
+def _point(scan: ScanResult) -> TrendPoint:
+    by_topic: Counter[str] = Counter()
+    for size in scan.sizes:
+        by_topic[size.topic] += size.log_bytes
+    failing = dict.fromkeys(sorted(_releases(scan)), 0)
+    for verdict in scan.verdicts:
+        failing[verdict.release] += verdict.verdict.blocks
+    return TrendPoint(
+        scanned_at=scan.scanned_at, records=scan.records, log_bytes=dict(sorted(by_topic.items())), failing=failing
+    )
+
+
+def _place_of(verdict: ReleaseVerdict) -> tuple[Release, str, int]:
+    return (verdict.release, verdict.topic, verdict.partition)
+
+
+def _releases(scan: ScanResult) -> set[Release]:
+    return {verdict.release for verdict in scan.verdicts}
+
+
+def _places(scan: ScanResult) -> set[_Place]:
+    return {(log.topic, log.partition) for log in scan.logs}
+
+
+def _classes(scan: ScanResult) -> dict[_ClassKey, int]:
+    return {(c.topic, c.partition, c.key_version, c.value_version): c.count for c in scan.classes}
+
+
+def _class_changes(
+    keys: Iterable[_ClassKey], before: Mapping[_ClassKey, int], after: Mapping[_ClassKey, int]
+) -> tuple[ClassChange, ...]:
+    def order(key: _ClassKey) -> tuple[object, ...]:
+        return tuple((part is not None, part) for part in key)
+
+    return tuple(
+        ClassChange(
+            topic=key[0],
+            partition=key[1],
+            key_version=key[2],
+            value_version=key[3],
+            before=before.get(key, 0),
+            after=after.get(key, 0),
+        )
+        for key in sorted(keys, key=order)
+    )
+
+
+def _growth(before: ScanResult, after: ScanResult) -> tuple[Growth, ...]:
+    old = {(size.topic, size.partition): size for size in before.sizes}
+    return tuple(
+        Growth(
+            topic=size.topic,
+            partition=size.partition,
+            records_before=was.records if was else 0,
+            records_after=size.records,
+            bytes_before=was.log_bytes if was else 0,
+            bytes_after=size.log_bytes,
+        )
+        for size in after.sizes
+        for was in [old.get((size.topic, size.partition))]
+        if was is None or (was.records, was.log_bytes) != (size.records, size.log_bytes)
+    )
+
+
+def _not_compared(before: ScanResult, after: ScanResult) -> tuple[str, ...]:
+    sentences = []
+    for one, other, name in ((before, after, "earlier"), (after, before, "later")):
+        if releases := sorted(_releases(one) - _releases(other)):
+            sentences.append(f"Only the {name} scan covers {few(releases, limit=9)}.")
+    if lost := sorted(_places(before) - _places(after)):
+        sentences.append(f"Only the earlier scan read {few(f'{topic}-{partition}' for topic, partition in lost)}.")
+    return tuple(sentences)

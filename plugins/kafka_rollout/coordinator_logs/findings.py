@@ -1,0 +1,319 @@
+"""Findings with remedies from the verdicts of a scan, about one release and about all releases of a plan.
+
+A release still serves a partition that it fails to load if its only load errors are about groups that were deleted
+during an open transaction (docs/scan.md).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
+from kafka_rollout.base.wording import size
+from kafka_rollout.coordinator_logs.incompatible_records import (
+    REMOVED_WITH_GROUPS,
+    facts_of_type,
+    find_incompatible_records,
+)
+from kafka_rollout.coordinator_logs.remedies import cleaned_when
+from kafka_rollout.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.kafka.cleaning import defaults_of
+from kafka_rollout.releases.facts import Catalogue, Release
+
+TRANSACTIONS_TO_END = (
+    "End the transactions that commit offsets for these deleted groups. Their producers do this, or the "
+    "coordinator after transaction.timeout.ms. Then scan again. You do not need to wait for the log cleaner"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """The partitions of one log that a release cannot load, or whose state it would lose.
+
+    `first`: one that would not be served, if there is one.
+    """
+
+    first: ReleaseVerdict
+    partitions: int
+    of: int
+    served: int
+
+    @classmethod
+    def among(cls, scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> Failing | None:
+        """Return the failing partitions, or None if there are none. `verdicts`: of all partitions of the log."""
+        failing = [verdict for verdict in verdicts if verdict.verdict.blocks]
+        if not failing:
+            return None
+        failing.sort(key=lambda verdict: verdict.verdict is not LoadVerdict.FAILS)
+        unserved = [verdict for verdict in failing if not scan.is_served(verdict)]
+        return cls(
+            first=(unserved or failing)[0],
+            partitions=len(failing),
+            of=len(verdicts),
+            served=len(failing) - len(unserved),
+        )
+
+    @property
+    def all_served(self) -> bool:
+        return self.served == self.partitions
+
+    @property
+    def where(self) -> str:
+        """The first failing partition, with offset and reason."""
+        place, failure = f"{self.first.topic}-{self.first.partition}", self.first.first_failure
+        if failure is not None and self.first.verdict is LoadVerdict.LOSES:
+            return f"{place} at offset {failure.offset}: {failure.reason}"
+        return f"{place} fails" if failure is None else f"{place} fails at offset {failure.offset}: {failure.reason}"
+
+    @property
+    def sentence(self) -> str:
+        release, partitions = self.first.release, f"{self.partitions} of {self.of} partitions"
+        if self.all_served:
+            return f"{release} would log a load error for {partitions}, but would serve these partitions; {self.where}."
+        if self.first.verdict is LoadVerdict.LOSES:
+            return f"{release} would lose transactional ids in {partitions}; {self.where}."
+        return f"{release} cannot load {partitions}; {self.where}."
+
+    def remedy(self, of_unserved: str) -> str:
+        """Return the remedy. `of_unserved`: remedy for partitions that would not be served, without a full stop."""
+        if self.all_served:
+            return TRANSACTIONS_TO_END
+        return f"{of_unserved}. {TRANSACTIONS_TO_END}" if self.served else of_unserved
+
+
+def _unread_sentence(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> str | None:
+    """Return the partitions whose verdict is unknown and how much of them was read; None if there are none."""
+    unknown = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.UNKNOWN]
+    if not unknown:
+        return None
+    places = {(verdict.topic, verdict.partition) for verdict in unknown}
+    damage = [place for place in scan.damage if (place.topic, place.partition) in places]
+    start = f"It is unknown whether {unknown[0].release} can load {len(unknown)} of {len(verdicts)} partitions: "
+    if not damage:
+        return f"{start}the catalogue does not contain how this release reads {unknown[0].topic}."
+    first = min(damage, key=lambda place: (place.partition, place.file, place.position))
+    return (
+        f"{start}"
+        f"{' and '.join(_unread_amounts(scan, places, damage))} could not be read, first {first.place}: "
+        f"{first.sentence}"
+    )
+
+
+def _unread_amounts(scan: ScanResult, places: Collection[tuple[str, int]], damage: Sequence[Damage]) -> Iterator[str]:
+    """Yield the unread amount of these partitions: bytes of segment files, offsets of live logs."""
+    if unread := sum(place.log_bytes for place in damage if place.file):
+        read = sum(one.log_bytes for one in scan.sizes if (one.topic, one.partition) in places)
+        yield f"{size(unread)} of {size(read + unread)}"
+    if offsets := sum(place.offsets for place in damage):
+        held = sum(log.end - log.start for log in scan.logs if (log.topic, log.partition) in places)
+        yield f"{offsets:,} of {held:,} offsets"
+
+
+def check_rollback(scan: ScanResult | None, release: Release) -> Verdict:
+    """Return whether `release`, which ran before, can still load the coordinator logs.
+
+    A rollback that is no longer possible is a warning that an approver can accept. A missing scan is a blocker.
+    """
+    question = f"Can {release} still load the coordinator logs?"
+    by_topic: dict[str, list[ReleaseVerdict]] = defaultdict(list)
+    for verdict in () if scan is None else scan.verdicts:
+        if verdict.release == release:
+            by_topic[verdict.topic].append(verdict)
+    if scan is None or not by_topic:
+        unknown = blocker(
+            "WAY-BACK-UNKNOWN",
+            f"release {release}",
+            f"There is no scan of the coordinator logs with a result for {release}.",
+            f"Scan the coordinator logs again with --release {release}.",
+        )
+        return Verdict(question=question, findings=(unknown,))
+    findings = tuple(
+        finding
+        for topic, verdicts in sorted(by_topic.items())
+        for finding in _rollback_findings(scan, topic, verdicts, release)
+    )
+    return Verdict(question=question, findings=findings)
+
+
+def _rollback_findings(
+    scan: ScanResult, topic: str, verdicts: Sequence[ReleaseVerdict], release: Release
+) -> Iterator[Finding]:
+    failing, unread = Failing.among(scan, verdicts), _unread_sentence(scan, verdicts)
+    if failing:
+        end = failing.remedy(
+            "Remove or convert the groups and transactional ids that wrote these records. Wait until the log "
+            f"cleaner has removed the records, then return to {release}. Or return to a release that ignores "
+            "them"
+        )
+        yield warning("WAY-BACK-CLOSED", f"topic {topic}", failing.sentence, f"{end}.")
+    if unread:
+        remedy = f"{_REPLACE_DAMAGED}. If you finalize now, a return to {release} can fail."
+        yield warning("WAY-BACK-UNREADABLE", f"topic {topic}", unread, remedy)
+    if failing or unread:
+        return
+    if ignored := sum(v.ignored for v in verdicts):
+        yield warning(
+            "WAY-BACK-IGNORES",
+            f"topic {topic}",
+            f"{release} would load {topic} and ignore {ignored} records of unknown types.",
+            (
+                f"If you return to {release}, the content of these records is not used, for example groups of "
+                "the newer protocols."
+            ),
+        )
+    elif all(v.verdict is LoadVerdict.NOT_LOADED for v in verdicts):
+        yield info(
+            "WAY-BACK-NOT-LOADED",
+            f"topic {topic}",
+            f"{release} has no coordinator for {topic} and would not load it.",
+            f"No action needed. {release} does not use this log.",
+        )
+
+
+_REPLACE_DAMAGED = (
+    "Scan the same partition on another replica (`kafka-rollout scan --log-dir`). If that file is complete and the "
+    "replica is in sync, stop the node with the damaged file, remove the partition's directory and start the node: it "
+    "fetches the log again. Then scan again"
+)
+CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
+_REMOVED_AND_CLEANED = (
+    "Open the scan report. It lists the groups and transactional ids that wrote the records. Convert or "
+    "remove them and wait until the log cleaner has removed the records"
+)
+_REMOVALS = {
+    SHARE_TOPIC: (
+        "Stop the members of the share groups. Delete the groups, then delete this topic. The log cleaner "
+        "does not run on it. Kafka creates the topic again for the next share group"
+    )
+}
+
+
+def path_findings(
+    scan: ScanResult | None, source: Release, path: Sequence[Release], *, gated: Catalogue | None = None
+) -> tuple[Finding, ...]:
+    """Return the findings for a path. `source`: running release; `path`: releases to run, the target last; may be
+    empty.
+
+    `scan`: None if the scan failed. Without a coordinator log there is nothing to load and nothing unknown. `gated`:
+    the catalogue, if the run has a gate that waits until the releases of the path can load the log of groups. A problem
+    that this gate resolves is not a blocker then.
+    """
+    if scan is None:
+        return tuple(_unknown(release) for release in path)
+    if not scan.logs or not path:
+        return ()
+    by_release: dict[Release, dict[str, list[ReleaseVerdict]]] = defaultdict(lambda: defaultdict(list))
+    for verdict in scan.verdicts:
+        by_release[verdict.release][verdict.topic].append(verdict)
+    findings = [
+        finding
+        for release in path
+        for topic, verdicts in sorted(by_release[release].items())
+        for finding in _path_findings(release, topic, verdicts, scan, source=source, gated=gated)
+    ]
+    findings += [_unknown(release) for release in path if not by_release[release]]
+    findings += [
+        _source_finding(source, topic, failing)
+        for topic, verdicts in sorted(by_release[source].items())
+        if (failing := Failing.among(scan, verdicts))
+    ]
+    return tuple(findings)
+
+
+def _path_findings(
+    release: Release,
+    topic: str,
+    verdicts: Sequence[ReleaseVerdict],
+    scan: ScanResult,
+    *,
+    source: Release,
+    gated: Catalogue | None,
+) -> Iterator[Finding]:
+    failing, unread = Failing.among(scan, verdicts), _unread_sentence(scan, verdicts)
+    if failing:
+        finding = blocker(
+            "LOGS-NOT-LOADABLE",
+            f"{release}, topic {topic}",
+            failing.sentence,
+            (f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them."),
+        )
+        if gated is not None and topic == GROUPS_TOPIC and _is_resolved_at_gate(scan, gated, source, release):
+            finding = _to_be_cleaned(finding, scan)
+        yield finding
+    if unread:
+        yield blocker("LOGS-UNREADABLE", f"{release}, topic {topic}", unread, f"{_REPLACE_DAMAGED}.")
+    if failing or unread:
+        return
+    if ignored := sum(verdict.ignored for verdict in verdicts):
+        yield warning(
+            "LOGS-IGNORED-IN-PART",
+            f"{release}, topic {topic}",
+            f"{release} loads {topic} and ignores {ignored} records of unknown types (KIP-915).",
+            ("The records stay in the log. No node uses their content until a release that supports them runs."),
+        )
+        return
+    unused = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
+    if unused and any(found.topic == topic for found in scan.classes):
+        yield warning(
+            "LOGS-NOT-READ",
+            f"{release}, topic {topic}",
+            f"{release} has no coordinator for {topic} and does not read it.",
+            "No node uses the content of this log until a release with this coordinator runs.",
+        )
+
+
+def _is_resolved_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release, release: Release) -> bool:
+    """Return whether only groups of newer types stop the release, and `source` writes tombstones for their records."""
+    stopping = [
+        found
+        for found in find_incompatible_records(scan, catalogue, release)
+        if found.stops and found.topic == GROUPS_TOPIC
+    ]
+    return bool(stopping) and all(
+        found.family in REMOVED_WITH_GROUPS
+        and found.key_version is not None
+        and source in dict(facts_of_type(catalogue, GROUPS_TOPIC, found.key_version))
+        for found in stopping
+    )
+
+
+def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
+    cleaning = scan.cleaning.get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC))
+    return replace(
+        finding,
+        code=CLEANED_AT_GATE,
+        severity=Severity.WARNING,
+        remedy=(
+            "Convert these groups (`kafka-rollout groups plan --to classic` lists the steps) or delete them. "
+            f"Then wait for the log cleaner: {cleaned_when(GROUPS_TOPIC, cleaning)}. The run waits for both "
+            "(gate groups) before it changes the cluster."
+        ),
+    )
+
+
+def _source_finding(source: Release, topic: str, failing: Failing) -> Finding:
+    unavailable = (
+        "Expect the groups or transactional ids of these partitions to be unavailable until their node runs "
+        "the next release"
+    )
+    return warning(
+        "ORIGIN-CANNOT-LOAD",
+        f"{source}, topic {topic}",
+        (
+            f"{failing.sentence} The cluster runs {source} now. During the rolling upgrade, coordinators move "
+            f"to other nodes that still run {source} and cannot load the partition."
+        ),
+        f"{failing.remedy(unavailable)}.",
+    )
+
+
+def _unknown(release: Release) -> Finding:
+    return blocker(
+        "LOGS-NOT-SCANNED",
+        f"release {release}",
+        f"It is unknown whether {release} can load the coordinator logs: there is no scan result.",
+        "Read why the scan failed, then scan again.",
+    )

@@ -1,0 +1,112 @@
+"""Reads one partition of a coordinator log in this process, with the same results as the compiled kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.coordinator_logs.reading.parsing import ParsingChecks
+from kafka_rollout.coordinator_logs.scan import Damage, LogRange, LogSize, RecordKind
+from kafka_rollout.kafka.client.fetch import FetchedBytes, FetchSource
+from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
+from kafka_rollout.kafka.formats.log_types import LogFormatError, RecordSpan, UnreadableOffsetError
+from kafka_rollout.kafka.formats.pending_commits import PendingCommits, text_at
+
+_COMMITS = frozenset({0, 1})  # key versions of committed offsets
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionReading:
+    """The records of a range of offsets, counted by kind and checked.
+
+    `groups_only`: committed offsets are counted and not parsed; for each other key, `newest` gets the newest record
+    (key → offset, value). `ordered`: key versions whose groups are collected in `groups`.
+    """
+
+    log: LogRange
+    parsing: ParsingChecks
+    ordered: frozenset[int]
+    groups_only: bool = False
+    counts: KindCounts = field(default_factory=KindCounts)
+    commits: PendingCommits = field(default_factory=PendingCommits)
+    groups: set[bytes] = field(default_factory=set)
+    damage: list[Damage] = field(default_factory=list)
+    newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
+
+    def read(self, source: FetchSource) -> Iterator[int]:
+        """Read the range; yield the number of records of each fetch. What cannot be read is added to `damage`."""
+        before = 0
+        try:
+            for fetched in source.read(self.log):
+                self._add(fetched)
+                now = self.counts.counts.total()
+                yield now - before
+                before = now
+        except UnreadableOffsetError as error:
+            self._note_damage(error.offset, self.log.end, error)
+
+    def _add(self, fetched: FetchedBytes) -> None:
+        of_groups = self.log.topic == GROUPS_TOPIC
+        try:
+            self.counts.add(
+                fetched.data,
+                CODECS,
+                start=max(self.log.start, fetched.fetch_offset),
+                end=self.log.end,
+                on_record=self._check if of_groups else self.parsing.check,
+                on_batch=self.commits.begin if of_groups else None,
+                on_damage=lambda batch, error: self._note_damage(batch.base_offset, batch.last_offset + 1, error),
+            )
+        except LogFormatError as error:  # the next fetch begins after these bytes
+            self._note_damage(fetched.fetch_offset, fetched.end, error)
+
+    def _note_damage(self, start: int, end: int, error: LogFormatError) -> None:
+        """Add the offsets `start` to `end` − 1, as far as the range has them: a damaged header can name others."""
+        log = self.log
+        first = min(max(log.start, start), log.end - 1)
+        self.damage.append(
+            Damage(
+                topic=log.topic,
+                partition=log.partition,
+                file="",
+                position=first,
+                log_bytes=0,
+                sentence=error.sentence,
+                offsets=max(1, min(end, log.end) - first),
+            )
+        )
+
+    def kinds(self) -> list[tuple[RecordKind, int]]:
+        """Each kind with the base offset of the last batch that contains it."""
+        return [
+            (kind, self.counts.last_batches[kind.key_version, kind.value_version])
+            for kind in self.counts.classes(self.log.topic, self.log.partition)
+        ]
+
+    def size(self) -> LogSize:
+        return LogSize(
+            topic=self.log.topic,
+            partition=self.log.partition,
+            records=self.counts.counts.total(),
+            batches=self.counts.batches,
+            control_batches=self.counts.control_batches,
+            log_bytes=self.counts.log_bytes,
+            first_timestamp=-1,
+            last_timestamp=-1,
+        )
+
+    def _check(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
+        self.commits.add_record(payload, record, what)
+        if self.groups_only:
+            if what[0] is None or what[0] in _COMMITS:
+                return
+            value_end = record.value_at + record.value_length
+            value = payload[record.value_at : value_end] if record.value_length >= 0 else None
+            self.newest[payload[record.key_at : record.key_at + record.key_length]] = (record.offset, value)
+        self.parsing.check(payload, record, what)
+        if what[0] in self.ordered:
+            group, _ = text_at(payload[record.key_at : record.key_at + record.key_length], VERSION_BYTES)
+            if group is not None:
+                self.groups.add(group)

@@ -1,0 +1,384 @@
+"""The request and the result of a scan of the coordinator logs (KIP-915).
+
+verdicts.py evaluates the records for each release; findings.py and remedies.py turn the verdicts into actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.coordinator_logs.contents import GroupInventory
+from kafka_rollout.kafka.cleaning import CleaningConfig
+from kafka_rollout.releases.facts import Release
+
+OWNERS_OF_TAG = 50
+
+
+class LoadVerdict(StrEnum):
+    """The result of a release's coordinator when it loads one partition of a coordinator log."""
+
+    LOADS = "loads"
+    LOADS_IGNORING = "loads_ignoring"
+    LOSES = "loses"  # it loads the log and skips the state of transactional ids
+    FAILS = "fails"
+    UNKNOWN = "unknown"  # a part of the log could not be read, and the rest loads
+    NOT_LOADED = "not_loaded"  # the release has no coordinator that reads this log
+
+    @property
+    def badness(self) -> int:
+        """Severity; 0 is good. A missing coordinator is a property of the release, not a problem of the log."""
+        order = (LoadVerdict.LOADS_IGNORING, LoadVerdict.UNKNOWN, LoadVerdict.LOSES, LoadVerdict.FAILS)
+        return order.index(self) + 1 if self in order else 0
+
+    @property
+    def blocks(self) -> bool:
+        """Return whether the release must not run on this log: it does not serve the partition, or loses its state."""
+        return self in (LoadVerdict.FAILS, LoadVerdict.LOSES)
+
+
+def worst_of(verdicts: Iterable[LoadVerdict]) -> LoadVerdict:
+    """Return the most severe of at least one verdict. A loaded log has priority over one that is not loaded."""
+    return max(verdicts, key=lambda verdict: (verdict.badness, verdict is not LoadVerdict.NOT_LOADED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LogRange:
+    """Offsets start <= offset < end of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordKind:
+    """Records of one partition with the same key version and value version.
+
+    `key_version` None: the key is null or too short to have a version. `value_version` None: tombstones; −1: the value
+    is too short to have a version. `live`: number of current records (newest of their key); None: not determined.
+    """
+
+    topic: str
+    partition: int
+    key_version: int | None
+    value_version: int | None
+    count: int
+    first_offset: int
+    live: int | None = None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> dict[str, Any]:
+        """`live` is left out of the JSON form if it is None, for adapters that use pydantic."""
+        return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_unknown_live}}
+
+
+def _without_unknown_live(kind: RecordKind, serialize: Any) -> dict[str, Any]:
+    return {name: value for name, value in serialize(kind).items() if name != "live" or value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenRecords:
+    """Records with a known key and value version that `releases` cannot parse, or whose content they reject.
+
+    `part`: "key" or "value", the part that does not parse. `reason`: of the first record. "end": the records parse, but
+    no record with a known key follows, so the releases stall (CoordinatorLogFacts.stalls_at_unknown_end). "pending":
+    number of deleted groups for which the releases log an error while transactions are open (DeletedWhilePending).
+    "order": number of groups with a record that contradicts an earlier record (OutOfOrder).
+    """
+
+    topic: str
+    partition: int
+    key_version: int
+    value_version: int | None
+    part: str
+    releases: tuple[Release, ...]
+    count: int
+    first_offset: int
+    reason: str
+    live: int | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.part == "pending"
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(offset=self.first_offset, reason=self.reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaggedFields:
+    """Records with a tagged field (KIP-482).
+
+    `path`: the struct with the field; "" for the record itself, "topics[].partitions[]" for a nested one. `known_by`:
+    the releases whose definition has the tag. `name`: its name there; None if no release of the catalogue knows it.
+    `owners`: the groups or transactional ids whose current record has the field, at most OWNERS_OF_TAG. None if records
+    of this kind are not listed.
+    """
+
+    topic: str
+    partition: int
+    key_version: int
+    value_version: int
+    path: str
+    tag: int
+    count: int
+    first_offset: int
+    name: str | None
+    known_by: tuple[Release, ...]
+    owners: tuple[str, ...] | None = None
+    owners_left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRecords:
+    """Records of one kind of one group, transactional id or share partition.
+
+    `owner`: "group", "transactional_id" or "share_partition" (`group:topic-id:partition`). Listed only for record kinds
+    that a requested release fails on or ignores, and for group records whose load depends on earlier records.
+    """
+
+    topic: str
+    partition: int
+    owner: str
+    name: str
+    key_version: int
+    value_version: int | None
+    count: int
+    first_offset: int
+    live: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DeletedWhilePending:
+    """A group whose newest GroupMetadata record is a tombstone and whose only offsets belong to open transactions.
+
+    `producers`: the producers of these transactions. `offset`: the record from which this is the case.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    producers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class OutOfOrder:
+    """A group with a record at which the coordinators of `releases` stop because of an earlier record.
+
+    `complaint`: their error, as far as it is known. `value_version` None: the record is a tombstone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    key_version: int
+    value_version: int | None
+    releases: tuple[Release, ...]
+    complaint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCopy:
+    """A directory with a copy of a partition. Of several copies, the `chosen` one is read. `why`: the reason."""
+
+    topic: str
+    partition: int
+    directory: str
+    start: int
+    end: int
+    log_bytes: int
+    chosen: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A part of a log that could not be read as record batches.
+
+    Of a segment file: `log_bytes` bytes from byte `position`. Of a live log (`file` empty): `offsets` offsets from
+    offset `position`.
+    """
+
+    topic: str
+    partition: int
+    file: str
+    position: int
+    log_bytes: int
+    sentence: str
+    offsets: int = 0
+
+    @property
+    def place(self) -> str:
+        if self.file:
+            return f"{self.file} at byte {self.position}"
+        return f"{self.topic}-{self.partition} at offset {self.position}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSize:
+    """Size of one partition. Timestamps: epoch ms from its batches; −1 without a batch."""
+
+    topic: str
+    partition: int
+    records: int
+    batches: int
+    control_batches: int
+    log_bytes: int
+    first_timestamp: int
+    last_timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The first record that a release cannot load or that it loses, and the reason.
+
+    For groups deleted during open transactions, the record of the deletion; used only if nothing else fails.
+    """
+
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseVerdict:
+    """The verdict of one release for one partition. `ignored`: number of records with unknown types that it skips."""
+
+    release: Release
+    topic: str
+    partition: int
+    verdict: LoadVerdict
+    ignored: int = 0
+    first_failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanResult:
+    """One scan of coordinator logs. `scanned_at`: epoch seconds. `logs`: the ranges that were read, each once.
+
+    `cluster`: name in the inventory, or a label if directories were read. `owners_left_out`: number of owners that are
+    not listed. `inventory`: None if it was not created. `cleaning`: topic
+    configuration by topic, if the cluster reported it. `new_group_coordinator`: evaluated for brokers whose
+    configuration enables it (Catalogue.configured). `deleted_while_pending`: the groups of the "pending" entries of
+    `broken`. `out_of_order`: the groups of its "order" entries.
+    """
+
+    cluster: str
+    scanned_at: float
+    logs: tuple[LogRange, ...]
+    classes: tuple[RecordKind, ...]
+    verdicts: tuple[ReleaseVerdict, ...]
+    sizes: tuple[LogSize, ...] = ()
+    broken: tuple[BrokenRecords, ...] = ()
+    tagged: tuple[TaggedFields, ...] = ()
+    owners: tuple[OwnerRecords, ...] = ()
+    owners_left_out: int = 0
+    copies: tuple[LogCopy, ...] = ()
+    damage: tuple[Damage, ...] = ()
+    deleted_while_pending: tuple[DeletedWhilePending, ...] = ()
+    out_of_order: tuple[OutOfOrder, ...] = ()
+    inventory: GroupInventory | None = None
+    cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
+    new_group_coordinator: bool = False
+
+    @property
+    def records(self) -> int:
+        return sum(record_class.count for record_class in self.classes)
+
+    @property
+    def broken_records(self) -> int:
+        """Lower bound of the number of broken records: failures of different layouts can be about the same records."""
+        most: dict[tuple[object, ...], int] = {}
+        for found in self.broken:
+            what = found.topic, found.partition, found.key_version, found.value_version
+            if found.part in ("key", "value"):
+                most[what] = max(most.get(what, 0), found.count)
+        return sum(most.values())
+
+    @property
+    def log_bytes(self) -> int:
+        return sum(size.log_bytes for size in self.sizes)
+
+    @property
+    def control_batches(self) -> int:
+        return sum(size.control_batches for size in self.sizes)
+
+    @property
+    def standing(self) -> Mapping[Release, LoadVerdict]:
+        """The worst verdict of each release over all partitions."""
+        worst: dict[Release, LoadVerdict] = {}
+        for v in self.verdicts:
+            worst[v.release] = worst_of((worst.get(v.release, v.verdict), v.verdict))
+        return dict(sorted(worst.items()))
+
+    def failing(self, release: Release) -> tuple[ReleaseVerdict, ...]:
+        return tuple(v for v in self.verdicts if v.release == release and v.verdict.blocks)
+
+    def is_proved_loadable(self, release: Release) -> bool:
+        """Return whether the release loads every partition or has no coordinator for it. Unknown is not enough."""
+        verdicts = {verdict.verdict for verdict in self.verdicts if verdict.release == release}
+        is_refuted = any(verdict.blocks or verdict is LoadVerdict.UNKNOWN for verdict in verdicts)
+        return not is_refuted and bool(verdicts or not self.logs)
+
+    def is_served(self, verdict: ReleaseVerdict) -> bool:
+        """Return whether the only failures are deleted groups with open transactions.
+
+        The release logs an error for such groups after it has loaded the partition.
+        """
+        place, failure = (verdict.topic, verdict.partition), verdict.first_failure
+        return failure is not None and any(
+            found.pending and (found.topic, found.partition) == place and found.failure == failure
+            for found in self.broken
+            if verdict.release in found.releases
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """A scan of a live cluster or of the directories `log_dirs`. Credentials are passed only as the path of a file.
+
+    `cluster`: its name in the inventory, or a label. `releases`: empty for all of the catalogue. `live`: also count the
+    current records; `classes_only`: do not parse the records. `new_group_coordinator`: evaluate for brokers that enable
+    it; the brokers of a live cluster are queried.
+    """
+
+    cluster: str
+    json_file: Path
+    bootstrap_servers: str = ""
+    log_dirs: tuple[Path, ...] = ()
+    security_file: Path | None = None
+    parquet: Path | None = None
+    topics: tuple[str, ...] = ()
+    releases: tuple[Release, ...] = ()
+    fail_on: tuple[Release, ...] = ()
+    live: bool = False
+    classes_only: bool = False
+    new_group_coordinator: bool = False
+
+    def arguments(self) -> list[str]:
+        """Return the command line of the job."""
+        options: tuple[tuple[str, Sequence[object]], ...] = (
+            ("--cluster", (self.cluster,)),
+            ("--json", (self.json_file,)),
+            ("--bootstrap-servers", (self.bootstrap_servers,)),
+            ("--security-file", (self.security_file,)),
+            ("--parquet", (self.parquet,)),
+            ("--log-dir", self.log_dirs),
+            ("--topic", self.topics),
+            ("--release", self.releases),
+            ("--fail-on", self.fail_on),
+        )
+        arguments = [word for option, values in options for value in values if value for word in (option, str(value))]
+        flags = {
+            "--live": self.live,
+            "--classes-only": self.classes_only,
+            "--new-group-coordinator": self.new_group_coordinator,
+        }
+        return [*arguments, *(option for option, wanted in flags.items() if wanted)]

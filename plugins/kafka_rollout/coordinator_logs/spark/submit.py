@@ -1,0 +1,209 @@
+"""Starts the Spark job that scans coordinator logs.
+
+An orchestrator passes `ScanRequest.arguments()`, `environment()` and `configuration()` to its own spark-submit;
+`submit` runs the job from this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.executor_credentials import AUTHENTICATION, ENCRYPTION, runs_in_one_process
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.credential_files import credentials_file
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.releases.jvm.java import spark_java_home
+
+
+def _folder_of(package: str) -> Path:
+    """Return the folder of an installed package without importing the package."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FatalError(f"The package {package} is not installed.", remedy="Install kafka-rollout[spark] again.")
+    return Path(spec.origin).parent
+
+
+_PACKAGES = tuple(_folder_of(name) for name in ("kafka_rollout", "kafka_rollout_spark"))
+APPLICATION = _PACKAGES[1] / "application" / "scan_coordinator_logs.py"
+FAIL_ON_EXIT_CODE = 3
+
+_OURS = re.compile(r"^scan: (.*)$")  # lines of the job; Spark prints other lines
+_ERROR = "error: "
+_TAIL_LINES = 20
+_END_S = 15.0  # Spark's shutdown hooks take about one second
+_LOOPBACK = re.compile(r"local(\[.*)?|spark://(127\.0\.0\.1|localhost):\d+")
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the environment variables that spark-submit and its Python need in addition to those of this process."""
+    return {
+        "JAVA_HOME": str(spark_java_home(settings.cache)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(package.parent) for package in _PACKAGES)),
+        "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
+        "KAFKA_ROLLOUT_CATALOGUE": str(settings.added_releases),
+        "SPARK_HOME": str(_folder_of("pyspark")),
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # for the JVM that builds the command
+    }
+
+
+def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
+    """Return the Spark configuration of this job. If the master is on loopback, the driver also listens on loopback.
+
+    A local driver authenticates each connection to its port with a secret that Spark makes itself. Otherwise it would
+    deserialize Java objects of every user of this host.
+
+    The JVM only plans and schedules, because Python workers read the logs; so the C1 compiler is sufficient. If the JVM
+    runs out of memory, it is killed. Otherwise Spark would wait permanently for the failed thread. `scratch`: folder
+    for files of the driver.
+    """
+    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:OnOutOfMemoryError='kill -9 %p'"
+    found = {"spark.ui.enabled": "false"}
+    if _LOOPBACK.fullmatch(master):
+        found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if runs_in_one_process(master):
+        found |= {AUTHENTICATION: "true", ENCRYPTION: "true"}
+    if scratch is not None:
+        java += f" -Djava.io.tmpdir={scratch}"
+        found |= {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    return {**found, "spark.driver.extraJavaOptions": java}
+
+
+def problem_in(line: str) -> str:
+    """Return the error in a line of the job's output; empty if there is none."""
+    ours = _OURS.match(line.strip())
+    return ours[1].removeprefix(_ERROR) if ours and ours[1].startswith(_ERROR) else ""
+
+
+def spark_submit() -> Path:
+    """Return the path of spark-submit of the installed PySpark."""
+    return _folder_of("pyspark") / "bin" / "spark-submit"
+
+
+def submit(
+    request: ScanRequest,
+    settings: Settings,
+    *,
+    master: str | None = None,
+    extra_configuration: Sequence[tuple[str, str]] = (),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> tuple[int, ScanResult]:
+    """Run the job and return (exit code 0 or 3, result). Raises the job's error for any other exit code.
+
+    `master`: Spark master, by default that of the settings. Ctrl-C stops Spark and removes its files.
+    """
+    master = master or settings.spark_master
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    problem = ""
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-spark-", ignore_cleanup_errors=True) as scratch:
+        options = ["--master", master]
+        for key, value in [*configuration(master, Path(scratch)).items(), *extra_configuration]:
+            options += ["--conf", f"{key}={value}"]
+        variables = {
+            **environment(settings),
+            "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"]),
+            "TMPDIR": scratch,
+        }
+        # The job starts the JVM while Python imports it. With spark-submit, Python would start after the JVM.
+        with _running([sys.executable, str(APPLICATION), *request.arguments()], variables) as process:
+            assert process.stdout is not None  # noqa: S101 - it is a pipe
+            for line in process.stdout:
+                tail.append(line.rstrip())
+                if (ours := _OURS.match(line)) is None:
+                    continue
+                if ours[1].startswith(_ERROR):
+                    problem = ours[1].removeprefix(_ERROR)
+                else:
+                    on_progress(ours[1])
+            code = process.wait()
+    if code not in (0, FAIL_ON_EXIT_CODE):
+        raise _failure(code, problem, tail)
+    return code, from_json(ScanResult, json.loads(request.json_file.read_text(encoding="utf-8")))
+
+
+def scan_command(
+    cluster: ClusterSpec,
+    settings: Settings,
+    *,
+    security: ClientSecurity | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> tuple[int, ScanResult]:
+    """Scan a cluster of the inventory. `options`: further fields of ScanRequest.
+
+    The file with credentials has mode 0600 and is removed at the end.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder,
+        credentials_file(settings.home, security) as security_file,
+    ):
+        request = ScanRequest(
+            **{"json_file": Path(folder) / "scan.json", **options},
+            cluster=cluster.name,
+            bootstrap_servers=cluster.bootstrap_servers,
+            security_file=security_file,
+        )
+        return submit(request, settings, on_progress=on_progress)
+
+
+@contextmanager
+def _running(command: Sequence[str], variables: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Run the job in a separate session, because Ctrl-C at the terminal must reach this process only.
+
+    On an error the job, Spark and their workers are stopped, because all of them use the output pipe.
+    """
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    with process:
+        try:
+            yield process
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.communicate(timeout=_END_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def _failure(code: int, problem: str, tail: Sequence[str]) -> RolloutError:
+    if code == UserError.exit_code and problem:
+        return UserError(problem)
+    if problem:
+        return TransientError(problem)
+    if code < 0:
+        return TransientError(
+            f"The Spark job of the scan was killed by signal {-code}.",
+            remedy="Check the kernel log for a lack of memory, then scan again.",
+        )
+    last = next((line for line in reversed(tail) if line.strip()), "no output")
+    return FatalError(
+        f"The Spark job of the scan failed with exit code {code}: {last}",
+        remedy="Run the job with spark-submit to see its output.",
+    )
