@@ -45,10 +45,10 @@ def open_cluster_ports(
     `ssh`: opens a connection to a host; default: with the SSH configuration of the user. `adjust` replaces ports before
     their changes are fenced.
     """
-    from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
     from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
     from kafka_rollout.base.system.clock import SystemClock
+    from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
     from kafka_rollout.kafka.client.admin import KafkaAdmin
     from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
     from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.run.events import Begun, events_of
+from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.model.state import GroupState, TransactionState
 from kafka_rollout.releases.facts import Release
 from tests.dags.conftest import FakeRuns, spec_with_homes

@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster

@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.findings import check_rollback
@@ -19,6 +18,7 @@ from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import FAIL_ON_EXIT_CODE, scan_command
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.codecs import CODECS

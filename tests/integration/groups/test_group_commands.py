@@ -16,13 +16,13 @@ from confluent_kafka import Consumer
 from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
 from kafka.structs import TopicPartition
 
-from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.composition.background import find_background, start_group_monitor, stop_group_monitor
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
+from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka import cleaning as scan_cleaning
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.requests import ClusterConnections

@@ -19,7 +19,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_ports
 from kafka_rollout.composition.groups import ClusterGroups, open_groups
 from kafka_rollout.domain.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
-from kafka_rollout.domain.groups.described import (
+from kafka_rollout.groups.described import (
     CLASSIC,
     CONSUMER,
     SHARE,
@@ -28,7 +28,7 @@ from kafka_rollout.domain.groups.described import (
     GroupMember,
     with_records,
 )
-from kafka_rollout.domain.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, check_conversion

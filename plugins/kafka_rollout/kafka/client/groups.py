@@ -11,8 +11,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from kafka_rollout.domain.groups.described import CLASSIC, CONSUMER, STREAMS, DescribedGroup, GroupMember, Partition
-from kafka_rollout.domain.groups.migration import MIGRATION_POLICY
+from kafka_rollout.groups.described import CLASSIC, CONSUMER, STREAMS, DescribedGroup, GroupMember, Partition
+from kafka_rollout.groups.migration import MIGRATION_POLICY
 from kafka_rollout.kafka.client.coordinators import ListedGroup, describe_listed, list_groups_of
 from kafka_rollout.kafka.client.requests import (
     NO_ERROR,

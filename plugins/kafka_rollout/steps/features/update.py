@@ -18,10 +18,10 @@ from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, 
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support, check_requests
 from kafka_rollout.domain.features.support import held_back_feature_findings
 from kafka_rollout.domain.gates.findings import counter_findings, find_unchecked_counters
-from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.planning.findings.catalogue_gaps import feature_gap_findings
 from kafka_rollout.domain.run.events import ApprovalOf, RunOf
 from kafka_rollout.domain.run.step_events import FeatureResults
+from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
 from kafka_rollout.model.right_findings import right_findings
 from kafka_rollout.model.state import ClusterState

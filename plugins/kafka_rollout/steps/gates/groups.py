@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
-from kafka_rollout.domain.groups.findings import find_unserved_on_path
-from kafka_rollout.domain.groups.records import conversion_conditions, no_members_condition
+from kafka_rollout.groups.findings import find_unserved_on_path
+from kafka_rollout.groups.records import conversion_conditions, no_members_condition
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.releases.facts import Release

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.coordinator_logs.contents import StateRecord
-from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember, logged_members, with_records
+from kafka_rollout.groups.described import DescribedGroup, GroupMember, logged_members, with_records
 
 
 def record(name: str, key: dict[str, Any], value: dict[str, Any] | None) -> StateRecord:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.groups.findings import find_unserved_on_path, group_findings, leave_to_gate
+from kafka_rollout.groups.findings import find_unserved_on_path, group_findings, leave_to_gate
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release

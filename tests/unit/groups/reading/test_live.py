@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecordsBuilder
 
-from kafka_rollout.adapters.coordinator_logs import live as coordinator_logs
-from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
@@ -21,7 +19,9 @@ from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.groups.records import conversion_conditions
+from kafka_rollout.groups.reading import live as coordinator_logs
+from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
+from kafka_rollout.groups.records import conversion_conditions
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.fetch import FetchedBytes
 from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError

@@ -31,8 +31,8 @@ from kafka_rollout.coordinator_logs.reading.segment_records import PartitionRead
 from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder, ScanResult
 from kafka_rollout.coordinator_logs.spark import submit as scan_submit
 from kafka_rollout.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
-from kafka_rollout.domain.groups.described import CLASSIC
-from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
+from kafka_rollout.groups.described import CLASSIC
+from kafka_rollout.groups.records import GroupRecords, alive_by_type
 from kafka_rollout.kafka.cleaning import defaults_of
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity

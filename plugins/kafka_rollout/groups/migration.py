@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.groups.described import (
+from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
+from kafka_rollout.groups.described import (
     CLASSIC,
     CONNECT,
     CONSUMER,
@@ -21,7 +22,6 @@ from kafka_rollout.domain.groups.described import (
     STREAMS,
     DescribedGroup,
 )
-from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
 from kafka_rollout.releases.facts import GROUP_VERSION
 
 MIGRATION_POLICY = "group.consumer.migration.policy"
