@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.demo.folder import DemoFolder
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
+from kafka_rollout.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, MetadataVersionLevel, Release, ReleaseFacts
 from kafka_rollout.releases.jars.cache import ReleaseCache

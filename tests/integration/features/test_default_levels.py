@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
+from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.releases.facts import KRAFT_VERSION, Release
 from kafka_rollout.steps.features.update import plan_features
 from tests.integration.conftest import MakeCluster

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.features.answers import Result
-from kafka_rollout.domain.features.requests import (
+from kafka_rollout.features.answers import Result
+from kafka_rollout.features.requests import (
     FeatureAction,
     FeatureOrder,
     FeatureRequest,

@@ -10,7 +10,7 @@ from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.steps.features.update import plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns

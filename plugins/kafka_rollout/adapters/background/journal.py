@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 
-from kafka_rollout.domain.features.users import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.domain.traffic_check import (
     CONSUMER_GROUP,
     TRANSACTIONAL_PRODUCER,
@@ -25,6 +24,7 @@ from kafka_rollout.domain.traffic_check import (
     TransactionOutcome,
     compare,
 )
+from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
 
 NO_TRANSACTION = "-"
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Finding, Severity, warning
-from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings
-from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
 from kafka_rollout.domain.gates.remote_storage import tiered_brokers
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
@@ -36,6 +34,8 @@ from kafka_rollout.domain.planning.lowering import (
 )
 from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
+from kafka_rollout.features.checks import feature_change, missing_dependencies, range_findings
+from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan
 from kafka_rollout.model.right_findings import right_findings

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.lowering import (
     LoweringMethod,
@@ -17,6 +16,7 @@ from kafka_rollout.domain.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
+from kafka_rollout.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec

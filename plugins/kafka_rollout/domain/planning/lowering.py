@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.features.checks import undo_of
-from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
+from kafka_rollout.features.checks import undo_of
+from kafka_rollout.features.support import find_lossy_downgrade_gap
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.features.requests import FeatureOrder
 from kafka_rollout.domain.planning.lowering import WhereRefused
+from kafka_rollout.features.requests import FeatureOrder
 from kafka_rollout.model.plan import RunTerms
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.domain.features.checks import feature_changes, range_findings, rollback_level_findings
 from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
 from kafka_rollout.domain.gates.remote_storage import tiered_brokers
 from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
@@ -23,6 +22,7 @@ from kafka_rollout.domain.planning.findings.rollback_blockers import rollback_en
 from kafka_rollout.domain.planning.findings.zookeeper import zookeeper_findings
 from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
+from kafka_rollout.features.checks import feature_changes, range_findings, rollback_level_findings
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.right_findings import right_findings

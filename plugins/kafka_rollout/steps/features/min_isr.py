@@ -1,6 +1,6 @@
 """min.insync.replicas while eligible.leader.replicas.version is raised: checked again, and pinned before.
 
-domain/features/min_isr.py describes what Kafka does.
+features/min_isr.py describes what Kafka does.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from functools import partial
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.domain.features.min_isr import MIN_ISR, find_min_isr_effects, raises_elr
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.step_events import DefaultSet
+from kafka_rollout.features.min_isr import MIN_ISR, find_min_isr_effects, raises_elr
 from kafka_rollout.model.dynamic_configs import SettingValues
 from kafka_rollout.model.plan import DefaultChange, FeatureChange, Plan
 from kafka_rollout.steps.common import lock

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.features.min_isr import (
+from kafka_rollout.features.min_isr import (
     MIN_ISR,
     MinIsr,
     MinIsrEffects,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.release_path import order_nodes_down, plan_steps_down
+from kafka_rollout.features.support import find_lossy_downgrade_gap
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import ClusterState, GroupState, RegisteredNodes
 from kafka_rollout.releases.facts import Catalogue, Release

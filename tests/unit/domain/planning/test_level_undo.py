@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.features.checks import feature_change
 from kafka_rollout.domain.planning.level_undo import LevelUndo, UndoMethod, level_undo
+from kafka_rollout.features.checks import feature_change
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec

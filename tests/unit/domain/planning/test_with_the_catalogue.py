@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from kafka_rollout.domain.features.checks import feature_changes
 from kafka_rollout.domain.planning.release_path import plan_release_steps, relevant_releases
+from kafka_rollout.features.checks import feature_changes
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release

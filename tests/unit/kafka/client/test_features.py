@@ -14,7 +14,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.features.answers import FeatureUpdateResult, refused_by_controller
+from kafka_rollout.features.answers import FeatureUpdateResult, refused_by_controller
 from kafka_rollout.kafka.client.features import node_features, send_feature_updates
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity

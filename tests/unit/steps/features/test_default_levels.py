@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.steps.features.update import plan_features
 from tests.fakes.cluster import R431, FakeCluster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.features.answers import FeatureOutcome, Result
 from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.domain.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
@@ -14,6 +13,7 @@ from kafka_rollout.domain.run.step_events import (
     ScanStage,
     SnapshotLoaded,
 )
+from kafka_rollout.features.answers import FeatureOutcome, Result
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.report.event_form import event_form

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_rollout.base.findings import Finding, blocker, warning
-from kafka_rollout.domain.features.support import (
+from kafka_rollout.features.support import (
     CONTROLLER_UNREGISTRATION_LEVEL,
     removed_controller_remedy,
     unlisted_controller_lacks,

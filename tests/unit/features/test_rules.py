@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.features.requests import FeatureRequest, RequestKind, parse_requests
-from kafka_rollout.domain.features.rules import BAD_INPUT, check_requests
+from kafka_rollout.features.requests import FeatureRequest, RequestKind, parse_requests
+from kafka_rollout.features.rules import BAD_INPUT, check_requests
 from kafka_rollout.model.state import ClusterState, NodeState, RegisteredNodes
 from kafka_rollout.releases.facts import CoordinatorClass, Release
 from tests.unit.domain.builders import (
@@ -22,7 +22,7 @@ from tests.unit.domain.builders import (
     silent,
     state,
 )
-from tests.unit.domain.features.test_requests import FULL, on_411, on_431
+from tests.unit.features.test_requests import FULL, on_411, on_431
 
 
 def check(seen: ClusterState, up: str = "", down: str = "", delete: str = "", *, unsafe: bool = False) -> Verdict:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.features.users import user_findings
+from kafka_rollout.features.users import user_findings
 from kafka_rollout.model.state import ClusterState, GroupState, TransactionState
 from tests.unit.domain.builders import partition
-from tests.unit.domain.features.test_requests import on_431
+from tests.unit.features.test_requests import on_431
 
 
 def group(name: str, kind: str, state: str = "Stable", members: int | None = 1) -> GroupState:

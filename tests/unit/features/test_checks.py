@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.features.answers import refused_by_controller
-from kafka_rollout.domain.features.checks import (
+from kafka_rollout.features.answers import refused_by_controller
+from kafka_rollout.features.checks import (
     feature_change,
     feature_changes,
     feature_request_batches,
     range_findings,
     rollback_level_findings,
 )
-from kafka_rollout.domain.features.rules import check_feature_support
+from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.model.plan import FeatureChange, Undo
 from kafka_rollout.model.state import ClusterState, RegisteredNodes
 from kafka_rollout.releases.facts import CoordinatorClass, Release

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import Finding, Verdict, blocker, warning
-from kafka_rollout.domain.features.checks import missing_dependencies, undo_of
-from kafka_rollout.domain.features.requests import FeatureRequest, RequestKind, levels_of
-from kafka_rollout.domain.features.support import (
+from kafka_rollout.features.checks import missing_dependencies, undo_of
+from kafka_rollout.features.requests import FeatureRequest, RequestKind, levels_of
+from kafka_rollout.features.support import (
     dropped_registration,
     find_lossy_downgrade_gap,
     highest_known,
     support_findings,
     unlisted_node_findings,
 )
-from kafka_rollout.domain.features.users import user_findings
+from kafka_rollout.features.users import user_findings
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec

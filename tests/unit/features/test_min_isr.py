@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.domain.features.min_isr import MinIsr, MinIsrEffects, find_min_isr_effects
+from kafka_rollout.features.min_isr import MinIsr, MinIsrEffects, find_min_isr_effects
 from kafka_rollout.model.dynamic_configs import SettingValues
 
 BOOTSTRAP = "localhost:9092"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.features.checks import lower_until_dependencies_are_met
-from kafka_rollout.domain.features.support import supported_range
+from kafka_rollout.features.checks import lower_until_dependencies_are_met
+from kafka_rollout.features.support import supported_range
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, Catalogue, Release, VersionRange

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.base.findings import Finding, blocker
-from kafka_rollout.domain.features.support import keeps_registrations
+from kafka_rollout.features.support import keeps_registrations
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import METADATA_VERSION
 

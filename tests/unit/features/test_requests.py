@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.features.requests import (
+from kafka_rollout.features.requests import (
     FeatureAction,
     FeatureOrder,
     FeatureRequest,
@@ -19,8 +19,8 @@ from kafka_rollout.domain.features.requests import (
     upgrade_all,
     without_permission,
 )
-from kafka_rollout.domain.features.rules import check_requests
-from kafka_rollout.domain.features.support import held_back_feature_findings
+from kafka_rollout.features.rules import check_requests
+from kafka_rollout.features.support import held_back_feature_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release
 from tests.unit.domain.builders import (
