@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kafka_rollout.adapters.metadata_log.changes.install import install
-from kafka_rollout.adapters.metadata_log.classes.loss_report import load_log
-from kafka_rollout.adapters.metadata_log.classes.replay import encode_batch
-from kafka_rollout.adapters.metadata_log.disk.folder import MetadataBatch, MetadataRecord, open_folder
-from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
-from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
-from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.metadata_log.changes.install import install
+from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
+from kafka_rollout.metadata_log.classes.loss_report import load_log
+from kafka_rollout.metadata_log.classes.replay import encode_batch
+from kafka_rollout.metadata_log.disk.folder import MetadataBatch, MetadataRecord, open_folder
+from kafka_rollout.metadata_log.disk.quorum import node_log
+from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from kafka_rollout.model.state import ClusterState, Movements
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

@@ -28,10 +28,10 @@ from kafka_rollout.coordinator_logs.scan import (
     TaggedFields,
 )
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef, GateWatch
-from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
-from kafka_rollout.domain.metadata_log.trim import TrimPlan
-from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.kafka.cleaning import CleaningConfig
+from kafka_rollout.metadata_log.log_choice import ChosenLog
+from kafka_rollout.metadata_log.losses import Loss, LossReport
+from kafka_rollout.metadata_log.trim import TrimPlan
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.releases.facts import Release

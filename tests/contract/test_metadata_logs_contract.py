@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces
-from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.offline.log_choice import UnreadableLogError
+from kafka_rollout.metadata_log.changes.places import LocalPlaces
+from kafka_rollout.metadata_log.log_choice import UnreadableLogError
+from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import MetadataLogs
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.metadata_log.losses import Loss
-from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.metadata_log.losses import Loss
+from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord

@@ -22,11 +22,11 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 if TYPE_CHECKING:
     from paramiko import SSHClient
 
-    from kafka_rollout.adapters.metadata_log.changes.places import Places
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
     from kafka_rollout.kafka.client.admin import KafkaAdmin
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.metadata_log.changes.places import Places
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
 
@@ -45,12 +45,12 @@ def open_cluster_ports(
     `ssh`: opens a connection to a host; default: with the SSH configuration of the user. `adjust` replaces ports before
     their changes are fenced.
     """
-    from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
-    from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
     from kafka_rollout.base.system.clock import SystemClock
     from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
     from kafka_rollout.kafka.client.admin import KafkaAdmin
     from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
+    from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+    from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
     settings = settings or Settings.from_environment()
@@ -104,8 +104,8 @@ def _reach_nodes(
     open_shell: Callable[[], SshShell],
 ) -> _Nodes:
     """Return the adapters of the cluster's runtime. `open_shell`: opens the connections to its hosts."""
-    from kafka_rollout.adapters.metadata_log.changes.places import LocalPlaces
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+    from kafka_rollout.metadata_log.changes.places import LocalPlaces
 
     def identify(version: str) -> Release | None:
         return identify_release(version, catalogue, cluster.apache_releases).release
@@ -118,9 +118,9 @@ def _reach_nodes(
             local = LocalProcessRuntime(cluster, cache, fence)
             return _Nodes(runtime=local, metrics=metrics, places=LocalPlaces(local.metadata_log_dir, fence))
         case "ssh_service":
-            from kafka_rollout.adapters.metadata_log.changes.host_places import HostPlaces
             from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
             from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+            from kafka_rollout.metadata_log.changes.host_places import HostPlaces
 
             shell = open_shell()
             hosts = SshServiceRuntime(cluster, shell, identify, fence=fence)

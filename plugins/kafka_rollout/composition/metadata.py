@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.metadata_log.losses import LossReport, with_paths
-from kafka_rollout.domain.metadata_log.scan import MetadataScan
-from kafka_rollout.domain.metadata_log.trim import TrimPlan, TrimResult
-from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
+from kafka_rollout.metadata_log.log_choice import NodeLog, WrittenSnapshot
+from kafka_rollout.metadata_log.losses import LossReport, with_paths
+from kafka_rollout.metadata_log.scan import MetadataScan
+from kafka_rollout.metadata_log.trim import TrimPlan, TrimResult
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder
+    from kafka_rollout.metadata_log.disk.folder import MetadataFolder
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
 
@@ -50,7 +50,7 @@ class MetadataLog:
 
     def release(self, name: str | None) -> Release:
         """Return a release of the catalogue; without a name the newest. Raises UserError for an unknown release."""
-        from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_facts
+        from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts
 
         release = known_releases(*self.cache.catalogue_folders)[-1] if name is None else Release.parse(name)
         metadata_facts(release, *self.cache.catalogue_folders)
@@ -58,8 +58,8 @@ class MetadataLog:
 
     def losses(self, to_level: int, *, release: Release, properties: Mapping[str, str]) -> LossReport:
         """Return the metadata that a lower metadata.version would lose. `properties`: shows log directories by path."""
-        from kafka_rollout.adapters.metadata_log.classes.loss_report import loss_report
         from kafka_rollout.kafka.files.server_properties import directory_ids
+        from kafka_rollout.metadata_log.classes.loss_report import loss_report
 
         report = loss_report(self.folder, to_level, cache=self.cache, release=release)
         paths = directory_ids({"log.dirs": str(self.folder.root), **properties})
@@ -69,7 +69,7 @@ class MetadataLog:
 
     def scan(self, release: Release, *, properties: Mapping[str, str]) -> MetadataScan:
         """Check whether the release can start on this log. `properties`: for the waiting times in the remedies."""
-        from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_log
+        from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 
         return scan_metadata_log(self.folder, release, cache=self.cache, settings=properties)
 
@@ -77,7 +77,7 @@ class MetadataLog:
         self, to_level: int, out: Path, *, target: Release | None, features: Mapping[str, int], epoch: int | None
     ) -> WrittenSnapshot:
         """Write a snapshot of the metadata at the log end, at a metadata.version. `target` must be able to load it."""
-        from kafka_rollout.adapters.metadata_log.classes.snapshot import write_snapshot
+        from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
 
         return write_snapshot(
             self.folder,
@@ -92,32 +92,32 @@ class MetadataLog:
 
     def plan_trim(self) -> TrimPlan | None:
         """Return the plan of `trim`; None if the log already begins at its newest snapshot."""
-        from kafka_rollout.adapters.metadata_log.changes.trimmer import plan_of
+        from kafka_rollout.metadata_log.changes.trimmer import plan_of
 
         return plan_of(self.folder)
 
     def trim(self, *, release: Release | None) -> TrimResult:
         """Remove the log before its newest snapshot, with a backup. A repeated call continues an interrupted trim."""
-        from kafka_rollout.adapters.metadata_log.changes.trimmer import trim
+        from kafka_rollout.metadata_log.changes.trimmer import trim
 
         return trim(self.folder, release=release, cache=self.cache)
 
     def undo_trim(self) -> TrimResult:
         """Restore the files that the newest trim removed."""
-        from kafka_rollout.adapters.metadata_log.changes.trimmer import undo_trim
+        from kafka_rollout.metadata_log.changes.trimmer import undo_trim
 
         return undo_trim(self.folder)
 
     def read_end(self, node_id: int) -> NodeLog:
         """Read the end of the log and its records about the quorum."""
-        from kafka_rollout.adapters.metadata_log.disk.quorum import node_log
+        from kafka_rollout.metadata_log.disk.quorum import node_log
 
         return node_log(self.folder, node_id)
 
     def install(self, snapshot: Path, target: Release) -> str:
         """Replace the log of a stopped node by a snapshot, with a backup. Returns a sentence about the result."""
-        from kafka_rollout.adapters.metadata_log.changes.install import install, lower_bootstrap
-        from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
+        from kafka_rollout.metadata_log.changes.install import install, lower_bootstrap
+        from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 
         level = JvmKafkaClasses(self.cache).load_checkpoint(target, snapshot).features[METADATA_VERSION]
         with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
@@ -126,7 +126,7 @@ class MetadataLog:
 
     def uninstall(self) -> str:
         """Restore the files that the newest `install` replaced."""
-        from kafka_rollout.adapters.metadata_log.changes.install import uninstall
+        from kafka_rollout.metadata_log.changes.install import uninstall
 
         return uninstall(self.folder)
 
@@ -138,7 +138,7 @@ def open_metadata_log(
 
     Raises UserError if there is no log, it is damaged, or it belongs to another cluster than `cluster_id`.
     """
-    from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
+    from kafka_rollout.metadata_log.disk.folder import open_folder
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
     settings = settings or Settings.from_environment()

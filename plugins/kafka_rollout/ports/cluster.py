@@ -13,13 +13,13 @@ from typing import Protocol
 
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.domain.metadata_log.losses import LossReport
-from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.domain.metadata_log.scan import MetadataScan
-from kafka_rollout.domain.metadata_log.trim import TrimResult
-from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.metadata_log.log_choice import NodeLog, WrittenSnapshot
+from kafka_rollout.metadata_log.losses import LossReport
+from kafka_rollout.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.metadata_log.scan import MetadataScan
+from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs, SettingValues
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord

@@ -12,9 +12,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.metadata_log.changes.places import temporary_copy
-from kafka_rollout.adapters.metadata_log.classes.loss_report import image_records, load_log
-from kafka_rollout.adapters.metadata_log.disk.folder import open_folder
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.check import GateKind, GateRef
@@ -23,6 +20,9 @@ from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen
 from kafka_rollout.domain.run.step_events import Stopping
 from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.metadata_log.changes.places import temporary_copy
+from kafka_rollout.metadata_log.classes.loss_report import image_records, load_log
+from kafka_rollout.metadata_log.disk.folder import open_folder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

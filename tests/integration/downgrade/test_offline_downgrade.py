@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log.changes import places as metadata_places
-from kafka_rollout.adapters.metadata_log.changes.trimmer import trim
-from kafka_rollout.adapters.metadata_log.disk.folder import log_range, open_folder
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
@@ -25,6 +22,9 @@ from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, RunOf
 from kafka_rollout.domain.run.projections.offline import outages
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.metadata_log.changes import places as metadata_places
+from kafka_rollout.metadata_log.changes.trimmer import trim
+from kafka_rollout.metadata_log.disk.folder import log_range, open_folder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.adapters.metadata_log.changes import install as metadata_bootstrap
-from kafka_rollout.adapters.metadata_log.changes.install import lower_bootstrap, replace_bootstrap
-from kafka_rollout.adapters.metadata_log.classes.scanner import scan_metadata_log
-from kafka_rollout.adapters.metadata_log.disk.folder import log_range, open_folder
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.metadata_log.changes import install as metadata_bootstrap
+from kafka_rollout.metadata_log.changes.install import lower_bootstrap, replace_bootstrap
+from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
+from kafka_rollout.metadata_log.disk.folder import log_range, open_folder
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.fakes.dying_files import DyingFiles, KilledError

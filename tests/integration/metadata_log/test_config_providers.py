@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.adapters.metadata_log.classes.images import sentence_of
-from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
-from kafka_rollout.adapters.metadata_log.classes.node_properties import java_properties
+from kafka_rollout.metadata_log.classes.images import sentence_of
+from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+from kafka_rollout.metadata_log.classes.node_properties import java_properties
 from kafka_rollout.model.dynamic_configs import ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

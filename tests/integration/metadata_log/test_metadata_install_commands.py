@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log.disk.folder import MetadataFolder, open_folder
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
 from tests.integration.metadata_log.test_metadata_commands import FIXTURES, run
-from tests.unit.adapters.metadata_log.changes.test_trimmer import whole
+from tests.unit.metadata_log.changes.test_trimmer import whole
 
 pytestmark = pytest.mark.jvm
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log.classes import snapshot as snapshots
-from kafka_rollout.adapters.metadata_log.classes.snapshot import prepared_snapshot, write_snapshot
-from kafka_rollout.adapters.metadata_log.disk.folder import open_folder, read_checkpoint
 from kafka_rollout.base.errors import FatalError
+from kafka_rollout.metadata_log.classes import snapshot as snapshots
+from kafka_rollout.metadata_log.classes.snapshot import prepared_snapshot, write_snapshot
+from kafka_rollout.metadata_log.disk.folder import open_folder, read_checkpoint
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.paths import FIXTURES
-from tests.unit.adapters.metadata_log.classes.test_replay import without_the_last_batches
+from tests.unit.metadata_log.classes.test_replay import without_the_last_batches
 
 pytestmark = pytest.mark.integration
 

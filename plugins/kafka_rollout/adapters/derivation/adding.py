@@ -24,10 +24,10 @@ from kafka_rollout.adapters.derivation.facts import derive_facts
 from kafka_rollout.adapters.derivation.jars import coordinator_messages
 from kafka_rollout.adapters.derivation.metadata import metadata_messages
 from kafka_rollout.adapters.derivation.verifying import coordinator_records, verify_definitions, verify_levels
-from kafka_rollout.adapters.metadata_log import facts as metadata_log_facts
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.kafka.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
+from kafka_rollout.metadata_log.classes import known_releases as metadata_log_facts
 from kafka_rollout.releases.documents.catalogue import INTOLERANT_REFERENCE, load_catalogue, load_facts, release_files
 from kafka_rollout.releases.facts import Catalogue, Release, ReleaseFacts
 from kafka_rollout.releases.jars.cache import LOCKS, ReleaseCache, exclusive

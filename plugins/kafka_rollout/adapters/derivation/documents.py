@@ -11,7 +11,7 @@ from typing import Any
 
 from kafka_rollout.adapters.derivation import jars
 from kafka_rollout.adapters.derivation.jars import Message
-from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
+from kafka_rollout.metadata_log.records import MetadataLogFacts
 from kafka_rollout.releases.facts import (
     CoordinatorLogFacts,
     FeatureFacts,
@@ -108,7 +108,7 @@ def _rule_document(rule: FieldRule) -> dict[str, Any]:
 
 
 def metadata_document(facts: MetadataLogFacts, libs: Path) -> dict[str, Any]:
-    """Return the JSON form of the facts about the metadata log, which adapters/metadata_log/facts.py reads."""
+    """Return the JSON form of the facts about the metadata log, which metadata_log/classes/known_releases.py reads."""
     of_metadata = [jar for jar in jars.kafka_jars(libs) if jar.name.startswith(("kafka-metadata", "kafka-raft"))]
     return {
         "release": str(facts.release),

@@ -13,7 +13,7 @@ from kafka_rollout.adapters.derivation.gaps import Gaps, reason_of
 from kafka_rollout.adapters.derivation.jars import Message
 from kafka_rollout.adapters.derivation.metadata import metadata_log
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
+from kafka_rollout.metadata_log.records import MetadataLogFacts
 from kafka_rollout.releases.facts import (
     METADATA_VERSION,
     CoordinatorClass,

@@ -12,7 +12,7 @@ from kafka_rollout.adapters.derivation.coordinators.writers import config_defini
 from kafka_rollout.adapters.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
 from kafka_rollout.adapters.derivation.jars import classes_named
 from kafka_rollout.adapters.derivation.jars import oldest_requests as oldest_in_definitions
-from kafka_rollout.adapters.metadata_log.classes.kafka_classes import supported_features
+from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.releases.facts import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import crc32c
 
-from kafka_rollout.adapters.metadata_log.classes.replay import zigzag
-from kafka_rollout.adapters.metadata_log.disk.folder import (
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.metadata_log.classes.replay import zigzag
+from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_VOTERS,
     MetadataBatch,
     MetadataFolder,
     MetadataRecord,
     read_file,
 )
-from kafka_rollout.adapters.metadata_log.disk.quorum import decode_voters
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.metadata_log.disk.quorum import decode_voters
 
 _EPOCH_AT, _CRC_AT, _ATTRIBUTES_AT, _RECORDS_AT = 12, 17, 21, 61  # of a batch v2
 _AFTER_LENGTH = 12

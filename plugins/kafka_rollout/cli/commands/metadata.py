@@ -21,10 +21,10 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.options import JsonFile
 from kafka_rollout.composition.metadata import MetadataLog, open_metadata_log, read_properties
 from kafka_rollout.composition.pages import write_file
-from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
-from kafka_rollout.domain.metadata_log.scan import MetadataScan
-from kafka_rollout.domain.offline.log_choice import choose_log
 from kafka_rollout.features.requests import parse_requests
+from kafka_rollout.metadata_log.log_choice import choose_log
+from kafka_rollout.metadata_log.losses import Loss, LossReport
+from kafka_rollout.metadata_log.scan import MetadataScan
 
 _LARGE_MIB = 16
 

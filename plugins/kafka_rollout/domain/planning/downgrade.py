@@ -9,7 +9,6 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Finding, Severity, warning
 from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
 from kafka_rollout.domain.gates.remote_storage import tiered_brokers
-from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.configuration import (
@@ -37,6 +36,7 @@ from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest
 from kafka_rollout.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan
 from kafka_rollout.model.right_findings import right_findings
 from kafka_rollout.model.state import ClusterState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.domain.run.events import Event
+from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.releases.facts import Release
 
 

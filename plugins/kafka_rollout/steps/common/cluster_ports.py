@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.planning.findings.clients import has_old_requests
 from kafka_rollout.domain.planning.findings.zookeeper import refuse_zookeeper_mode
 from kafka_rollout.domain.run.events import Approval
+from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.caught_up import find_current_brokers
 from kafka_rollout.model.request_log import find_logged_requests
 from kafka_rollout.model.right_findings import refuse_without_reading

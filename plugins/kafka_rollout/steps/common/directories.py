@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafka_rollout.domain.metadata_log.losses import Loss, with_paths
+from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 

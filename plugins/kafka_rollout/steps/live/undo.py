@@ -1,7 +1,7 @@
 """The decision after a failed live downgrade, and the return of the controllers to their old logs.
 
 Order: kill the controllers whose hosts respond, read their files, read the brokers' files, decide. The files cannot
-change after the stop. domain/offline/snapshot_use.py has the invariants.
+change after the stop. metadata_log/snapshot_use.py has the invariants.
 """
 
 from __future__ import annotations
@@ -11,13 +11,6 @@ from typing import NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError
-from kafka_rollout.domain.offline.snapshot_use import (
-    SnapshotUse,
-    decide_snapshot_use,
-    epoch_after_return,
-    has_majority,
-)
 from kafka_rollout.domain.run.offline_events import (
     LiveFailed,
     LiveKept,
@@ -26,6 +19,13 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineUndone,
 )
 from kafka_rollout.domain.run.projections import offline as projections
+from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError
+from kafka_rollout.metadata_log.snapshot_use import (
+    SnapshotUse,
+    decide_snapshot_use,
+    epoch_after_return,
+    has_majority,
+)
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION

@@ -13,12 +13,6 @@ from pathlib import Path
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.domain.gates.node import state_before_stop
-from kafka_rollout.domain.offline.log_choice import (
-    ChosenLog,
-    describe_no_return,
-)
-from kafka_rollout.domain.offline.outage import unwritable
-from kafka_rollout.domain.offline.snapshot_use import has_majority
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.offline_events import (
     OfflineLeftBehind,
@@ -28,6 +22,12 @@ from kafka_rollout.domain.run.offline_events import (
 )
 from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout.metadata_log.log_choice import (
+    ChosenLog,
+    describe_no_return,
+)
+from kafka_rollout.metadata_log.outage import unwritable
+from kafka_rollout.metadata_log.snapshot_use import has_majority
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION

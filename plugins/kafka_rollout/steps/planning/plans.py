@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
 from kafka_rollout.domain.planning.findings.configuration import planned_configs
 from kafka_rollout.domain.planning.findings.zookeeper import can_migrate
@@ -14,6 +13,7 @@ from kafka_rollout.domain.planning.release_path import with_configured_classes
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
 from kafka_rollout.features.requests import FeatureRequest
+from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Plan, RunTerms
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.unavailability import accepted_topics

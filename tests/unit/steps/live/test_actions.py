@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import (
@@ -20,6 +19,7 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineUndoing,
     OfflineUndone,
 )
+from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import Movements
 from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec

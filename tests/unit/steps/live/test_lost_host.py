@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
-from kafka_rollout.domain.offline.log_choice import NodeLog
 from kafka_rollout.domain.run.events import events_of, has
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineUndone
+from kafka_rollout.metadata_log.log_choice import NodeLog
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
-from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.domain.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
 from kafka_rollout.domain.run.step_events import (
     FeatureResults,
@@ -14,6 +12,8 @@ from kafka_rollout.domain.run.step_events import (
     SnapshotLoaded,
 )
 from kafka_rollout.features.answers import FeatureOutcome, Result
+from kafka_rollout.metadata_log.log_choice import ChosenLog
+from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.report.event_form import event_form

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.metadata_log.backup_space import BACKUP_SPACE
-from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
-from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
+from kafka_rollout.metadata_log.backup_space import BACKUP_SPACE
+from kafka_rollout.metadata_log.losses import Loss, LossReport
+from kafka_rollout.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.model.contents import PARTS, SETTINGS
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding, blocker
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.domain.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.domain.planning.findings.not_observable import not_observable
+from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.config_providers import is_reference
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kafka_rollout.domain.offline.log_choice import ChosenLog
-from kafka_rollout.domain.offline.outage import Outage
 from kafka_rollout.domain.run.events import Event, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import (
     LiveKept,
@@ -27,6 +25,8 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineWritable,
 )
 from kafka_rollout.domain.run.step_events import Started, Stopped, Stopping
+from kafka_rollout.metadata_log.log_choice import ChosenLog
+from kafka_rollout.metadata_log.outage import Outage
 from kafka_rollout.model.plan import Plan
 
 

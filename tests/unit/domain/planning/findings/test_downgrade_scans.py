@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
-from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness, RemedyFacts, ReplayFailure
 from kafka_rollout.domain.planning.findings.downgrade_scans import (
     loss_findings,
     metadata_findings,
     unreadable_log_findings,
 )
+from kafka_rollout.metadata_log.losses import Loss, LossReport
+from kafka_rollout.metadata_log.scan import MetadataScan, Readiness, RemedyFacts, ReplayFailure
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release

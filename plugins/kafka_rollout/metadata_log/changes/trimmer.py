@@ -1,0 +1,254 @@
+"""Trim the metadata log of a stopped node, with a backup, and undo it.
+
+The log is unchanged until the backup has its manifest. From then on a repeated call finishes an interrupted trim, and
+`undo_trim` restores the log.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.files import read_regular, sha256_of
+from kafka_rollout.metadata_log.changes.backup import Backup, Files, back_up, changing, remove_remains
+from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
+from kafka_rollout.metadata_log.disk.folder import (
+    BOOTSTRAP,
+    MetadataFolder,
+    log_range,
+    open_folder,
+    read_checkpoint,
+    read_file,
+)
+from kafka_rollout.metadata_log.trim import (
+    LEADER_EPOCHS,
+    TrimPlan,
+    TrimResult,
+    cut_epochs,
+    joined_epochs,
+    parse_epochs,
+    plan_trim,
+    write_epochs,
+)
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
+
+_BACKUP = "kafka-rollout-trim-"
+_INDEXES = (".index", ".timeindex", ".txnindex")
+
+
+class State(StrEnum):
+    TRIMMING = "trimming"
+    TRIMMED = "trimmed"
+    UNDOING = "undoing"
+
+
+def plan_of(folder: MetadataFolder) -> TrimPlan | None:
+    """Plan a trim before the newest snapshot; None if the log already begins there. Read-only."""
+    checkpoints = folder.checkpoints
+    if not checkpoints or checkpoints[-1].end_offset == 0:
+        raise UserError(
+            f"{folder.log} has no snapshot, so it cannot be trimmed.",
+            remedy="Start the node until it writes one (metadata.log.max.snapshot.interval.ms).",
+        )
+    newest = checkpoints[-1]
+    for _ in read_checkpoint(newest.path):
+        pass  # raises for an incomplete file and for a damaged batch
+    if not folder.segments:
+        return None
+    start, end = log_range(folder)
+    if not start <= newest.end_offset <= end:
+        raise UserError(
+            f"The snapshot {newest.name} ends outside of the log, which has offsets {start} to {end - 1}.",
+            remedy="The log is incomplete. Start the node on the newer release until it has caught up.",
+        )
+    source = max(path for path in folder.segments if int(path.stem) <= newest.end_offset)
+    cut = (source.name, source.stat().st_size, end)
+    if newest.end_offset < end:
+        batches = read_file(source, last=source == folder.segments[-1])
+        batch = next(batch for batch in batches if batch.last_offset >= newest.end_offset)
+        cut = (source.name, batch.position, batch.base_offset)
+    names = [path.name for path in folder.log.iterdir() if path.is_file()]
+    return plan_trim(names, newest.name, cut=cut, end_offset=end)
+
+
+def trim(
+    folder: MetadataFolder,
+    *,
+    files: Files | None = None,
+    release: Release | None = None,
+    cache: ReleaseCache | None = None,
+) -> TrimResult:
+    """Trim the log before the newest snapshot, or finish an interrupted trim.
+
+    With a release, the remaining log is scanned first; raises RefusedError if the release could not read it. Raises
+    UserError for a running node.
+    """
+    files = files or Files()
+    with files.stopped(folder), changing(folder.log):
+        remove_remains(folder.log, _BACKUP, files)
+        backup = _Backup.newest(folder.log, _BACKUP)
+        if backup is not None and backup.state == State.UNDOING:
+            raise UserError(
+                f"The undo of the trim in {backup.folder} is not finished.", remedy="Run: metadata trim --undo."
+            )
+        if backup is None or backup.state == State.TRIMMED or not _still_fits(folder, backup):
+            plan = plan_of(folder)
+            if plan is None:
+                return TrimResult(
+                    plan=None, backup=None, sentence="No change needed: the log already begins at its newest snapshot."
+                )
+            if release is not None and cache is not None:
+                _prove(folder, plan, release, cache)
+            backup = _prepare(folder, plan, files)
+        _carry_out(folder, backup, files)
+    plan = backup.plan
+    return TrimResult(
+        plan=plan,
+        backup=backup.folder,
+        sentence=f"The log begins at offset {plan.start_offset} now, not at {plan.old_start_offset}. The snapshot "
+        f"{plan.snapshot} contains the state before it. The backup is {backup.folder}.",
+    )
+
+
+def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResult:
+    """Restore what the newest trim removed, or finish a restore.
+
+    Raises UserError if the node has written to the cut segment since: then the newer release reads the log as it is,
+    and nothing must be restored. Raises FatalError, and restores nothing, if a file of the backup was changed.
+    """
+    files = files or Files()
+    with files.stopped(folder), changing(folder.log):
+        cleaned = remove_remains(folder.log, _BACKUP, files)
+        backup = _Backup.newest(folder.log, _BACKUP)
+        if backup is None and cleaned:
+            return TrimResult(plan=None, backup=None, sentence="The log is as it was before the trim.")
+        if backup is None:
+            raise UserError(f"{folder.log} has no trim to undo.", remedy="No action is needed.")
+        plan = backup.plan
+        segment = folder.log / plan.segment
+        kept = f"The old segments are in {backup.folder}."
+        if backup.state != State.UNDOING:
+            if plan.source and segment.exists() and sha256_of(segment) != backup.sha256[plan.segment]:
+                raise UserError(
+                    f"The node has written to {segment} since the trim.",
+                    remedy=f"No action is needed: every release can read the log. {kept}",
+                )
+            if backup.state == State.TRIMMED and not segment.exists():
+                raise UserError(
+                    f"Kafka has removed the segment at offset {plan.start_offset}, where the trim began the log.",
+                    remedy=f"No action is needed: every release can read the log. {kept}",
+                )
+        backup.check(name for name in (*plan.removed, LEADER_EPOCHS) if name in backup.sha256)
+        if backup.state != State.UNDOING:
+            backup = backup.record_state(State.UNDOING, files)
+        missing = (name for name in reversed(plan.removed) if not (folder.log / name).exists())
+        files.copy_all((backup.folder / name, folder.log / name) for name in missing)
+        epochs = folder.log / LEADER_EPOCHS
+        if epochs.exists():
+            old, now = (parse_epochs(read_regular(path).decode()) for path in (backup.folder / LEADER_EPOCHS, epochs))
+            files.write(epochs, write_epochs(joined_epochs(old, now)), like=epochs)
+        files.sync(folder.log)
+        if plan.source:
+            cut = (plan.segment, *(plan.segment.replace(".log", suffix) for suffix in _INDEXES))
+            files.remove_all(folder.log / name for name in cut)
+        files.sync(folder.log)
+        files.remove_folder(backup.folder)
+    return TrimResult(
+        plan=plan, backup=None, sentence=f"The log begins at offset {plan.old_start_offset} again, as before the trim."
+    )
+
+
+# --- the backup ---
+
+
+class _Backup(Backup):
+    """The backup of a trim."""
+
+    __slots__ = ()
+
+    @property
+    def plan(self) -> TrimPlan:
+        return from_json(TrimPlan, self.details["plan"])
+
+    def record_state(self, state: State, files: Files) -> Self:
+        return self.record(state, files, like=self.folder / LEADER_EPOCHS)
+
+
+def _still_fits(folder: MetadataFolder, backup: _Backup) -> bool:
+    """Whether an interrupted trim can continue: the cut segment exists, or its source still equals the copy.
+
+    Otherwise a node was started in between and has written to the source, and the trim needs a new backup.
+    """
+    plan = backup.plan
+    if plan.source is None or (folder.log / plan.segment).exists():
+        return True
+    source = folder.log / plan.source
+    return source.exists() and sha256_of(source) == backup.sha256[plan.source]
+
+
+def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Backup:
+    place = folder.log / f"{_BACKUP}{plan.start_offset:020}"
+    names = [*plan.removed, *([LEADER_EPOCHS] if (folder.log / LEADER_EPOCHS).exists() else [])]
+    sha256 = back_up([folder.log / name for name in names], place, files)
+    if plan.source:
+        sha256[plan.segment] = sha256_of(folder.log / plan.source, plan.position)
+    if LEADER_EPOCHS not in names:
+        files.write(place / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
+    backup = _Backup(folder=place, state=State.TRIMMING, sha256=sha256, details={"plan": to_json(plan)})
+    return backup.record_state(State.TRIMMING, files)
+
+
+def _carry_out(folder: MetadataFolder, backup: _Backup, files: Files) -> None:
+    plan = backup.plan
+    segment = folder.log / plan.segment
+    if plan.source and not segment.exists():
+        files.copy(backup.folder / plan.source, segment, position=plan.position)
+        files.sync(folder.log)
+    files.remove_all(folder.log / name for name in plan.removed)
+    epochs = folder.log / LEADER_EPOCHS
+    if epochs.exists():
+        cut = cut_epochs(parse_epochs(read_regular(epochs).decode()), plan.start_offset)
+        files.write(epochs, write_epochs(cut), like=epochs)
+    files.sync(folder.log)
+    backup.record_state(State.TRIMMED, files)
+
+
+# --- the proof ---
+
+
+def _prove(folder: MetadataFolder, plan: TrimPlan, release: Release, cache: ReleaseCache) -> None:
+    with _preview(folder, plan) as left:
+        first = scan_metadata_log(left, release, cache=cache).first_failure
+    if first is not None:
+        raise RefusedError(
+            f"After a trim below {plan.snapshot}, {release} would still fail: {first.reason.rstrip('.')} "
+            f"(offset {first.offset} of {first.file}).",
+            remedy="Nothing was changed. Run `metadata scan` for the remedies.",
+        )
+
+
+@contextmanager
+def _preview(folder: MetadataFolder, plan: TrimPlan) -> Iterator[MetadataFolder]:
+    """The log after the trim: links to the remaining files, and the cut segment."""
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        log = Path(name) / METADATA_LOG
+        log.mkdir()
+        for path in folder.log.iterdir():
+            if path.is_file() and path.name not in plan.removed:
+                (log / path.name).symlink_to(path)
+        if plan.source:
+            with (folder.log / plan.source).open("rb") as read, (log / plan.segment).open("wb") as write:
+                read.seek(plan.position)
+                shutil.copyfileobj(read, write)
+        if folder.bootstrap:
+            (Path(name) / BOOTSTRAP).symlink_to(folder.bootstrap)
+        yield open_folder(Path(name))

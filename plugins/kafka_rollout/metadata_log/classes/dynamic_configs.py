@@ -1,0 +1,392 @@
+"""Dynamic configuration, validated by the classes with which a node of a release loads it.
+
+Where a node loads it (releases 3.4.1 to 4.3.1):
+- Topics: LogManager.fetchTopicConfigOverrides calls LogConfig.fromProps for every topic before it loads a log.
+  LogManager.updateTopicConfig calls more checks of LogConfig after that.
+- Brokers: DynamicBrokerConfig.fromPersistentProps drops what it does not accept. KafkaConfig validates the rest with
+  the file of the node. Releases with readDynamicBrokerConfigsFromSnapshot do this before LogManager.apply validates the
+  defaults for logs (LogConfig.validateBrokerLogConfigValues).
+- Client metrics: ClientMetricsManager.updateSubscription calls ClientMetricsConfigs.validate.
+- Groups: GroupConfigManager.updateGroupConfig calls GroupConfig.fromProps.
+- Quotas: ClientQuotaMetadataManager compares the names with QuotaConfig.
+
+Equal settings of many resources are validated once. A call from Python to Java takes a fraction of a millisecond.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from kafka_rollout.metadata_log.classes.images import sentence_of
+from kafka_rollout.metadata_log.classes.node_properties import (
+    KAFKA_CONFIG,
+    config_definitions,
+    java_properties,
+    plain_properties,
+    secret_values,
+    without_secrets,
+)
+from kafka_rollout.model.config_providers import literal_settings
+from kafka_rollout.model.dynamic_configs import (
+    ConfigCheck,
+    ConfigKind,
+    ConfigProblem,
+    DynamicConfigs,
+)
+from kafka_rollout.model.effective_configs import HIDDEN
+from kafka_rollout.releases.jvm.jvm import Jvm, MissingClassError, root_cause
+
+# Names of a class, newest first: Kafka moves classes between releases.
+_LOG_CONFIG = ("org.apache.kafka.storage.internals.log.LogConfig", "kafka.log.LogConfig")
+_CLIENT_METRICS = ("org.apache.kafka.server.metrics.ClientMetricsConfigs",)
+_GROUP_CONFIG = ("org.apache.kafka.coordinator.group.GroupConfig",)
+_QUOTA_CONFIG = (
+    "org.apache.kafka.server.config.QuotaConfig",
+    "org.apache.kafka.server.config.QuotaConfigs",
+    "org.apache.kafka.common.config.internals.QuotaConfigs",
+)
+_DYNAMIC_BROKER_CONFIG = "kafka.server.DynamicBrokerConfig$"
+_BEFORE_LOGS = "readDynamicBrokerConfigsFromSnapshot"
+_REMOTE_STORAGE = "remote.log.storage.system.enable"
+_OF_LISTENER = re.compile(r"^listener\.name\.[^.]*\.")  # as in DynamicBrokerConfig
+_TIERED = ("remote.", "local.")  # settings of topics with tiered storage (KIP-405)
+# Kafka's classes do not fit together; the class that failed to load is in the message.
+_LINKAGE = frozenset(f"java.lang.{name}" for name in ("NoClassDefFoundError", "NoSuchMethodError", "NoSuchFieldError"))
+
+Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    settings: Settings
+    check: ConfigCheck
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    """A broker's configuration on the release. `logs`: its defaults for topics (a Java map)."""
+
+    node_id: int
+    properties: Settings
+    logs: Any
+
+
+def find_problems(jvm: Jvm, brokers: Mapping[int, Settings], dynamic: DynamicConfigs) -> tuple[ConfigProblem, ...]:
+    """Return every setting that a node of the release of `jvm` does not load as it is.
+
+    `brokers`: the file of each broker. A file that KafkaConfig rejects is not reported here. Settings of brokers with
+    references to config providers are not checked. No sentence contains a secret of a file.
+    """
+    found: list[ConfigProblem] = []
+    loaded: list[_Broker] = []
+    with _reporting(found, ConfigKind.BROKER):
+        for node_id, static in sorted(brokers.items()):
+            loaded += _load_broker(jvm, node_id, static, dynamic, found)
+    checks: tuple[tuple[ConfigKind, Callable[[], Callable[[Settings], Iterable[_Reason]]]], ...] = (
+        (ConfigKind.TOPIC, lambda: _topic_check(jvm, loaded)),
+        (ConfigKind.CLIENT_METRICS, lambda: _subscription_check(jvm)),
+        (ConfigKind.GROUP, lambda: _group_check(jvm)),
+        (ConfigKind.QUOTA, lambda: _quota_check(jvm)),
+    )
+    for kind, check in checks:
+        if resources := dynamic.of(kind):
+            with _reporting(found, kind):
+                found += _each_once(kind, resources, check())
+    secrets = secret_values(jvm, brokers.values()) if found else frozenset()
+    return tuple(dict.fromkeys(replace(one, reason=without_secrets(one.reason, secrets)) for one in found))
+
+
+@contextmanager
+def _reporting(found: list[ConfigProblem], kind: ConfigKind) -> Iterator[None]:
+    """Report a missing class as a problem of the whole kind. Other errors pass."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        if _class_of_cause(error) not in _LINKAGE:
+            raise
+        found.append(_not_checked(kind, f"{_class_of_cause(error)}: {sentence_of(error)}"))
+    except MissingClassError as error:
+        found.append(_not_checked(kind, error.sentence))
+    except Py4JError as error:
+        if type(error) is not Py4JError:  # the process is gone
+            raise
+        found.append(_not_checked(kind, str(error).strip().splitlines()[0]))
+
+
+def _class_of_cause(error: Py4JJavaError) -> str:
+    return str(root_cause(error).getClass().getName())
+
+
+def _not_checked(kind: ConfigKind, reason: str) -> ConfigProblem:
+    return ConfigProblem(kind=kind, name="", settings=(), check=ConfigCheck.MISSING, reason=reason)
+
+
+def _each_once(
+    kind: ConfigKind, resources: Mapping[str, Settings], check: Callable[[Settings], Iterable[_Reason]]
+) -> Iterator[ConfigProblem]:
+    """Check equal settings of many resources once. Secrets are not checked: their values are unknown."""
+    names: defaultdict[frozenset[tuple[str, str]], list[str]] = defaultdict(list)
+    for name, settings in resources.items():
+        names[frozenset((key, value) for key, value in settings.items() if value != HIDDEN)].append(name)
+    for pairs, alike in names.items():
+        reasons = tuple(check(dict(sorted(pairs))))
+        for name in alike:
+            yield from (_problem(kind, name, reason) for reason in reasons)
+
+
+def _problem(kind: ConfigKind, name: str, reason: _Reason) -> ConfigProblem:
+    settings = tuple(sorted(reason.settings.items()))
+    return ConfigProblem(kind=kind, name=name, settings=settings, check=reason.check, reason=reason.sentence)
+
+
+def _value_check(accept: Callable[[Settings], object]) -> Callable[[Settings], Iterator[_Reason]]:
+    """Find the settings that Kafka rejects alone, then whether it rejects the others together.
+
+    The result for one setting alone is kept, because most resources share their values.
+    """
+
+    @cache
+    def alone(name: str, value: str) -> str | None:
+        return _rejection(lambda: accept({name: value}))
+
+    def check(settings: Settings) -> Iterator[_Reason]:
+        if not settings or _rejection(lambda: accept(settings)) is None:
+            return
+        for name, value in settings.items():
+            if (sentence := alone(name, value)) is not None:
+                yield _Reason({name: value}, ConfigCheck.VALUE, sentence)
+        rest = {name: value for name, value in settings.items() if alone(name, value) is None}
+        if rest and (sentence := _rejection(lambda: accept(rest))) is not None:
+            yield _Reason(rest, ConfigCheck.TOGETHER, sentence)
+
+    return check
+
+
+def _name_check(config: Any, what: str) -> Callable[[Settings], tuple[tuple[_Reason, ...], Settings]]:
+    """Return the settings that the class does not define as reasons, and the other settings."""
+
+    @cache
+    def defines(name: str) -> bool:
+        return not config.configType(name).isEmpty()
+
+    def check(settings: Settings) -> tuple[tuple[_Reason, ...], Settings]:
+        unknown = tuple(
+            _Reason({name: value}, ConfigCheck.NAME, f"Unknown {what} config name: {name}")
+            for name, value in settings.items()
+            if not defines(name)
+        )
+        return unknown, {name: value for name, value in settings.items() if defines(name)}
+
+    return check
+
+
+def _rejection(call: Callable[[], object]) -> str | None:
+    try:
+        call()
+    except Py4JJavaError as error:
+        if _class_of_cause(error) in _LINKAGE:
+            raise
+        return sentence_of(error)
+    return None
+
+
+def _load_broker(
+    jvm: Jvm, node_id: int, static: Settings, dynamic: DynamicConfigs, found: list[ConfigProblem]
+) -> Iterator[_Broker]:
+    """Load the configuration of a broker as its start does. Yields nothing if KafkaConfig rejects its file."""
+
+    def load(settings: Settings) -> Any:
+        return jvm.static(KAFKA_CONFIG).fromProps(java_properties(jvm, _clamped(jvm, settings)), False)
+
+    if _rejection(lambda: load(static)) is not None:
+        return
+    config = load(static)
+    layers: dict[tuple[ConfigKind, str], Settings] = {}
+    for kind, name in ((ConfigKind.ALL_BROKERS, ""), (ConfigKind.BROKER, str(node_id))):
+        given = literal_settings(dynamic.of(kind).get(name, {}))
+        settings = {key: value for key, value in given.items() if value != HIDDEN}
+        own = kind is ConfigKind.BROKER
+        kept = config.dynamicConfig().fromPersistentProps(plain_properties(jvm, settings), own)
+        layers[kind, name] = {key: value for key, value in settings.items() if kept.containsKey(key)}
+        found += [
+            _problem(kind, name, _Reason({key: value}, ConfigCheck.VALUE, _why_dropped(jvm, key, value, own=own)))
+            for key, value in settings.items()
+            if not kept.containsKey(key)
+        ]
+    found += _layer_problems(static, layers, ConfigCheck.TOGETHER, load)
+    merged = _merged(static, layers)
+    properties = merged if _rejection(lambda: load(merged)) is None else static
+    yield _Broker(node_id, properties, _log_defaults(jvm, load(properties)))
+    if properties is merged and _applies_before_logs(jvm):
+        log_config = jvm.moved(*_LOG_CONFIG)
+
+        def start_logs(settings: Settings) -> None:
+            logs = _log_defaults(jvm, load(settings))
+            log_config.validateBrokerLogConfigValues(logs, _is_on(settings, _REMOTE_STORAGE))
+
+        found += _layer_problems(static, layers, ConfigCheck.STARTUP, start_logs)
+
+
+def _merged(static: Settings, layers: Mapping[tuple[ConfigKind, str], Settings]) -> dict[str, str]:
+    return dict(pair for layer in (static, *layers.values()) for pair in layer.items())
+
+
+def _layer_problems(
+    static: Settings,
+    layers: Mapping[tuple[ConfigKind, str], Settings],
+    check: ConfigCheck,
+    accept: Callable[[Settings], object],
+) -> Iterator[ConfigProblem]:
+    """Report the settings without which Kafka would accept the configuration of a broker, by where they are set.
+
+    If no single setting is the cause, all of them are reported. What Kafka rejects in the file alone is not reported.
+    """
+    sentence = _rejection(lambda: accept(_merged(static, layers)))
+    if sentence is None or _rejection(lambda: accept(static)) is not None:
+        return
+
+    def without(setting: str) -> dict[str, str]:
+        return _merged(
+            static, {at: {key: v for key, v in layer.items() if key != setting} for at, layer in layers.items()}
+        )
+
+    settings = {setting for layer in layers.values() for setting in layer}
+    causes = {setting for setting in settings if _rejection(partial(accept, without(setting))) is None} or settings
+    for (kind, name), layer in layers.items():
+        if chosen := {setting: value for setting, value in layer.items() if setting in causes}:
+            yield _problem(kind, name, _Reason(chosen, check, sentence))
+
+
+def _why_dropped(jvm: Jvm, name: str, value: str, *, own: bool) -> str:
+    """Return the sentence of the setting's own type and validator, if it is one of KafkaConfig."""
+    base = _OF_LISTENER.sub("", name)
+    key = config_definitions(jvm).configKeys().get(base)
+    if key is not None:
+        definition = jvm.packages.org.apache.kafka.common.config.ConfigDef().define(key)
+        if (sentence := _rejection(lambda: definition.parse(plain_properties(jvm, {base: value})))) is not None:
+            return sentence
+    return f"It is not valid as a dynamic setting of {'a single broker' if own else 'all brokers'}"
+
+
+def _clamped(jvm: Jvm, settings: Settings) -> dict[str, str]:
+    """Move values into their bounds as DynamicBrokerConfig.updateCurrentConfig does, if the release has this."""
+    clamp = _static_method(jvm, KAFKA_CONFIG, "clampDynamicConfigs")
+    if clamp is None:
+        return dict(settings)
+    properties = java_properties(jvm, settings)
+    clamp(properties)
+    return {str(name): str(properties.get(name)) for name in list(properties.keySet())}
+
+
+def _applies_before_logs(jvm: Jvm) -> bool:
+    found = jvm.find_class(_DYNAMIC_BROKER_CONFIG)
+    if found is None:
+        raise MissingClassError(f"The class {_DYNAMIC_BROKER_CONFIG} does not exist.")
+    return any(method.getName() == _BEFORE_LOGS for method in found.getMethods())
+
+
+def _log_defaults(jvm: Jvm, config: Any) -> Any:
+    extract = _static_method(jvm, _LOG_CONFIG[-1], "extractLogConfigMap")  # before 3.5
+    return extract(config) if extract is not None else config.extractLogConfigMap()
+
+
+def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[Settings], Iterator[_Reason]]:
+    log_config = jvm.moved(*_LOG_CONFIG)
+    empty = jvm.packages.java.util.HashMap()
+    defaults: list[tuple[Any, bool]] = []
+    for broker in brokers:
+        known = (broker.logs, _is_on(broker.properties, _REMOTE_STORAGE))
+        if not any(known[0].equals(logs) and known[1] == remote for logs, remote in defaults):
+            defaults.append(known)
+
+    def load(logs: Any, settings: Settings) -> Any:
+        return log_config.fromProps(logs, plain_properties(jvm, settings))
+
+    names = _name_check(log_config, "topic")
+    values = [(logs, remote, _value_check(partial(load, logs))) for logs, remote in defaults or [(empty, False)]]
+
+    def check(settings: Settings) -> Iterator[_Reason]:
+        unknown, known = names(settings)
+        yield from unknown
+        for logs, remote, check_values in values:
+            rejected = tuple(check_values(known))
+            yield from rejected
+            if not rejected and any(name.startswith(_TIERED) for name in known):
+                yield from _update_rejections(jvm, known, load(logs, known).values(), remote=remote)
+
+    return check
+
+
+def _update_rejections(jvm: Jvm, settings: Settings, values: Any, *, remote: bool) -> Iterator[_Reason]:
+    """The checks of LogManager.updateTopicConfig, which concern tiered storage only (from 3.6 and 3.9 on)."""
+    tiered = {name: value for name, value in settings.items() if name.startswith(_TIERED)}
+    enabled = _is_on(settings, "remote.storage.enable")
+    for method, arguments, check in (
+        ("validateRemoteStorageOnlyIfSystemEnabled", (values, remote, True), ConfigCheck.UPDATE),
+        ("validateRetentionConfigsWhenRemoteCopyDisabled", (values, enabled), ConfigCheck.TOGETHER),
+    ):
+        validate = _static_method(jvm, _LOG_CONFIG[0], method)
+        if validate is not None and (sentence := _rejection(partial(validate, *arguments))) is not None:
+            yield _Reason(tiered, check, sentence)
+
+
+def _subscription_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
+    configs = jvm.moved(*_CLIENT_METRICS)
+    return _value_check(lambda settings: configs.validate("checked", plain_properties(jvm, settings)))
+
+
+def _group_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
+    group_config = jvm.moved(*_GROUP_CONFIG)
+    empty = jvm.packages.java.util.HashMap()
+    names = _name_check(group_config, "group")
+    values = _value_check(lambda settings: group_config.fromProps(empty, plain_properties(jvm, settings)))
+
+    def check(settings: Settings) -> Iterator[_Reason]:
+        unknown, known = names(settings)
+        yield from unknown
+        yield from values(known)
+
+    return check
+
+
+def _quota_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
+    """Only names: a release loads every value of a quota that it knows."""
+    name = jvm.locate(*_QUOTA_CONFIG)
+    parts = [
+        method()
+        for part in ("userAndClientQuotaConfigs", "clientConfigs", "ipConfigs")  # clientConfigs: before 3.5
+        if (method := _static_method(jvm, name, part)) is not None
+    ]
+    if not parts:
+        raise MissingClassError(f"{name} does not list its settings.")
+    names = {str(setting) for part in parts for setting in part.names()}
+    return lambda settings: (
+        _Reason({key: value}, ConfigCheck.NAME, f"Unknown quota: {key}")
+        for key, value in settings.items()
+        if key not in names
+    )
+
+
+def _static_method(jvm: Jvm, class_name: str, method: str) -> Any | None:
+    """Return a static method, None if the class or the method does not exist."""
+    if jvm.find_class(class_name) is None:
+        return None
+    try:
+        return getattr(jvm.static(class_name), method)
+    except Py4JError as error:
+        if type(error) is not Py4JError:  # the process is gone
+            raise
+        return None
+
+
+def _is_on(settings: Settings, name: str) -> bool:
+    return settings.get(name, "").strip().lower() == "true"

@@ -1,0 +1,170 @@
+"""The records that a starting node replays, as plain files that the image classes of any release read.
+
+Left out are control records, NoOpRecords and, where the release supports metadata transactions (KIP-868), their
+markers and the records of transactions that were aborted or never ended. MetadataDelta.replay throws on the markers,
+because a running node handles them before (MetadataBatchLoader, OffsetControlManager).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import crc32c
+
+from kafka_rollout.metadata_log.classes.images import KRaft
+from kafka_rollout.metadata_log.disk.folder import (
+    CONTROL_KRAFT_VERSION,
+    CONTROL_VOTERS,
+    Checkpoint,
+    MetadataBatch,
+    MetadataFolder,
+    MetadataRecord,
+    kraft_version_of,
+    read_log,
+    read_start,
+)
+from kafka_rollout.metadata_log.records import RecordType
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CRC_FROM = 21
+_MARKERS = (RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION, RecordType.ABORT_TRANSACTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogContents:
+    """Facts about a whole metadata log: its newest snapshot, if it is loaded, and the log after it.
+
+    `end_offset`, `epoch`, `timestamp` (epoch ms): of the last batch or of the snapshot. `dropped`: offsets of records
+    that are not replayed. `open_transaction`: offset of a BeginTransactionRecord without an end.
+    """
+
+    snapshot: Checkpoint | None
+    from_offset: int
+    end_offset: int
+    epoch: int
+    timestamp: int
+    kraft: KRaft
+    dropped: tuple[range, ...]
+    open_transaction: int | None
+
+
+def read_contents(folder: MetadataFolder, *, snapshot: Checkpoint | None) -> LogContents:
+    """Read a snapshot and the log after it (None: the whole log)."""
+    start = snapshot.end_offset if snapshot else 0
+    before = LogContents(
+        snapshot=snapshot,
+        from_offset=start,
+        end_offset=start,
+        epoch=snapshot.epoch if snapshot else 0,
+        timestamp=0,
+        kraft=KRaft(),
+        dropped=(),
+        open_transaction=None,
+    )
+    return _add(before, read_start(folder, snapshot))
+
+
+def read_tail(folder: MetadataFolder, before: LogContents) -> LogContents | None:
+    """Read what a log has after `before`; None if it does not continue it, or if a metadata transaction was open.
+
+    Two logs with the same epoch at an offset are equal up to it (Raft's log matching property).
+    """
+    end = before.end_offset
+    if before.open_transaction is not None or before.end_offset == before.from_offset:
+        return None
+    last = next(read_log(folder, end - 1, outline=True), None)
+    if last is None or last.base_offset >= end or last.epoch != before.epoch:
+        return None
+    return _add(replace(before, from_offset=end, dropped=()), ((batch, True) for batch in read_log(folder, end)))
+
+
+def _add(before: LogContents, batches: Iterable[tuple[MetadataBatch, bool]]) -> LogContents:
+    """Add the facts of batches, each with whether it is from the log, from `before.from_offset` on."""
+    start, end, epoch, timestamp = before.from_offset, before.end_offset, before.epoch, before.timestamp
+    version, voters = before.kraft.version, before.kraft.voters
+    begun: int | None = None
+    dropped: list[range] = []
+    for batch, is_log in batches:
+        timestamp = max(timestamp, batch.timestamp)
+        for record in batch.records:
+            if batch.is_control:
+                if record.type == CONTROL_KRAFT_VERSION:
+                    version = kraft_version_of(record)
+                elif record.type == CONTROL_VOTERS:
+                    voters = record.value
+            elif is_log and record.offset >= start:
+                if record.type == RecordType.BEGIN_TRANSACTION:
+                    begun = record.offset
+                elif record.type == RecordType.ABORT_TRANSACTION and begun is not None:
+                    dropped.append(range(begun, record.offset))
+                    begun = None
+                elif record.type == RecordType.END_TRANSACTION:
+                    begun = None
+        if is_log:
+            end, epoch = batch.last_offset + 1, batch.epoch
+    if begun is not None:
+        dropped.append(range(begun, end))
+    return replace(
+        before,
+        end_offset=end,
+        epoch=epoch,
+        timestamp=timestamp,
+        kraft=KRaft(version, voters),
+        dropped=tuple(dropped),
+        open_transaction=begun,
+    )
+
+
+def write_plain(
+    batches: Iterable[MetadataBatch], path: Path, *, from_offset: int = 0, dropped: Iterable[range] = (), markers: bool
+) -> list[int]:
+    """Write the records to replay from `from_offset` on; return their offsets. `markers`: keep transaction markers."""
+    ranges = list(dropped)
+    offsets: list[int] = []
+
+    def is_replayed(record: MetadataRecord) -> bool:
+        return (
+            record.offset >= from_offset
+            and (record.type, record.version) != (RecordType.NO_OP, 0)
+            and (markers or record.type not in _MARKERS)
+            and not any(record.offset in one for one in ranges)
+        )
+
+    with path.open("wb") as file:
+        for batch in batches:
+            if batch.is_control:
+                continue
+            kept = [record for record in batch.records if is_replayed(record)]
+            if kept:
+                file.write(batch.data if len(kept) == len(batch.records) else encode_batch(batch, kept))
+                offsets += [record.offset for record in kept]
+    return offsets
+
+
+def encode_batch(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
+    """Return the batch with only some of its records, each at its offset."""
+    body = bytearray()
+    for record in kept:
+        fields = b"\0\0" + zigzag(record.offset - batch.base_offset) + zigzag(-1)
+        fields += zigzag(len(record.value)) + record.value + b"\0"
+        body += zigzag(len(fields)) + fields
+    delta = batch.last_offset - batch.base_offset
+    size = _HEADER.size - 12 + len(body)
+    times = batch.timestamp, batch.timestamp
+    header = _HEADER.pack(batch.base_offset, size, batch.epoch, 2, 0, 0, delta, *times, -1, -1, -1, len(kept))
+    crc = crc32c.crc32c(header[_CRC_FROM:] + body)
+    return header[: _CRC_FROM - 4] + crc.to_bytes(4) + header[_CRC_FROM:] + body
+
+
+def zigzag(value: int) -> bytes:
+    """Return a signed varint, as in records of batches."""
+    number = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,311 @@
+"""Write a snapshot of a metadata log at a chosen metadata.version with Kafka's own writer, and verify it.
+
+The classes that wrote it load it again, and the classes of each release that will read it load it as a starting node
+does. All must have the image that was written. The snapshot has the kraft.version and the voters of the log.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.system.files import reading
+from kafka_rollout.metadata_log.classes.images import ImageClasses, image_classes, java_errors
+from kafka_rollout.metadata_log.classes.loss_report import (
+    LoadedLog,
+    check_level,
+    decode_records,
+    feature_needs,
+    floor_note,
+    load_log,
+    load_tail,
+    replay_log,
+    stored_records,
+)
+from kafka_rollout.metadata_log.classes.scanner import ReplayCheck
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord
+from kafka_rollout.metadata_log.log_choice import WrittenSnapshot
+from kafka_rollout.metadata_log.losses import ImageRecord, Loss, compare, says_something
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.releases.jars.cache import ReleaseCache
+
+FIRST_SNAPSHOT_WRITER = Release(4, 0, 0)  # see ImageClasses.write
+_FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)
+_LOWER = "Lower it online (kafka-rollout features update), or with the snapshot (--feature NAME:LEVEL, 0 removes it)."
+
+
+def write_snapshot(
+    folder: MetadataFolder,
+    to_level: int,
+    out: Path,
+    *,
+    cache: ReleaseCache,
+    release: Release,
+    readers: Sequence[Release] = (),
+    features: Mapping[str, int] | None = None,
+    epoch: int | None = None,
+) -> WrittenSnapshot:
+    """Write `<end offset>-<epoch>.checkpoint` to `out`, whole or not at all, with mode 0600; a new folder has 0700.
+
+    `release` writes it, each of `readers` must be able to start from it. `features`: feature → lower level, 0 removes
+    it; the losses include these changes. `epoch`: by default that of the log's end. Raises UserError for an unknown
+    level or an existing file, RefusedError for a level below the floor, for features that need a higher one, and if the
+    verification fails.
+    """
+    with ExitStack() as opened, _folder_in(out.resolve(), folder) as work:
+        loaded = opened.enter_context(load_log(folder, cache, release, work))
+        proofs = _open_readers(opened, cache, release, readers)
+        lowering = _Lowering(to_level=to_level, features=features or {}, proofs=proofs, cache=cache)
+        return _write(loaded, lowering, work, epoch=_epoch(loaded.contents.epoch, epoch))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lowering:
+    """What a snapshot lowers. `proofs`: the running classes of the other releases that must load it."""
+
+    to_level: int
+    features: Mapping[str, int]
+    proofs: tuple[ImageClasses, ...]
+    cache: ReleaseCache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedSnapshot:
+    """A snapshot that was written once from the log of a running node, and its classes, which still run.
+
+    Written again, it replays only the records since then.
+    """
+
+    loaded: LoadedLog
+    lowering: _Lowering
+
+    def write(self, folder: MetadataFolder, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
+        """Write the end of a stopped node's log as `<end offset>-<epoch>.checkpoint` to `out`, as write_snapshot does.
+
+        `end_offset`: of the name, not before the end of the log. A log that does not continue the prepared one is
+        replayed from its start.
+        """
+        with _folder_in(out.resolve(), folder) as work, java_errors(self.loaded.classes.release):
+            loaded = load_tail(folder, self.loaded, work)
+            if loaded is None:
+                loaded = replay_log(folder, self.loaded.classes, self.lowering.cache, work)
+            name_epoch = _epoch(loaded.contents.epoch, epoch)
+            return _write(loaded, self.lowering, work, epoch=name_epoch, end_offset=end_offset)
+
+
+@contextmanager
+def prepared_snapshot(
+    folder: MetadataFolder,
+    to_level: int,
+    *,
+    cache: ReleaseCache,
+    release: Release,
+    readers: Sequence[Release],
+    features: Mapping[str, int],
+) -> Iterator[PreparedSnapshot]:
+    """Prepare a snapshot of a log, which can be a copy of a running node's: replay, write, load with the readers.
+
+    Keeps nothing of it but the replayed image. Raises as write_snapshot does.
+    """
+    with ExitStack() as opened:
+        work = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="kafka-rollout-")))
+        loaded = opened.enter_context(load_log(folder, cache, release, work))
+        proofs = _open_readers(opened, cache, release, readers)
+        lowering = _Lowering(to_level=to_level, features=features, proofs=proofs, cache=cache)
+        draft = work / "draft"
+        draft.mkdir()
+        _write(loaded, lowering, draft, epoch=loaded.contents.epoch)
+        yield PreparedSnapshot(loaded=loaded, lowering=lowering)
+
+
+def _open_readers(
+    opened: ExitStack, cache: ReleaseCache, writer: Release, readers: Sequence[Release]
+) -> tuple[ImageClasses, ...]:
+    """Start the classes of each reader; the writer always loads what it wrote. Raises UserError for an unknown one."""
+    others = [release for release in dict.fromkeys(readers) if release != writer]
+    for release in others:
+        load_catalogue(*cache.catalogue_folders).get(release)
+    return tuple(opened.enter_context(image_classes(cache, release)) for release in others)
+
+
+@contextmanager
+def _folder_in(out: Path, folder: MetadataFolder) -> Iterator[Path]:
+    """A temporary folder in `out`, so that a finished file can be linked there."""
+    if out.is_relative_to(folder.root):
+        raise UserError(f"{out} is in the directory that is read.", remedy="Use a folder outside of it.")
+    with reading(out):
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
+            yield Path(name)
+
+
+def _write(
+    loaded: LoadedLog, lowering: _Lowering, work: Path, *, epoch: int, end_offset: int | None = None
+) -> WrittenSnapshot:
+    """Write and verify a snapshot in `work`, then link it into the folder above."""
+    cache, to_level = lowering.cache, lowering.to_level
+    lowered = _lower_features(loaded, lowering.features, cache)
+    _check(lowered, to_level, cache)
+    contents, release = loaded.contents, loaded.classes.release
+    end_offset = contents.end_offset if end_offset is None else end_offset
+    if end_offset < contents.end_offset:
+        raise FatalError(f"The log ends at {contents.end_offset}: a snapshot cannot end at {end_offset}.")
+    final = work.parent / f"{end_offset:020}-{epoch:010}.checkpoint"
+    if final.exists():
+        raise _exists(final)
+    written = loaded.classes.write(
+        lowered.image,
+        work,
+        level=to_level,
+        end_offset=end_offset,
+        epoch=epoch,
+        timestamp=contents.timestamp,
+        kraft=contents.kraft,
+    )
+    before, again, after = (work / f"{name}.checkpoint" for name in ("before", "again", "after"))
+    loaded.classes.write_records(loaded.image, before, level=loaded.level)
+    image = loaded.read(written, work)
+    loaded.classes.write_records(image, again, level=to_level)
+    loaded.classes.write_records(image, after, level=loaded.level)
+    source = _Stored.read(written, release)
+    _refuse_difference(source, _Stored.read(again, release), cache)
+    losses = _losses(_Stored.read(before, release), _Stored.read(after, release), cache)
+    for proof in lowering.proofs:
+        _prove(source, to_level, contents.kraft.version, proof, cache, work)
+    written.chmod(0o600)
+    try:
+        os.link(written, final)
+    except FileExistsError:
+        raise _exists(final) from None
+    return WrittenSnapshot(
+        path=final,
+        from_level=loaded.level,
+        to_level=to_level,
+        features=lowering.features,
+        kraft_version=contents.kraft.version,
+        records=len(source.records),
+        proved_by=(release, *(proof.release for proof in lowering.proofs)),
+        losses=losses,
+    )
+
+
+def _exists(final: Path) -> UserError:
+    return UserError(f"{final} already exists.", remedy="Nothing is overwritten. Use another folder.")
+
+
+def _check(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> None:
+    check_level(loaded, to_level)
+    if to_level > loaded.level:
+        raise UserError(
+            f"The log is at metadata.version {loaded.level}: a snapshot at {to_level} would be an upgrade.",
+            remedy=f"Choose {loaded.level} or lower.",
+        )
+    if to_level < loaded.level and (note := floor_note(loaded, to_level)):
+        raise RefusedError(note, remedy="Choose the level of the floor or a higher one.")
+    if needs := feature_needs(loaded, to_level, cache):
+        raise RefusedError(needs[0], remedy=_LOWER)
+
+
+def _epoch(of_the_log: int, asked: int | None) -> int:
+    if asked is not None and asked < of_the_log:
+        raise UserError(
+            f"The log ends in epoch {of_the_log}: a snapshot of epoch {asked} would be older.",
+            remedy=f"Choose {of_the_log} or higher.",
+        )
+    return of_the_log if asked is None else asked
+
+
+def _lower_features(loaded: LoadedLog, features: Mapping[str, int], cache: ReleaseCache) -> LoadedLog:
+    """Return the loaded log with features at lower levels."""
+    known = load_catalogue(*cache.catalogue_folders).get(loaded.classes.release).features
+    finalized = dict(loaded.image.features().finalizedVersions())
+    for name, level in features.items():
+        if name in (METADATA_VERSION, KRAFT_VERSION) or name not in known:
+            why = "has an option of its own" if name == METADATA_VERSION else "cannot be lowered by a snapshot"
+            raise UserError(
+                f"{name} {why if name in known else 'is not a feature of ' + str(loaded.classes.release)}.",
+                remedy=f"The features here are {', '.join(sorted(finalized))}.",
+            )
+        if not 0 <= level <= finalized.get(name, 0):
+            raise UserError(
+                f"{name} is finalized at {finalized.get(name, 0)}: a snapshot cannot bring it to {level}.",
+                remedy="A snapshot only lowers levels. Choose 0 to remove the feature.",
+            )
+    return replace(loaded, image=loaded.classes.with_features(loaded.image, features))
+
+
+def _prove(  # noqa: PLR0917
+    source: _Stored,
+    level: int,
+    kraft_version: int,
+    classes: ImageClasses,
+    cache: ReleaseCache,
+    work: Path,
+) -> None:
+    target = classes.release
+    with java_errors(target):
+        check = ReplayCheck.of(classes, cache, work)
+        if kraft_version not in check.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
+            raise RefusedError(
+                f"kraft.version is {kraft_version}, and Kafka {target} does not support dynamic quorums (KIP-853).",
+                remedy="A dynamic quorum cannot become static. Choose release 3.9 or later.",
+            )
+        loaded = check.snapshot(source.path)
+        if loaded.failure is not None:
+            raise RefusedError(
+                f"Kafka {target} cannot start from a snapshot at metadata.version {level}: "
+                f"{loaded.failure.reason.rstrip('.')}.",
+                remedy=f"Nothing was written. {_LOWER}",
+            )
+        if target >= _FIRST_WITH_IMAGE_WRITER:
+            path = work / f"read-by-{target}.checkpoint"
+            classes.write_records(loaded.image, path, level=level)
+            _refuse_difference(source, _Stored.read(path, target), cache)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """The records of a snapshot as they are stored. `release`: wrote it."""
+
+    path: Path
+    release: Release
+    records: list[MetadataRecord]
+
+    @classmethod
+    def read(cls, path: Path, release: Release) -> _Stored:
+        return cls(path=path, release=release, records=stored_records(path))
+
+    def but(self, other: _Stored) -> _Stored:
+        """The records that the other snapshot does not have. Equal bytes are equal metadata."""
+        known = {record.value for record in other.records}
+        return replace(self, records=[record for record in self.records if record.value not in known])
+
+    def decoded(self, cache: ReleaseCache) -> list[ImageRecord]:
+        return decode_records(self.records, self.path, cache, self.release)
+
+
+def _losses(before: _Stored, after: _Stored, cache: ReleaseCache) -> tuple[Loss, ...]:
+    """Return what the second image lacks. Only records that differ are decoded: a large cluster has many."""
+    one, other = before.but(after).decoded(cache), after.but(before).decoded(cache)
+    if any(record.name == "PartitionRecord" for record in one):  # the names of their topics can be in equal records
+        one, other = before.decoded(cache), after.decoded(cache)
+    return compare(one, other)[0]
+
+
+def _refuse_difference(source: _Stored, other: _Stored, cache: ReleaseCache) -> None:
+    """Raise RefusedError unless two snapshots hold the same metadata."""
+    pair = source.but(other), other.but(source)
+    first, second = ([one for one in image.decoded(cache) if says_something(one)] for image in pair)
+    differences = [loss for pair in ((first, second), (second, first)) for part in compare(*pair) for loss in part]
+    if differences:
+        raise RefusedError(
+            f"The image of the snapshot in Kafka {other.release} differs from the written one: "
+            f"{differences[0].sentence}",
+            remedy="Nothing was written. Report this as a bug of kafka-rollout.",
+        )

@@ -1,0 +1,153 @@
+"""The choice of the metadata log for an offline downgrade, and the point of no return.
+
+A committed record is in the logs of a majority of voters. So among the logs of any majority, the most advanced log (the
+highest epoch of its last record, then the highest end offset) contains all committed records. This is Raft's election
+rule. The snapshot's epoch is higher than every epoch that these nodes know. A majority voted for each leader and stored
+its epoch (quorum-state) first. So no log that was not compared can be ahead of the snapshot. A node with an old log
+replaces it by the snapshot (KafkaMetadataLog.truncateToLatestSnapshot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.metadata_log.losses import Loss
+from kafka_rollout.model.state import majority
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.releases.facts import Release
+
+EPOCHS_ABOVE = 100
+"""Distance of the snapshot's epoch from the highest known epoch.
+
+Nodes that start with old logs during an installation cannot reach it by elections, so the two histories never share an
+epoch.
+"""
+
+OFFSETS_BEYOND = 1_000
+"""Distance of the end offset of a live downgrade's snapshot from the longest log.
+
+A running broker fetches a snapshot only if its own log ends before it. A broker can have records that no stopped
+controller has, if the active controller lost them with its disk.
+"""
+
+
+class UnreadableLogError(UserError):
+    """A node's directory contains no metadata log, or a damaged one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLog:
+    """The metadata log of a stopped node. `epoch`, `end_offset`: of its last record.
+
+    `known_epoch`: the newest epoch in its quorum-state, with the leader and the vote of this epoch; -1 for none.
+    `newest_epoch`: the highest of its batches and of its leader-epoch-checkpoint. `snapshots`: file names, also of
+    those that are not complete. `voters`: the quorum in this log; empty if the log has no voters.
+    """
+
+    node_id: int
+    epoch: int
+    end_offset: int
+    known_epoch: int
+    voters: frozenset[int]
+    newest_epoch: int = 0
+    leader_id: int = -1
+    voted_id: int = -1
+    snapshots: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenLog:
+    """The log that contains the committed records. `snapshot_epoch`: epoch of the snapshot that replaces it.
+
+    `read`: the nodes whose logs were compared; `not_read`: node id → reason why its log was not compared.
+    `snapshot_offset`: end offset in the snapshot's name if running brokers fetch it; None: the end of the log.
+    """
+
+    node_id: int
+    end_offset: int
+    epoch: int
+    snapshot_epoch: int
+    voters: tuple[int, ...]
+    read: tuple[int, ...]
+    not_read: tuple[str, ...]
+    snapshot_offset: int | None = None
+
+    @property
+    def snapshot(self) -> str:
+        """File name of the snapshot."""
+        offset = self.end_offset if self.snapshot_offset is None else self.snapshot_offset
+        return f"{offset:020}-{self.snapshot_epoch:010}.checkpoint"
+
+
+def choose_log(
+    logs: Sequence[NodeLog], voters: Collection[int], not_read: Mapping[int, str], *, live: bool = False
+) -> ChosenLog:
+    """Return the log to continue from. `voters`: the quorum as last observed; `not_read`: nodes without a readable log.
+
+    `live`: the brokers run, and their logs are in `logs` too. The snapshot then ends beyond every log.
+
+    Raises RefusedError unless `logs` contains a majority of `voters` and of the voters in the chosen log.
+    """
+    read = {log.node_id for log in logs}
+    _refuse_minority(frozenset(voters), read, not_read)
+    voting = [log for log in logs if log.node_id in voters or log.node_id in log.voters]
+    best = max(voting, key=lambda log: (log.epoch, log.end_offset, -log.node_id))
+    if best.voters:
+        _refuse_minority(best.voters, read, not_read)
+    return ChosenLog(
+        node_id=best.node_id,
+        end_offset=best.end_offset,
+        epoch=best.epoch,
+        snapshot_epoch=EPOCHS_ABOVE + max(max(log.epoch, log.known_epoch) for log in logs),
+        voters=tuple(sorted(best.voters or voters)),
+        read=tuple(sorted(read)),
+        not_read=tuple(not_read[node_id] for node_id in sorted(not_read)),
+        snapshot_offset=OFFSETS_BEYOND + max(log.end_offset for log in logs) if live else None,
+    )
+
+
+def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: Mapping[int, str]) -> None:
+    available = sorted(set(quorum) & set(read))
+    if len(available) >= majority(len(quorum)):
+        return
+    missing = [not_read.get(i, f"node {i}: no log was found") for i in sorted(set(quorum) - set(read))]
+    raise RefusedError(
+        f"The metadata logs of {len(available)} of {len(quorum)} voters are available. {majority(len(quorum))} "
+        f"are needed to find every committed record. Missing: {few(missing)}.",
+        remedy="Restore the directories of the other voters, then repeat the step. Nothing was changed.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSnapshot:
+    """The snapshot of the offline downgrade. `losses`: lost metadata; `records`: number without control records.
+
+    `features`: the features to lower, by name; `proved_by`: releases whose classes loaded the snapshot.
+    """
+
+    path: Path
+    from_level: int
+    to_level: int
+    features: Mapping[str, int]
+    kraft_version: int
+    records: int
+    proved_by: tuple[Release, ...]
+    losses: tuple[Loss, ...]
+
+
+def describe_no_return(cluster: ClusterSpec) -> str:
+    """Return the point of no return as a text."""
+    combined = [node.node_id for node in cluster.nodes if node.is_controller and node.is_broker]
+    if combined:
+        are = "is a broker" if len(combined) == 1 else "are brokers"
+        first = f"the controllers start at the new level, because {nodes(combined)} {are} as well"
+    else:
+        first = "the first broker starts at the new level; if only controllers run at it, undo is still possible"
+    return (
+        f"The downgrade can be undone from the backups until {first}. After that, clients write records, and "
+        "topics and leaders change. The old metadata does not contain these changes."
+    )

@@ -1,0 +1,191 @@
+"""Real metadata logs read without Java: what is found where, damage, and the records that count."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.metadata_log.classes.replay import read_contents, write_plain
+from kafka_rollout.metadata_log.disk.folder import (
+    MetadataFolder,
+    log_range,
+    open_folder,
+    read_checkpoint,
+    read_file,
+    read_log,
+)
+from kafka_rollout.metadata_log.disk.quorum import node_log
+from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.metadata_log.trim import parse_epochs
+from tests.paths import FIXTURES
+from tests.unit.metadata_log.changes.test_trimmer import split
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> MetadataFolder:
+    shutil.copytree(FIXTURES / "metadata-log-level-30", tmp_path / "node" / "metadata")
+    return open_folder(tmp_path / "node" / "metadata")
+
+
+def types(path: Path) -> list[int]:
+    return [record.type for batch in read_file(path, last=False) for record in batch.records]
+
+
+def test_the_log_is_found_from_the_directory_around_it_itself_and_the_nodes_folder(folder: MetadataFolder) -> None:
+    for directory in (folder.root, folder.log, folder.root.parent):
+        assert open_folder(directory) == folder
+    renamed = shutil.copytree(folder.log, folder.root.parent / "copy-of-it")
+    assert log_range(open_folder(renamed)) == log_range(folder) == (0, 57)
+
+
+def test_a_directory_without_one_a_file_and_another_topics_partition_are_refused(
+    folder: MetadataFolder, tmp_path: Path
+) -> None:
+    orders = tmp_path / "orders-0"
+    orders.mkdir()
+    shutil.copy(folder.segments[0], orders)
+    for directory, why in (
+        (tmp_path / "no", "does not exist"),
+        (folder.segments[0], "is not a folder"),
+        (orders, "holds no"),
+    ):
+        with pytest.raises(UserError, match=why):
+            open_folder(directory)
+
+
+def test_the_log_of_another_cluster_is_refused_and_so_is_one_of_which_nothing_is_known(folder: MetadataFolder) -> None:
+    assert folder.cluster_id is not None
+    assert open_folder(folder.root, cluster_id=folder.cluster_id) == folder
+    with pytest.raises(UserError, match=f"of cluster {folder.cluster_id}, not of cluster other"):
+        open_folder(folder.root, cluster_id="other")
+    (folder.root / "meta.properties").unlink()
+    with pytest.raises(UserError, match="of an unknown cluster"):
+        open_folder(folder.root, cluster_id=folder.cluster_id)
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 100, b"\0\0\0\0\0\0\0\x39\0\0", "half a batch"])
+def test_a_write_cut_short_at_the_logs_end_is_left_out(folder: MetadataFolder, tail: bytes | str) -> None:
+    segment = folder.segments[0]
+    if isinstance(tail, str):
+        os.truncate(segment, segment.stat().st_size - 5)
+        assert log_range(folder) == (0, 56)
+    else:
+        with segment.open("ab") as file:
+            file.write(tail)
+        assert log_range(folder) == (0, 57)
+
+
+def test_damage_in_the_middle_is_told_with_the_file(folder: MetadataFolder) -> None:
+    data = bytearray(folder.segments[0].read_bytes())
+    data[1000] ^= 0xFF
+    folder.segments[0].write_bytes(data)
+    with pytest.raises(UserError, match=r"00\.log is damaged or not complete: The batch at offset \d+ is corrupt"):
+        list(read_log(folder))
+
+
+@pytest.mark.parametrize("lost", [1, 10, 60, 1000])
+def test_a_snapshot_that_is_cut_off_is_told(folder: MetadataFolder, lost: int) -> None:
+    path = folder.checkpoints[-1].path
+    os.truncate(path, path.stat().st_size - lost)
+    with pytest.raises(UserError, match="is damaged or not complete"):
+        list(read_checkpoint(path))
+
+
+def test_a_segment_that_is_missing_is_a_gap(folder: MetadataFolder) -> None:
+    split(folder, 16, 45)
+    (folder.log / f"{16:020}.log").unlink()
+    with pytest.raises(UserError, match="has a gap: offsets 16 to 44"):
+        list(read_log(folder))
+
+
+def test_a_log_that_begins_behind_its_snapshot_is_not_replayed(folder: MetadataFolder) -> None:
+    split(folder, 45)
+    (folder.log / f"{0:020}.log").unlink()
+    with pytest.raises(UserError, match=r"begins at offset 45, but the snapshot .* ends at 37"):
+        read_contents(folder, snapshot=folder.checkpoints[-1])
+    with pytest.raises(UserError, match="there is no snapshot"):
+        read_contents(folder, snapshot=None)
+
+
+def test_markers_and_what_says_nothing_are_left_out_and_every_record_keeps_its_offset(
+    folder: MetadataFolder, tmp_path: Path
+) -> None:
+    contents = read_contents(folder, snapshot=None)
+    assert (contents.end_offset, contents.epoch, contents.dropped, contents.open_transaction) == (57, 1, (), None)
+    offsets = write_plain(read_log(folder), tmp_path / "plain", markers=False)
+    assert offsets[:4] == [2, 3, 4, 5]
+    assert offsets == [r.offset for b in read_file(tmp_path / "plain", last=False) for r in b.records]
+    left = set(types(tmp_path / "plain"))
+    assert not left & {RecordType.NO_OP, RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION}
+    write_plain(read_log(folder), tmp_path / "with", markers=True)
+    assert types(tmp_path / "with")[0] == RecordType.BEGIN_TRANSACTION
+
+
+@pytest.mark.parametrize("ending", [RecordType.ABORT_TRANSACTION, RecordType.NO_OP])
+def test_a_transaction_that_was_aborted_or_never_ended_counts_for_nothing(
+    folder: MetadataFolder, tmp_path: Path, ending: RecordType
+) -> None:
+    (segment,) = folder.segments
+    data = bytearray(segment.read_bytes())
+    end = next(b for b in read_log(folder) if b.records[0].type == RecordType.BEGIN_TRANSACTION)
+    at = data.index(b"\x01\x18\x00", end.position)  # frame 1, EndTransactionRecord, version 0
+    data[at + 1] = ending
+    resealed(data, end.position)
+    segment.write_bytes(data)
+    contents = read_contents(folder, snapshot=None)
+    offsets = write_plain(read_log(folder), tmp_path / "plain", dropped=contents.dropped, markers=False)
+    if ending is RecordType.ABORT_TRANSACTION:
+        assert (contents.dropped, contents.open_transaction) == ((range(1, 9),), None)
+        assert offsets[0] == 10
+    else:
+        assert (contents.dropped, contents.open_transaction, offsets) == ((range(1, 57),), 1, [])
+
+
+def resealed(data: bytearray, position: int) -> None:
+    import crc32c
+
+    size = 12 + int.from_bytes(data[position + 8 : position + 12])
+    crc = crc32c.crc32c(bytes(data[position + 21 : position + size]))
+    data[position + 17 : position + 21] = crc.to_bytes(4)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "name", [f"{1_000:020}.log", f"{1_000:020}-{7:010}.checkpoint", "quorum-state", "../meta.properties"]
+)
+@pytest.mark.parametrize("kind", ["FIFO", "folder"])
+def test_what_is_no_file_but_has_the_name_of_one_is_refused(folder: MetadataFolder, name: str, kind: str) -> None:
+    path = folder.log / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if kind == "FIFO" else path.mkdir()
+    with pytest.raises(UserError, match=rf"{path.name} is a {kind}, not a file"):
+        node_log(open_folder(folder.root), 1)
+
+
+def test_a_snapshot_whose_name_is_beyond_every_offset_is_refused(folder: MetadataFolder) -> None:
+    (folder.log / f"{'9' * 20}-{7:010}.checkpoint").write_bytes(b"")
+    with pytest.raises(UserError, match=r"The offset in the name of .* is not valid"):
+        open_folder(folder.root)
+
+
+@pytest.mark.parametrize("text", [f"node.id={'1' * 5_000}", "node.id=\u00b2"])
+def test_a_node_id_that_is_no_number_is_unknown(folder: MetadataFolder, text: str) -> None:
+    (folder.root / "meta.properties").write_text(f"cluster.id=x\n{text}\n")
+    assert open_folder(folder.root).node_id is None
+
+
+def test_a_quorum_state_of_endless_digits_or_depth_is_damaged(folder: MetadataFolder) -> None:
+    for text in ('{"leaderEpoch": ' + "1" * 5_000 + "}", "[" * 100_000):
+        (folder.log / "quorum-state").write_text(text)
+        with pytest.raises(UserError, match="quorum-state is damaged"):
+            node_log(folder, 1)
+
+
+@pytest.mark.parametrize("line", ["1" * 5_000 + " 0", "1", "one 0", "1 2 3"])
+def test_a_damaged_checkpoint_of_epochs_is_named(line: str) -> None:
+    with pytest.raises(UserError, match="leader-epoch-checkpoint is damaged"):
+        parse_epochs(f"0\n1\n{line}\n")

@@ -1,0 +1,88 @@
+"""What a stopped node's directory says of its log and of the quorum, on the kept log of a real node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.metadata_log.changes.places import LocalPlaces
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder, read_log
+from kafka_rollout.metadata_log.disk.quorum import node_log
+from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError
+from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
+from kafka_rollout.model.topology import NodeSpec, Role
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from tests.paths import FIXTURES
+
+END = 57
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> MetadataFolder:
+    shutil.copytree(FIXTURES / "metadata-log-level-30", tmp_path / "metadata")
+    return open_folder(tmp_path / "metadata")
+
+
+def log_of(root: Path, node_id: int, cluster_id: str) -> NodeLog:
+    cache = ReleaseCache(root.parent / "cache", root.parent / "include")
+    node = NodeSpec(node_id=node_id, name="kafka", roles=frozenset({Role.CONTROLLER}))
+    return DirectoryMetadataLogs(cache, LocalPlaces(lambda _: root)).node_log(node, cluster_id=cluster_id)
+
+
+def test_how_far_the_log_goes_and_who_votes_in_a_static_quorum(folder: MetadataFolder) -> None:
+    found = node_log(folder, 1)
+    assert (found.epoch, found.newest_epoch, found.end_offset) == (1, 1, END)
+    assert (found.known_epoch, found.leader_id, found.voted_id, found.voters) == (1, 1, -1, {1})
+    assert found.snapshots == {path.name for path in folder.log.glob("*.checkpoint")}
+
+
+def test_an_epoch_of_a_leader_without_records_is_known(folder: MetadataFolder) -> None:
+    (folder.log / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n7 57\n")
+    assert (node_log(folder, 1).epoch, node_log(folder, 1).newest_epoch) == (1, 7)
+
+
+def test_an_election_that_left_nothing_in_the_log_is_known_all_the_same(folder: MetadataFolder) -> None:
+    state = json.loads((folder.log / "quorum-state").read_text())
+    (folder.log / "quorum-state").write_text(json.dumps({**state, "leaderEpoch": 8}))
+    found = node_log(folder, 1)
+    assert (found.epoch, found.known_epoch) == (1, 8)
+
+
+def test_a_write_that_was_cut_short_does_not_count_and_is_no_damage(folder: MetadataFolder) -> None:
+    last = list(read_log(folder))[-1]
+    os.truncate(folder.segments[-1], folder.segments[-1].stat().st_size - 3)
+    assert node_log(folder, 1).end_offset == last.base_offset
+
+
+def test_a_snapshot_alone_is_a_log_that_ends_with_it(folder: MetadataFolder) -> None:
+    for segment in folder.segments:
+        segment.unlink()
+    assert (node_log(folder, 1).epoch, node_log(folder, 1).end_offset) == (1, 37)
+
+
+def test_damage_a_missing_log_and_a_torn_quorum_state_are_told_from_the_log_of_another(
+    folder: MetadataFolder, tmp_path: Path
+) -> None:
+    ours = str(folder.cluster_id)
+    assert log_of(folder.root, 1, ours).end_offset == END
+    with pytest.raises(UserError, match="not of cluster other") as another:
+        log_of(folder.root, 1, "other")
+    with pytest.raises(UserError, match="belongs to node 1, not to node 2") as anothers:
+        log_of(folder.root, 2, ours)
+    assert not {type(another.value), type(anothers.value)} & {UnreadableLogError}
+    (tmp_path / "empty").mkdir()
+    for root in (tmp_path / "empty", tmp_path / "nowhere"):
+        with pytest.raises(UnreadableLogError):
+            log_of(root, 1, ours)
+    (folder.log / "quorum-state").write_text('{"leaderEpo')
+    with pytest.raises(UnreadableLogError, match="is not a JSON object"):
+        log_of(folder.root, 1, ours)
+    shutil.copy(FIXTURES / "metadata-log-level-30" / "__cluster_metadata-0" / "quorum-state", folder.log)
+    os.truncate(folder.checkpoints[-1].path, 700)
+    with pytest.raises(UnreadableLogError, match="is damaged or not complete"):
+        log_of(folder.root, 1, ours)
