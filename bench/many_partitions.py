@@ -21,11 +21,11 @@ from unittest import mock
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, GateRef
-from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
+from kafka_rollout.gates.check import GateCheck, GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.controllers import check_before_controllers_stop
 from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.metadata_log.changes.install import install
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas

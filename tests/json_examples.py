@@ -27,7 +27,7 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.losses import Loss, LossReport

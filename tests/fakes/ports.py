@@ -18,12 +18,12 @@ from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.composition.fenced import fence_cluster_ports
-from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
 from kafka_rollout.domain.rehearsal.job import RehearsalJob
 from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.features.checks import undo_of
 from kafka_rollout.features.min_isr import MIN_ISR
+from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.plan import Undo

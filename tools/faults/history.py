@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.tables import events, runs
-from kafka_rollout.domain.gates.check import GateKind
+from kafka_rollout.gates.check import GateKind
 from tools.faults.limits import Stop
 from tools.faults.plan import Moment
 

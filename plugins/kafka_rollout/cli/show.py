@@ -18,7 +18,7 @@ from rich.text import Text
 
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
-from kafka_rollout.domain.gates.check import GateCheck
+from kafka_rollout.gates.check import GateCheck
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.steps.common.approval import approval_body

@@ -16,7 +16,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
 from kafka_rollout.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, RecordKind, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.gates.check import Condition
 from kafka_rollout.groups.described import CONSUMER, SHARE, STREAMS
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.model.contents import SERVED_BY

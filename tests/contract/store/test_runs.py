@@ -20,9 +20,9 @@ from kafka_rollout.adapters.store.tables import artifacts, before_stops, events,
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.domain.run.events import Approval, ApprovalOf, Unknown, events_of
 from kafka_rollout.domain.run.step_events import GateChecked
+from kafka_rollout.gates.check import BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.releases.facts import Release
 from tests.contract.store.conftest import Store

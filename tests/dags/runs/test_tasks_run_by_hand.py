@@ -170,7 +170,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 
     from kafka_rollout.airflow.common import deciding
     from kafka_rollout.airflow.sensors import gate
-    from kafka_rollout.domain.gates.check import GateKind, GateRef
+    from kafka_rollout.gates.check import GateKind, GateRef
 
     asked: list[Any] = []
     monkeypatch.setattr(deciding, "ask", lambda context, ports, question, **_: asked.append(question))

@@ -9,10 +9,10 @@ import pytest
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.gates.check import Condition, GateKind, GateRef
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.projections.runs import last_task_failure
 from kafka_rollout.domain.run.step_events import GatePassed, IncrementalScan, Started, Stopping
+from kafka_rollout.gates.check import Condition, GateKind, GateRef
 from kafka_rollout.groups.records import no_members_condition
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.gates.counters import expected_counters
+from kafka_rollout.gates.counters import expected_counters
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.counters import ACTIVE_BROKERS
 from kafka_rollout.model.state import NodeMetrics

@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen
 from kafka_rollout.domain.run.step_events import Stopping
+from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.metadata_log.changes.places import temporary_copy
 from kafka_rollout.metadata_log.classes.loss_report import image_records, load_log

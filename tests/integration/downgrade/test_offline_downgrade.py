@@ -16,11 +16,11 @@ from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, RunOf
 from kafka_rollout.domain.run.projections.offline import outages
+from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.changes import places as metadata_places
 from kafka_rollout.metadata_log.changes.trimmer import trim

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release

@@ -23,10 +23,10 @@ from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.run import INTERRUPTED, run_procedure, start_node_again, stop_signal
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.cli.show import plain
-from kafka_rollout.domain.gates.check import GatePolicy
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
+from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

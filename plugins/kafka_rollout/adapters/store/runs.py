@@ -33,8 +33,8 @@ from kafka_rollout.adapters.store.tables import artifacts, before_stops, events,
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import safe_name
-from kafka_rollout.domain.gates.check import BeforeStop
 from kafka_rollout.domain.run.events import Event
+from kafka_rollout.gates.check import BeforeStop
 from kafka_rollout.model.plan import Plan
 
 _NO_HASH = "0" * 64  # before the first event

@@ -21,7 +21,7 @@ from kafka_rollout.airflow.common.logs import OneLineLogs
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.triggers.gate import GateTrigger
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.domain.gates.check import GateKind, GateRef, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.check import GateKind, GateRef, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step

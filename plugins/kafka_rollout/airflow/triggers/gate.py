@@ -13,7 +13,7 @@ from kafka_rollout.airflow.common.logs import OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.domain.gates.check import GateRef, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.check import GateRef, GateWatch, WatchState, WatchStatus
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.gates.waiting import record_outcome
 from kafka_rollout.steps.planning.check import check_plan

@@ -18,7 +18,7 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_ports
 from kafka_rollout.composition.groups import ClusterGroups, open_groups
-from kafka_rollout.domain.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
+from kafka_rollout.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
 from kafka_rollout.groups.described import (
     CLASSIC,
     CONSUMER,

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Finding, Severity, warning
-from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
-from kafka_rollout.domain.gates.remote_storage import tiered_brokers
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.configuration import (
@@ -35,6 +33,8 @@ from kafka_rollout.domain.planning.release_changes.advisories import advisory_fi
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
 from kafka_rollout.features.checks import feature_change, missing_dependencies, range_findings
 from kafka_rollout.features.rules import check_feature_support
+from kafka_rollout.gates.findings import find_unchecked_counters, remote_storage_findings
+from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan

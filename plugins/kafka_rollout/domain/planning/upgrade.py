@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.domain.gates.findings import find_unchecked_counters, remote_storage_findings
-from kafka_rollout.domain.gates.remote_storage import tiered_brokers
 from kafka_rollout.domain.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.domain.planning.findings.configuration import (
@@ -22,6 +20,8 @@ from kafka_rollout.domain.planning.findings.zookeeper import zookeeper_findings
 from kafka_rollout.domain.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
 from kafka_rollout.features.checks import feature_changes, range_findings, rollback_level_findings
+from kafka_rollout.gates.findings import find_unchecked_counters, remote_storage_findings
+from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep

@@ -9,7 +9,7 @@ from enum import StrEnum
 from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.gates.coordinators import coordinator_partition
+from kafka_rollout.gates.coordinators import coordinator_partition
 from kafka_rollout.model.contents import ClusterInventory, Difference, compare_inventories
 
 FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED = (

@@ -17,8 +17,8 @@ from kafka.protocol.admin import (
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.system.clock import SystemClock
-from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.features.answers import FeatureUpdateResult
+from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.kafka.client.configs import (
     read_dynamic_configs,
     read_node_config,

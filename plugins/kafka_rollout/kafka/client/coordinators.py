@@ -15,7 +15,7 @@ from kafka.protocol.admin import (
 )
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.gates.coordinators import LOADING, CoordinatorAnswers, ids_for, led_partitions
+from kafka_rollout.gates.coordinators import LOADING, CoordinatorAnswers, ids_for, led_partitions
 from kafka_rollout.groups.described import CLASSIC, CONSUMER, SHARE, STREAMS
 from kafka_rollout.kafka.client.messages import (
     ConsumerGroupDescribeRequest,

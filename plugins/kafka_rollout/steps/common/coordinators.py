@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.gates.check import BeforeStop, Condition
-from kafka_rollout.domain.gates.coordinators import (
+from kafka_rollout.gates.check import BeforeStop, Condition
+from kafka_rollout.gates.coordinators import (
     CONDITION,
     CoordinatorAnswers,
     coordinators_condition,
     led_partitions,
 )
-from kafka_rollout.domain.gates.counters import Unchecked
-from kafka_rollout.domain.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
+from kafka_rollout.gates.counters import Unchecked
+from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.planning.findings.downgrade_scans import (
     LOSS_CODES,
     METADATA_CODES,
@@ -32,6 +31,7 @@ from kafka_rollout.domain.run.step_events import (
     ScanStage,
     Trimmed,
 )
+from kafka_rollout.gates.check import Condition, GateCheck
 from kafka_rollout.metadata_log.backup_space import LogSpace, backup_space_findings, nodes_with_backup
 from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.scan import MetadataScan, Readiness

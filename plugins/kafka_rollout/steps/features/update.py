@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Finding, Severity, Verdict, info
-from kafka_rollout.domain.gates.findings import counter_findings, find_unchecked_counters
 from kafka_rollout.domain.planning.findings.catalogue_gaps import feature_gap_findings
 from kafka_rollout.domain.run.events import ApprovalOf, RunOf
 from kafka_rollout.domain.run.step_events import FeatureResults
@@ -21,6 +20,7 @@ from kafka_rollout.features.checks import feature_change, feature_request_batche
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
 from kafka_rollout.features.rules import BAD_INPUT, check_feature_support, check_requests
 from kafka_rollout.features.support import held_back_feature_findings
+from kafka_rollout.gates.findings import counter_findings, find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
 from kafka_rollout.model.right_findings import right_findings

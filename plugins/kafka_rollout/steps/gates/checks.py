@@ -7,15 +7,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.gates import cluster as cluster_gates
-from kafka_rollout.domain.gates import node as node_gates
-from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
-from kafka_rollout.domain.gates.controllers import check_before_controllers_stop
-from kafka_rollout.domain.gates.counters import expected_errors, no_metadata_errors
 from kafka_rollout.domain.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
 from kafka_rollout.domain.run.projections.offline import describe_lost_disk, describe_unreached
 from kafka_rollout.domain.run.step_events import GateChecked
+from kafka_rollout.gates import cluster as cluster_gates
+from kafka_rollout.gates import node as node_gates
+from kafka_rollout.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.controllers import check_before_controllers_stop
+from kafka_rollout.gates.counters import expected_errors, no_metadata_errors
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec

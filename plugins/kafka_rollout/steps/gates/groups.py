@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from kafka_rollout.domain.gates.check import Condition, GateCheck
+from kafka_rollout.gates.check import Condition, GateCheck
 from kafka_rollout.groups.findings import find_unserved_on_path
 from kafka_rollout.groups.records import conversion_conditions, no_members_condition
 from kafka_rollout.model.contents import SERVED_BY

@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager, ExitStack
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.run.events import ApprovalOf, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLeftBehind, OfflineStopping
 from kafka_rollout.domain.run.projections import offline as projections
+from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.metadata_log.log_choice import UnreadableLogError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import majority

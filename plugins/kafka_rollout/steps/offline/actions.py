@@ -12,7 +12,6 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.offline_events import (
     OfflineLeftBehind,
@@ -22,6 +21,7 @@ from kafka_rollout.domain.run.offline_events import (
 )
 from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.metadata_log.log_choice import (
     ChosenLog,
     describe_no_return,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.domain.gates.node import check_before_stop
 from kafka_rollout.domain.run.offline_events import OfflineInstalled
 from kafka_rollout.domain.run.projections import offline as projections
+from kafka_rollout.gates.node import check_before_stop
 from kafka_rollout.metadata_log.log_choice import UnreadableLogError
 from kafka_rollout.metadata_log.snapshot_use import follows_snapshot
 from kafka_rollout.model.plan import Plan

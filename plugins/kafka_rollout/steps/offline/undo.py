@@ -13,7 +13,6 @@ from typing import NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.run.events import ApprovalOf, newest
 from kafka_rollout.domain.run.offline_events import OfflineRestored, OfflineUndoing, OfflineUndone
 from kafka_rollout.domain.run.projections.offline import (
@@ -25,6 +24,7 @@ from kafka_rollout.domain.run.projections.offline import (
     stop_has_begun,
     unreached,
 )
+from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.metadata_log.log_choice import UnreadableLogError
 from kafka_rollout.metadata_log.snapshot_use import epoch_after_return, has_majority
 from kafka_rollout.model.plan import Plan, ReleaseStep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_rollout.domain.gates.check import GateKind
+from kafka_rollout.gates.check import GateKind
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.planning.rehearsal import REHEARSAL_RESULT
 from kafka_rollout.steps.procedures import actions, approval_requests, conditions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.gates.check import GateKind
+from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.steps.procedures import actions, approval_requests, common, conditions, rolling
 from kafka_rollout.steps.step import (

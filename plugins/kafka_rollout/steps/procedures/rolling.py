@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from kafka_rollout.domain.gates.check import GateKind
+from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.offline import actions as offline

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.gates.check import BeforeStop, GateCheck, GateKind
-from kafka_rollout.domain.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import (
@@ -33,6 +31,8 @@ from kafka_rollout.domain.run.events import Event, events_of
 from kafka_rollout.domain.run.projections.gates import node_step_seconds
 from kafka_rollout.domain.run.projections.nodes import find_last_node_event
 from kafka_rollout.domain.run.step_events import ComparedAfter, Finalized, GateFailed, Started
+from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
+from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.model.contents import find_unserved_types
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import ClusterState

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.run.events import Event, events_of, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.domain.run.projections.comparisons import find_unaccepted
@@ -22,6 +21,7 @@ from kafka_rollout.domain.run.step_events import (
     MetadataScanned,
     Trimmed,
 )
+from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.contents import COMPARED

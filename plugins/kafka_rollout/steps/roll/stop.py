@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
-from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.domain.planning.findings.hosts import STOP_DEADLINE_S
 from kafka_rollout.domain.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
@@ -20,6 +18,8 @@ from kafka_rollout.domain.run.projections.nodes import (
     stop_is_unfinished,
 )
 from kafka_rollout.features.checks import range_findings
+from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some

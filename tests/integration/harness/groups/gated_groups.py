@@ -19,9 +19,9 @@ from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.tables import events
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.gates.check import GateCheck, GateKind
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import GateChecked
+from kafka_rollout.gates.check import GateCheck, GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.jvm.jvm import Jvm
 from tests.integration.harness.cluster_contents import wait_until_all_know

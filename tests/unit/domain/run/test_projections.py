@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.domain.run.events import (
     Answered,
     AnswerReceived,
@@ -38,6 +37,7 @@ from kafka_rollout.domain.run.step_events import (
     Stopped,
     Stopping,
 )
+from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.releases.facts import Release
 from tests.unit.domain.run.events_strategy import events
 

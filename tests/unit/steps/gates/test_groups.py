@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.state import GroupState

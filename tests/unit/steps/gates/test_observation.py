@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS
-from kafka_rollout.domain.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
+from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.counters import REMOTE_REQUESTS
+from kafka_rollout.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.model.topology import NodeSpec

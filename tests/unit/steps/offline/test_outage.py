@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.projections.offline import outages
 from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.topology import Role
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.domain.gates.findings import counter_findings
 from kafka_rollout.domain.planning.findings.clients import client_findings
 from kafka_rollout.domain.planning.findings.not_observable import not_observable_findings
 from kafka_rollout.domain.planning.findings.reported_releases import reported_release_findings
 from kafka_rollout.domain.planning.findings.unlisted_nodes import unlisted_node_findings
+from kafka_rollout.gates.findings import counter_findings
 from kafka_rollout.model.caught_up import check_caught_up
 from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
 from kafka_rollout.model.state import (

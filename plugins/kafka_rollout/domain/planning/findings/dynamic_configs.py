@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import Finding, Severity, blocker
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
-from kafka_rollout.domain.gates.counters import IGNORED_CONFIG
 from kafka_rollout.domain.planning.findings.configuration import removed_config_names
+from kafka_rollout.gates.counters import IGNORED_CONFIG
 from kafka_rollout.model.dynamic_configs import (
     ConfigCheck,
     ConfigKind,

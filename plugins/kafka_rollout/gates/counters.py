@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.gates.check import Condition
 from kafka_rollout.model.counters import (
     ACTIVE_BROKERS,
     COUNTERS,

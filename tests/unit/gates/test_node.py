@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.gates.node import (
+from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.gates.node import (
     check_after_start,
     check_before_stop,
     find_lost_leaderships,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.gates.check import Condition, GateCheck
-from kafka_rollout.domain.gates.node import answered
+from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.gates.node import answered
 from kafka_rollout.model.caught_up import check_current
 from kafka_rollout.model.state import ClusterState, Movements
 from kafka_rollout.model.topology import ClusterSpec

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
-from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.domain.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
+from kafka_rollout.gates.check import PROCESS, BeforeStop, Condition, GateCheck
+from kafka_rollout.gates.coordinators import CoordinatorAnswers
+from kafka_rollout.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
 from kafka_rollout.model.caught_up import check_current, check_spare_voters
 from kafka_rollout.model.state import ClusterState, NodeState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec

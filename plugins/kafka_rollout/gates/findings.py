@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from kafka_rollout.base.findings import Finding, Severity, blocker, warning
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.gates.counters import PARTITION_COUNT, expected_counters, has_agent
-from kafka_rollout.domain.gates.remote_storage import KAFKA_MANAGER, metadata_manager, uses_tiered_storage
+from kafka_rollout.gates.counters import PARTITION_COUNT, expected_counters, has_agent
+from kafka_rollout.gates.remote_storage import KAFKA_MANAGER, metadata_manager, uses_tiered_storage
 from kafka_rollout.model.counters import COUNTERS, METADATA_ERROR_COUNTERS, OFFLINE_LOG_DIRECTORIES
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.domain.gates.check import Condition, GateCheck
+from kafka_rollout.gates.check import Condition, GateCheck
 from kafka_rollout.model.state import CheckpointFile, ClusterState, NodeFeatures, NodeState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue

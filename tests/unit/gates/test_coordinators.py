@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.domain.gates.check import BeforeStop, Condition
-from kafka_rollout.domain.gates.coordinators import (
+from kafka_rollout.gates.check import BeforeStop, Condition
+from kafka_rollout.gates.coordinators import (
     LOADING,
     CoordinatorAnswers,
     coordinator_partition,

@@ -19,7 +19,7 @@ from itertools import count as count_up
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.log_lines import LogEvent, find_start, is_throwable, parse_events
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.gates.check import BeforeStop, Condition
+from kafka_rollout.gates.check import BeforeStop, Condition
 from kafka_rollout.model.state import PartitionState
 
 CONDITION = "coordinators loaded"

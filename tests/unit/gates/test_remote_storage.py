@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.gates.check import Condition
-from kafka_rollout.domain.gates.counters import REMOTE_REQUESTS, Unchecked
-from kafka_rollout.domain.gates.remote_storage import (
+from kafka_rollout.gates.check import Condition
+from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked
+from kafka_rollout.gates.remote_storage import (
     KAFKA_MANAGER,
     MANAGER_CLASS,
     SYSTEM_ENABLE,

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.gates.check import Condition, GateCheck
-from kafka_rollout.domain.gates.counters import (
+from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.gates.counters import (
     AGREES,
     DIRECTORIES,
     NO_ERRORS,
@@ -18,7 +18,7 @@ from kafka_rollout.domain.gates.counters import (
     expected_counters,
     no_metadata_errors,
 )
-from kafka_rollout.domain.gates.node import check_after_start, check_before_stop
+from kafka_rollout.gates.node import check_after_start, check_before_stop
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import ClusterState, NodeMetrics, RegisteredNodes
 from kafka_rollout.model.topology import ClusterSpec
