@@ -226,7 +226,7 @@ class CoordinatorLogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFacts:
-    """All facts of the catalogue about one release; adapters/derivation derives them from the jars.
+    """All facts of the catalogue about one release; derivation derives them from the jars.
 
     `oldest_requests`: API → the oldest version that brokers serve to clients, only if it is above 0 (KIP-896). An API
     that the release has removed is not in it. `config_resources`: resource types that can have settings in the

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.derivation.adding import add_release, derive_release
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.derivation.adding import add_release, derive_release
 from kafka_rollout.releases.facts import CoordinatorClass, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jars.resolve import LOGGING

@@ -1,6 +1,6 @@
 """The catalogue's facts about metadata logs, releases/metadata/ and schemas/metadata/.
 
-adapters/derivation writes both.
+derivation writes both.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.adapters.derivation.coordinators.group_families import group_families
-from kafka_rollout.adapters.derivation.coordinators.loaders import (
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.derivation.coordinators.group_families import group_families
+from kafka_rollout.derivation.coordinators.loaders import (
     SHARE_RECORDS,
     Loader,
     default_group_loader,
@@ -22,12 +23,11 @@ from kafka_rollout.adapters.derivation.coordinators.loaders import (
     share_loader,
     transaction_loader,
 )
-from kafka_rollout.adapters.derivation.coordinators.rules import field_rules
-from kafka_rollout.adapters.derivation.coordinators.shards import serialized_key, serialized_value
-from kafka_rollout.adapters.derivation.coordinators.writers import Written, has_old_group_coordinator
-from kafka_rollout.adapters.derivation.gaps import Gaps
-from kafka_rollout.adapters.derivation.jars import Message, key_versions
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.derivation.coordinators.rules import field_rules
+from kafka_rollout.derivation.coordinators.shards import serialized_key, serialized_value
+from kafka_rollout.derivation.coordinators.writers import Written, has_old_group_coordinator
+from kafka_rollout.derivation.gaps import Gaps
+from kafka_rollout.derivation.jars import Message, key_versions
 from kafka_rollout.kafka.formats.layouts import MessageSchema
 from kafka_rollout.releases.facts import (
     CoordinatorLogFacts,

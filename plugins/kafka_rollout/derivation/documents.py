@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.derivation import jars
-from kafka_rollout.adapters.derivation.jars import Message
+from kafka_rollout.derivation import jars
+from kafka_rollout.derivation.jars import Message
 from kafka_rollout.metadata_log.records import MetadataLogFacts
 from kafka_rollout.releases.facts import (
     CoordinatorLogFacts,

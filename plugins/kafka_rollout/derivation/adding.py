@@ -13,19 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.adapters.derivation.documents import (
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.derivation.documents import (
     definition_file,
     facts_document,
     messages_document,
     metadata_document,
     pretty,
 )
-from kafka_rollout.adapters.derivation.facts import derive_facts
-from kafka_rollout.adapters.derivation.jars import coordinator_messages
-from kafka_rollout.adapters.derivation.metadata import metadata_messages
-from kafka_rollout.adapters.derivation.verifying import coordinator_records, verify_definitions, verify_levels
-from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.derivation.facts import derive_facts
+from kafka_rollout.derivation.jars import coordinator_messages
+from kafka_rollout.derivation.metadata import metadata_messages
+from kafka_rollout.derivation.verifying import coordinator_records, verify_definitions, verify_levels
 from kafka_rollout.kafka.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
 from kafka_rollout.metadata_log.classes import known_releases as metadata_log_facts
 from kafka_rollout.releases.documents.catalogue import INTOLERANT_REFERENCE, load_catalogue, load_facts, release_files

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kafka_rollout.adapters.derivation import features, jars
-from kafka_rollout.adapters.derivation.coordinators.records import coordinator_logs, new_group_coordinator
-from kafka_rollout.adapters.derivation.gaps import Gaps, reason_of
-from kafka_rollout.adapters.derivation.jars import Message
-from kafka_rollout.adapters.derivation.metadata import metadata_log
 from kafka_rollout.base.errors import FatalError
+from kafka_rollout.derivation import features, jars
+from kafka_rollout.derivation.coordinators.records import coordinator_logs, new_group_coordinator
+from kafka_rollout.derivation.gaps import Gaps, reason_of
+from kafka_rollout.derivation.jars import Message
+from kafka_rollout.derivation.metadata import metadata_log
 from kafka_rollout.metadata_log.records import MetadataLogFacts
 from kafka_rollout.releases.facts import (
     METADATA_VERSION,

@@ -7,9 +7,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.derivation.class_files import calls
-from kafka_rollout.adapters.derivation.gaps import NotDerivedError
-from kafka_rollout.adapters.derivation.jars import Message, classes_named, kafka_jars, parse_definition, without_about
+from kafka_rollout.derivation.class_files import calls
+from kafka_rollout.derivation.gaps import NotDerivedError
+from kafka_rollout.derivation.jars import Message, classes_named, kafka_jars, parse_definition, without_about
 from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm

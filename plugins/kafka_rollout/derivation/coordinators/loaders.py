@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.derivation.class_files import calls, texts
-from kafka_rollout.adapters.derivation.coordinators.shards import (
+from kafka_rollout.derivation.class_files import calls, texts
+from kafka_rollout.derivation.coordinators.shards import (
     GROUP_SERDE,
     SHARE_SERDE,
     Record,
@@ -21,7 +21,7 @@ from kafka_rollout.adapters.derivation.coordinators.shards import (
     share_replay,
     wrap,
 )
-from kafka_rollout.adapters.derivation.coordinators.writers import (
+from kafka_rollout.derivation.coordinators.writers import (
     Written,
     broker_defaults,
     group_writes,
@@ -29,7 +29,7 @@ from kafka_rollout.adapters.derivation.coordinators.writers import (
     share_writes,
     transaction_writes,
 )
-from kafka_rollout.adapters.derivation.jars import Message, classes_named, key_versions
+from kafka_rollout.derivation.jars import Message, classes_named, key_versions
 from kafka_rollout.releases.facts import VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from py4j.java_gateway import get_field
 
-from kafka_rollout.adapters.derivation.coordinators.writers import config_definition
-from kafka_rollout.adapters.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
-from kafka_rollout.adapters.derivation.jars import classes_named
-from kafka_rollout.adapters.derivation.jars import oldest_requests as oldest_in_definitions
+from kafka_rollout.derivation.coordinators.writers import config_definition
+from kafka_rollout.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
+from kafka_rollout.derivation.jars import classes_named
+from kafka_rollout.derivation.jars import oldest_requests as oldest_in_definitions
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.releases.facts import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm
@@ -124,7 +124,7 @@ def lossy_downgrade_level(libs: Path, level: int | None = KIP_1155_LEVEL) -> int
     if level is None:
         raise NotDerivedError(
             "The controller does not refuse an unsafe downgrade of metadata.version any more: it may implement "
-            "KIP-1155, whose level is not in the jars (KIP_1155_LEVEL in adapters/derivation/features.py)."
+            "KIP-1155, whose level is not in the jars (KIP_1155_LEVEL in derivation/features.py)."
         )
     return level
 

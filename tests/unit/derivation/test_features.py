@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_rollout.adapters.derivation import features
-from kafka_rollout.adapters.derivation.features import logging_backend, lossy_downgrade_level
-from kafka_rollout.adapters.derivation.gaps import NotDerivedError
+from kafka_rollout.derivation import features
+from kafka_rollout.derivation.features import logging_backend, lossy_downgrade_level
+from kafka_rollout.derivation.gaps import NotDerivedError
 from kafka_rollout.releases.jvm.jvm import Jvm
 
 CLASS = "org/apache/kafka/controller/FeatureControlManager.class"
@@ -30,7 +30,7 @@ def test_a_controller_that_refuses_lossy_downgrades_does_not_implement_kip_1155(
 
 
 def test_the_level_of_the_first_controller_that_does_not_refuse_is_a_gap_until_it_is_known(tmp_path: Path) -> None:
-    with pytest.raises(NotDerivedError, match=r"may implement KIP-1155.*KIP_1155_LEVEL in adapters/derivation"):
+    with pytest.raises(NotDerivedError, match=r"may implement KIP-1155.*KIP_1155_LEVEL in derivation"):
         lossy_downgrade_level(libs(tmp_path, b"lowers"), level=None)
     assert lossy_downgrade_level(tmp_path, level=33) == 33
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.adapters.derivation.coordinators.shards import serialized
-from kafka_rollout.adapters.derivation.jars import Message
 from kafka_rollout.base.errors import FatalError
+from kafka_rollout.derivation.coordinators.shards import serialized
+from kafka_rollout.derivation.jars import Message
 from kafka_rollout.kafka.formats.layouts import MessageSchema, SchemaError
 from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
 from kafka_rollout.releases.facts import Catalogue, ReleaseFacts

@@ -8,8 +8,8 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.adapters.derivation.coordinators.writers import LOG_CONTEXT
-from kafka_rollout.adapters.derivation.jars import Message
+from kafka_rollout.derivation.coordinators.writers import LOG_CONTEXT
+from kafka_rollout.derivation.jars import Message
 from kafka_rollout.releases.jvm.jvm import Jvm
 
 _GROUP = "org.apache.kafka.coordinator.group"

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_rollout.adapters.derivation.coordinators.rules import fill_message
-from kafka_rollout.adapters.derivation.coordinators.shards import Record, Refusal
-from kafka_rollout.adapters.derivation.jars import Message, key_versions
+from kafka_rollout.derivation.coordinators.rules import fill_message
+from kafka_rollout.derivation.coordinators.shards import Record, Refusal
+from kafka_rollout.derivation.jars import Message, key_versions
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.group_replay import CURRENT, GROUP, MEMBER
 from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
