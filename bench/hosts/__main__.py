@@ -50,8 +50,8 @@ _SUDOERS = f"{LOGIN} ALL=(root) NOPASSWD: " + ", ".join(
 _TIMED = """
 import time
 from functools import wraps
-from kafka_rollout.adapters.runtimes.hosts import shells
-from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.nodes.runtimes.hosts import shells
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.steps.roll import walk
 lines = open({path!r}, "w", buffering=1)
 def time_calls(owner, name, phase):

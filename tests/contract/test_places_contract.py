@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.metadata_log.changes import host_places
-from kafka_rollout.metadata_log.changes.host_places import HostPlaces
 from kafka_rollout.metadata_log.changes.install import install, uninstall
 from kafka_rollout.metadata_log.changes.places import LocalPlaces, Place, Places
 from kafka_rollout.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.metadata_log.disk.folder import open_folder
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.nodes import metadata_places as host_places
+from kafka_rollout.nodes.metadata_places import HostPlaces
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.releases.facts import Release
 from tests.fakes.dying_files import KilledError
 from tests.fakes.local_host import LocalHost, permitted

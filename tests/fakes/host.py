@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import PurePosixPath
 
-from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
 
 CONFIGURATION = "/etc/kafka/server.properties"
 JAVA = "/usr/lib/jvm/java-11"

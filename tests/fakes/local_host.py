@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
-from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
 from tests.fakes.dying_files import KilledError
 
 _NEVER = 1 << 30

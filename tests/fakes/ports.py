@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.composition.fenced import fence_cluster_ports
@@ -41,6 +39,8 @@ from kafka_rollout.model.state import (
     TransactionState,
 )
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.metrics import NodeMetricsReader
+from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import FakeCluster

@@ -17,7 +17,7 @@ from pathlib import Path
 import paramiko
 from paramiko.common import AUTH_SUCCESSFUL, OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED, OPEN_SUCCEEDED
 
-from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 
 _ANSWER_S = 10.0
 _CHUNK = 1 << 15

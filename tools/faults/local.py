@@ -9,11 +9,11 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.demo.local_nodes import Layout
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.local_process import node_processes
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm import java

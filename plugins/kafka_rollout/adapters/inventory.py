@@ -32,7 +32,6 @@ from pydantic import (
 
 from kafka_rollout.adapters.credential_search import find_credential
 from kafka_rollout.adapters.host_entries import Host, ServiceEntry, dump_services, service_of
-from kafka_rollout.adapters.metric_names import MetricName, OwnMetric
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.model.topology import (
@@ -45,6 +44,7 @@ from kafka_rollout.model.topology import (
     RuntimeName,
     ServiceSpec,
 )
+from kafka_rollout.nodes.metric_names import MetricName, OwnMetric
 from kafka_rollout.releases.facts import Release
 
 _UNIQUE = ("id", "name", "broker_address", "controller_address", "prometheus_url", "jolokia_url")

@@ -22,11 +22,11 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 if TYPE_CHECKING:
     from paramiko import SSHClient
 
-    from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-    from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
     from kafka_rollout.kafka.client.admin import KafkaAdmin
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
     from kafka_rollout.metadata_log.changes.places import Places
+    from kafka_rollout.nodes.metrics import NodeMetricsReader
+    from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
 
@@ -104,8 +104,8 @@ def _reach_nodes(
     open_shell: Callable[[], SshShell],
 ) -> _Nodes:
     """Return the adapters of the cluster's runtime. `open_shell`: opens the connections to its hosts."""
-    from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.metadata_log.changes.places import LocalPlaces
+    from kafka_rollout.nodes.metrics import NodeMetricsReader
 
     def identify(version: str) -> Release | None:
         return identify_release(version, catalogue, cluster.apache_releases).release
@@ -113,21 +113,21 @@ def _reach_nodes(
     metrics = NodeMetricsReader(identify=identify, names=cluster.metrics)
     match cluster.runtime:
         case "local_process":
-            from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+            from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 
             local = LocalProcessRuntime(cluster, cache, fence)
             return _Nodes(runtime=local, metrics=metrics, places=LocalPlaces(local.metadata_log_dir, fence))
         case "ssh_service":
-            from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
-            from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
-            from kafka_rollout.metadata_log.changes.host_places import HostPlaces
+            from kafka_rollout.nodes.metadata_places import HostPlaces
+            from kafka_rollout.nodes.runtimes.hosts.forwarding import SshTransport
+            from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 
             shell = open_shell()
             hosts = SshServiceRuntime(cluster, shell, identify, fence=fence)
             metrics = replace(metrics, through=partial(SshTransport, shell))
             return _Nodes(runtime=hosts, metrics=metrics, places=HostPlaces(hosts))
         case "none":
-            from kafka_rollout.adapters.runtimes.no_runtime import NoRuntime
+            from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 
             unmanaged = NoRuntime(cluster, admin, metrics)
             return _Nodes(runtime=unmanaged, metrics=metrics, places=LocalPlaces(unmanaged.metadata_log_dir))
@@ -137,8 +137,8 @@ def _reach_nodes(
 
 def _open_shell(settings: Settings, ssh: Callable[[str], SSHClient] | None, closing: ExitStack) -> SshShell:
     """Return the connections to the hosts. `closing` closes them."""
-    from kafka_rollout.adapters.runtimes.hosts.connecting import connect_as_user
-    from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+    from kafka_rollout.nodes.runtimes.hosts.connecting import connect_as_user
+    from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 
     shell = SshShell(ssh or connect_as_user(settings.ssh_config))
     closing.callback(shell.close)

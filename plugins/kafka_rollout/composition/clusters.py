@@ -75,7 +75,7 @@ def list_sudoers_files(
     from pydantic import TypeAdapter, ValidationError
 
     from kafka_rollout.adapters.host_entries import HostPath, User
-    from kafka_rollout.adapters.runtimes.hosts.rights import sudoers_files
+    from kafka_rollout.nodes.runtimes.hosts.rights import sudoers_files
 
     if cluster.runtime != "ssh_service":
         raise UserError(

@@ -62,7 +62,7 @@ def submit_scan(
 
 def releases_to_scan(cluster: ClusterSpec, settings: Settings) -> tuple[Release, ...]:
     """Return the releases that a scheduled scan evaluates; all of the catalogue if no node reports its release."""
-    from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+    from kafka_rollout.nodes.metrics import NodeMetricsReader
 
     catalogue = get_catalogue(settings)
     reader = NodeMetricsReader(

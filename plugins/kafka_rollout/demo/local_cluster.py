@@ -22,13 +22,6 @@ import psutil
 from kafka.protocol.admin import DescribeClusterRequest
 
 from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.runtimes.local_process import (
-    LocalProcessRuntime,
-    ReleaseJars,
-    end_processes,
-    node_processes,
-)
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import reserved_ports
@@ -38,6 +31,13 @@ from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.nodes.metrics import NodeMetricsReader
+from kafka_rollout.nodes.runtimes.local_process import (
+    LocalProcessRuntime,
+    ReleaseJars,
+    end_processes,
+    node_processes,
+)
 from kafka_rollout.releases.facts import Release
 
 _ATTEMPTS = 3

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.metrics import NodeMetricsReader
+from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
@@ -107,7 +107,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
         "from kafka_rollout.demo import local_cluster\n"
         "from kafka_rollout.adapters.inventory import load_cluster\n"
         "from kafka_rollout.releases.jars.cache import ReleaseCache\n"
-        "from kafka_rollout.adapters.runtimes import local_process\n"
+        "from kafka_rollout.nodes.runtimes import local_process\n"
         "from kafka_rollout.base.system.settings import Settings\n"
         "local_process._record_start = lambda *_: os.kill(os.getpid(), 9)\n"
         "settings = Settings.from_environment()\n"

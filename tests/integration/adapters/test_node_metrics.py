@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.counters import expected_counters
@@ -21,6 +20,7 @@ from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.counters import ACTIVE_BROKERS
 from kafka_rollout.model.state import NodeMetrics
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command

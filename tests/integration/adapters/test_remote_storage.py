@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.gates.check import Condition
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.gates.node import check_after_start
 from kafka_rollout.gates.remote_storage import CONDITION
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

@@ -43,7 +43,7 @@ KafkaAdmin.update_features = send_and_die
 # In the second node's turn, which is stopped by then.
 KILLED_WITH_A_NODE_DOWN = """
 import os, signal
-from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 install, seen = LocalProcessRuntime.install, []
 def install_or_die(self, node, *more):
     seen.append(node.node_id)

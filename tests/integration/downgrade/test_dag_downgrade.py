@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+from kafka_rollout.nodes.metrics import NodeMetricsReader
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.gates.checks import check_gate

@@ -32,7 +32,7 @@ OLD, NEW = "4.2.1", "4.3.1"
 CUT = """
 import threading
 from pathlib import Path
-from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 run, left = SshShell.run, Path({file!r})
 def run_and_cut(self, host, command, **more):
     line = command if isinstance(command, str) else " ".join(command)

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.nodes.runtimes.local_process import node_processes
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.feature_harness import Command

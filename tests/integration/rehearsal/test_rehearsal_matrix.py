@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.nodes.runtimes.local_process import node_processes
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_coordinators_loaded import logs_for

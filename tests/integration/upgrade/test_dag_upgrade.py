@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.nodes.metrics import NodeMetricsReader
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (
     TASKS_MS,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.runtimes.local_process import node_processes
 from kafka_rollout.demo.folder import demo_clean
+from kafka_rollout.nodes.runtimes.local_process import node_processes
 
 pytestmark = pytest.mark.integration
 

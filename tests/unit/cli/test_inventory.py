@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.model.topology import ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
 
 DATA = "/var/lib/kafka/data"
 HOSTS = """

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.domain.rehearsal.configuration import DIRECTORY_KEYS, find_escapes
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 
 
 @dataclass(frozen=True, slots=True)

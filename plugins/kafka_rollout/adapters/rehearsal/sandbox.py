@@ -18,7 +18,6 @@ import psutil
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.rehearsal.node_files import NodeFiles
 from kafka_rollout.adapters.rehearsal.voters import rewrite_voters
-from kafka_rollout.adapters.runtimes.local_process import end_processes, node_processes
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import write_whole
@@ -28,6 +27,7 @@ from kafka_rollout.domain.rehearsal.configuration import rewrite_config, rewrite
 from kafka_rollout.domain.rehearsal.estimate import MIB, Estimate
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.nodes.runtimes.local_process import end_processes, node_processes
 
 JOB, RESULT = "job.json", "result.json"
 _NAME = "rehearsal"

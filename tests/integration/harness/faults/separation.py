@@ -41,7 +41,7 @@ exec {java} "$@"
 """
     )
     wrapper.chmod(0o755)
-    monkeypatch.setattr("kafka_rollout.adapters.runtimes.local_process.java_binary", lambda: wrapper)
+    monkeypatch.setattr("kafka_rollout.nodes.runtimes.local_process.java_binary", lambda: wrapper)
 
 
 @contextmanager

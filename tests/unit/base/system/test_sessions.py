@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.adapters.runtimes import local_process
 from kafka_rollout.base.system.sessions import session_members, start_session
+from kafka_rollout.nodes.runtimes import local_process
 from tests.waiting import wait_until
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.composition.fenced import calls_of
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.ports.cluster import NodeChanges
 from kafka_rollout.releases.facts import Release
 from tests.fakes.clock import FakeClock

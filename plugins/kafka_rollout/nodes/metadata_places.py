@@ -15,9 +15,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_rollout.adapters.runtimes.hosts.directory import Entry, HostDirectory
-from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT, Right
-from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import sha256_of
@@ -25,6 +22,9 @@ from kafka_rollout.metadata_log.changes.backup import MANIFEST, Files
 from kafka_rollout.metadata_log.changes.places import COPY_TRIES, Place, paths_shown, start_files, too_fast
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.directory import Entry, HostDirectory
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, Right
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 
 _BATCH_BYTES = 32 << 20  # copied by one command line; a larger file has a line of its own
 _LINE_CHARACTERS = 64 << 10  # Linux limits a command line of a shell to 128 KiB

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, excess_rights, sudoers_file
 from kafka_rollout.model.topology import ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, excess_rights, sudoers_file
 from tests.fakes.local_host import permitted
 from tests.paths import ROOT
 

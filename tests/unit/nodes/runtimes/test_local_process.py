@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.adapters.runtimes import local_process
-from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.nodes.runtimes import local_process
+from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import Agents
 

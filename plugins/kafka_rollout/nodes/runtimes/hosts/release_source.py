@@ -14,12 +14,12 @@ import shlex
 from functools import lru_cache
 from pathlib import Path
 
-from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, service_of
-from kafka_rollout.adapters.runtimes.hosts.directory import transfer_s
-from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import open_regular, reading
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.directory import transfer_s
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.releases.facts import Release
 
 UNPACK_REMEDY = (

@@ -10,8 +10,8 @@ from typing import cast
 import httpx
 import paramiko
 
-from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 
 _TIMEOUT_S = 10.0
 _CHUNK = 1 << 16

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, service_of
-from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT, MetadataRights, Right
-from kafka_rollout.adapters.runtimes.hosts.shells import COMMAND_S, refused_by_sudo
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, MetadataRights, Right
+from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, refused_by_sudo
 
 _BYTES_S = 1 << 20  # slower connections are given up
 _RUNS, _DIFFERS = 75, 77  # exit codes of a change that was refused, and of a draft that differs from its source

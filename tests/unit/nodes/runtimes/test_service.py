@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
-from kafka_rollout.adapters.runtimes.hosts.shells import Done
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release

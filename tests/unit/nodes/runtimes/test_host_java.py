@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.releases.facts import Release
 from tests.fakes.ssh_host import SshHost, ssh_shell
 

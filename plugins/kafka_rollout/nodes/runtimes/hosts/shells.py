@@ -18,10 +18,10 @@ from typing import Protocol
 
 import paramiko
 
-from kafka_rollout.adapters.runtimes.hosts.connecting import RevokedKeyError
-from kafka_rollout.adapters.runtimes.hosts.marked import MarkedLine
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import size
+from kafka_rollout.nodes.runtimes.hosts.connecting import RevokedKeyError
+from kafka_rollout.nodes.runtimes.hosts.marked import MarkedLine
 
 COMMAND_S = 30.0
 OUTPUT_LIMIT = 64_000_000  # bytes of a command that are kept in memory

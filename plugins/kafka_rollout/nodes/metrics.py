@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_rollout.adapters.metric_names import OwnNames, our_labels, our_metric, own_names
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.metric_names import OwnNames, our_labels, our_metric, own_names
 from kafka_rollout.releases.facts import Release
 
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel

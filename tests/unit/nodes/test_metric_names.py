@@ -12,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from kafka_rollout.adapters import node_metrics
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.state import ClientSoftware
 from kafka_rollout.model.topology import NodeSpec, Role
+from kafka_rollout.nodes import metrics as node_metrics
+from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 
 NODE = NodeSpec(node_id=1, name="broker-1", roles=frozenset({Role.BROKER}), broker_address="127.0.0.1:1")

@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 import shlex
 
-from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
-from kafka_rollout.adapters.runtimes.hosts.state import STAT, parse_paths
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.model.host_state import can_change
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.state import STAT, parse_paths
 
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
-from kafka_rollout.adapters.runtimes import properties
-from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
-from kafka_rollout.adapters.runtimes.hosts.directory import MISSING
-from kafka_rollout.adapters.runtimes.hosts.rights import DRAFT
-from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState
-from kafka_rollout.adapters.runtimes.properties import WrittenConfiguration, add_start, load_written, parse_starts
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes import properties
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.directory import MISSING
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
+from kafka_rollout.nodes.runtimes.hosts.systemd import UnitState
+from kafka_rollout.nodes.runtimes.properties import WrittenConfiguration, add_start, load_written, parse_starts
 from kafka_rollout.releases.facts import Release
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.runtimes.hosts import shells
-from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 from kafka_rollout.base.errors import FatalError, RefusedError
+from kafka_rollout.nodes.runtimes.hosts import shells
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 from tests.fakes.ssh_host import SshHost, ssh_shell
 
 BYTES = bytes(range(256))

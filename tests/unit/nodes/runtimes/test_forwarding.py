@@ -11,9 +11,9 @@ import httpx
 import paramiko
 import pytest
 
-from kafka_rollout.adapters.runtimes.hosts.forwarding import SshTransport
-from kafka_rollout.adapters.runtimes.hosts.shells import SshShell
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.nodes.runtimes.hosts.forwarding import SshTransport
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 
 
 class Forwards:

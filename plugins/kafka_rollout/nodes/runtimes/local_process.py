@@ -33,16 +33,6 @@ from typing import Protocol
 
 import psutil
 
-from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
-from kafka_rollout.adapters.runtimes.properties import (
-    WrittenConfiguration,
-    add_start,
-    changed_lines,
-    configuration_for,
-    load_written,
-    metadata_directory,
-    parse_starts,
-)
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import (
@@ -61,6 +51,16 @@ from kafka_rollout.model.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.nodes.runtimes.kafka_logging import logging_configuration
+from kafka_rollout.nodes.runtimes.properties import (
+    WrittenConfiguration,
+    add_start,
+    changed_lines,
+    configuration_for,
+    load_written,
+    metadata_directory,
+    parse_starts,
+)
 from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary, java_version

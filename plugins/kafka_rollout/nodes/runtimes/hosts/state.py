@@ -7,16 +7,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
-from kafka_rollout.adapters.runtimes.hosts.facts import read_facts
-from kafka_rollout.adapters.runtimes.hosts.release_source import is_pinned, is_provided
-from kafka_rollout.adapters.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
-from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState
-from kafka_rollout.adapters.runtimes.properties import metadata_directory
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import HostPath, HostState
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.facts import read_facts
+from kafka_rollout.nodes.runtimes.hosts.release_source import is_pinned, is_provided
+from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
+from kafka_rollout.nodes.runtimes.hosts.systemd import UnitState
+from kafka_rollout.nodes.runtimes.properties import metadata_directory
 from kafka_rollout.releases.facts import Release
 
 _ASKED = "asked"

@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 
-from kafka_rollout.adapters.runtimes.hosts.commands import HostCommands, rights_of, service_of
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.host_state import HostFacts
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
 from kafka_rollout.releases.facts import Release
 
 _OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)

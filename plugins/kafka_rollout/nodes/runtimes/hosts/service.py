@@ -21,19 +21,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_rollout.adapters.runtimes.hosts.commands import rights_of, service_of
-from kafka_rollout.adapters.runtimes.hosts.directory import MISSING, HostDirectory
-from kafka_rollout.adapters.runtimes.hosts.facts import read_jvm_arguments
-from kafka_rollout.adapters.runtimes.hosts.java import read_java_version
-from kafka_rollout.adapters.runtimes.hosts.records import HostRecords
-from kafka_rollout.adapters.runtimes.hosts.release_source import provide
-from kafka_rollout.adapters.runtimes.hosts.shells import Shell, refused_by_sudo
-from kafka_rollout.adapters.runtimes.hosts.state import look, read_host, read_journal
-from kafka_rollout.adapters.runtimes.hosts.systemd import UnitState, parse_unit, show_command
-from kafka_rollout.adapters.runtimes.properties import (
-    changed_lines,
-    metadata_directory,
-)
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import writing_whole
@@ -42,6 +29,19 @@ from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartReco
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.directory import MISSING, HostDirectory
+from kafka_rollout.nodes.runtimes.hosts.facts import read_jvm_arguments
+from kafka_rollout.nodes.runtimes.hosts.java import read_java_version
+from kafka_rollout.nodes.runtimes.hosts.records import HostRecords
+from kafka_rollout.nodes.runtimes.hosts.release_source import provide
+from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
+from kafka_rollout.nodes.runtimes.hosts.state import look, read_host, read_journal
+from kafka_rollout.nodes.runtimes.hosts.systemd import UnitState, parse_unit, show_command
+from kafka_rollout.nodes.runtimes.properties import (
+    changed_lines,
+    metadata_directory,
+)
 from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import Release
 
