@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.clusters.inventory import dump_cluster
 from tests.dags.conftest import spec_with_homes
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("database")]

@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 
 import kafka_rollout
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.airflow_server import AirflowServer
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import NEVER

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.local_cluster import is_in_service
 from kafka_rollout.demo.local_nodes import kafka_uuid, node_properties
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec

@@ -10,8 +10,8 @@ import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.approvals import Approve
 from kafka_rollout.demo.cluster import NAME, SNAPSHOT_INTERVAL, create_topics
 from kafka_rollout.demo.folder import DemoFolder

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
     """Return all clusters of the inventory folder, by name. Raises UserError if one file cannot be read."""
-    from kafka_rollout.adapters.inventory import load_clusters
+    from kafka_rollout.clusters.inventory import load_clusters
 
     return load_clusters((settings or Settings.from_environment()).clusters)
 
 
 def list_readable_clusters(settings: Settings | None = None) -> tuple[dict[str, ClusterSpec], dict[Path, UserError]]:
     """Return all clusters whose inventory can be read, by name, and the error of every other inventory file."""
-    from kafka_rollout.adapters.inventory import readable_clusters
+    from kafka_rollout.clusters.inventory import readable_clusters
 
     return readable_clusters((settings or Settings.from_environment()).clusters)
 
 
 def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
     """Return one cluster of the inventory. Raises UserError if it does not exist or cannot be read."""
-    from kafka_rollout.adapters.inventory import find_cluster
+    from kafka_rollout.clusters.inventory import find_cluster
 
     return find_cluster((settings or Settings.from_environment()).clusters, name)
 
@@ -43,8 +43,8 @@ def discover_inventory(
 
     `name`: of the cluster; None: one by its id. Raises UserError if the folder has the cluster or the file already.
     """
-    from kafka_rollout.adapters.discovery.cluster import discover_cluster
-    from kafka_rollout.adapters.discovery.draft import default_name, write_inventory
+    from kafka_rollout.clusters.discovery.cluster import discover_cluster
+    from kafka_rollout.clusters.discovery.draft import default_name, write_inventory
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     existing, _ = list_readable_clusters(settings)
@@ -74,7 +74,7 @@ def list_sudoers_files(
     """
     from pydantic import TypeAdapter, ValidationError
 
-    from kafka_rollout.adapters.host_entries import HostPath, User
+    from kafka_rollout.clusters.host_entries import HostPath, User
     from kafka_rollout.nodes.runtimes.hosts.rights import sudoers_files
 
     if cluster.runtime != "ssh_service":

@@ -21,10 +21,10 @@ from typing import get_args
 import psutil
 from kafka.protocol.admin import DescribeClusterRequest
 
-from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import reserved_ports
+from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
 from kafka_rollout.demo.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.requests import ClusterConnections

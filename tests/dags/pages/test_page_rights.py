@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Executable, delete, insert, select, text, update
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.tables import alerts, events, plans, runs
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.domain.run.events import Begun, CanaryAsked
 from tests.dags.conftest import spec_with_homes

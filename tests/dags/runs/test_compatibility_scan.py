@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.clusters.inventory import dump_cluster
 from tests.dags.conftest import DAG_ID, spec_with_homes
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.clusters.inventory import dump_cluster
 from tests.dags.conftest import FakeRuns
 from tests.fakes.cluster import make_spec
 

@@ -105,7 +105,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
         "import os, sys\n"
         "from pathlib import Path\n"
         "from kafka_rollout.demo import local_cluster\n"
-        "from kafka_rollout.adapters.inventory import load_cluster\n"
+        "from kafka_rollout.clusters.inventory import load_cluster\n"
         "from kafka_rollout.releases.jars.cache import ReleaseCache\n"
         "from kafka_rollout.nodes.runtimes import local_process\n"
         "from kafka_rollout.base.system.settings import Settings\n"
@@ -228,7 +228,7 @@ def test_two_clusters_created_at_once_share_no_port_and_stop_separately(make_clu
 
 
 def test_a_node_without_home_or_release_is_refused(tmp_path: Path, release_cache: ReleaseCache) -> None:
-    from kafka_rollout.adapters.inventory import find_cluster
+    from kafka_rollout.clusters.inventory import find_cluster
     from kafka_rollout.demo.folder import PROJECT_ROOT
 
     spec = find_cluster(PROJECT_ROOT / "include" / "clusters", "local")

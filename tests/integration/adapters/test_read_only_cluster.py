@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.inventory import load_cluster
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.clusters.inventory import load_cluster
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster

@@ -28,11 +28,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner, Result
 
-from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import app
+from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
 from kafka_rollout.coordinator_logs.spark.submit import scan_command
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.clusters.inventory import dump_cluster
 from tests.beds import MakeBed
 from tools.testbed.image import LOGIN
 

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.releases.facts import Release

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.step_events import Started, Stopping
 from kafka_rollout.releases.facts import Release

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release

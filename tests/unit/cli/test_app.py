@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
@@ -23,6 +22,7 @@ from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.run import INTERRUPTED, run_procedure, start_node_again, stop_signal
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.cli.show import plain
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.tables import REVISION, events
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.domain.run.events import Approval, ApprovalOf, Asked, Begun, Channel, Responder, events_of
 from kafka_rollout.model.topology import ClusterSpec
 from tests.fakes.cluster import make_spec

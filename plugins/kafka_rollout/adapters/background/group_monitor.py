@@ -17,9 +17,9 @@ import psutil
 
 from kafka_rollout.adapters.background.control import Control, Life, host_name
 from kafka_rollout.adapters.background.heartbeat import Heartbeat
-from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.inventory import find_cluster
 from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.groups.described import DescribedGroup
 from kafka_rollout.groups.monitor import MonitoredGroups

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.rehearsal.node_files import NodeFiles
 from kafka_rollout.adapters.rehearsal.voters import rewrite_voters
 from kafka_rollout.base.errors import UserError
@@ -23,6 +22,7 @@ from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.domain.rehearsal.configuration import rewrite_config, rewrite_overrides
 from kafka_rollout.domain.rehearsal.estimate import MIB, Estimate
 from kafka_rollout.kafka.files import server_properties

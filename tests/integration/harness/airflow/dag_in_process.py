@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import NEVER

@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.sessions import session_members
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin

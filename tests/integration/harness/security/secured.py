@@ -34,9 +34,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.rights import (

@@ -14,8 +14,8 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeClusterRequest
 
-from kafka_rollout.adapters.inventory import HOST_AND_PORT
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.clusters.inventory import HOST_AND_PORT
 from kafka_rollout.kafka.client.admin import describe_quorum
 from kafka_rollout.kafka.client.configs import read_node_config
 from kafka_rollout.kafka.client.connection import ask_api_versions

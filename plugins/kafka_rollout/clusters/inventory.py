@@ -1,7 +1,7 @@
 """The inventory: one YAML file for each cluster (include/clusters/*.yaml).
 
 It contains no secrets: credentials are in the Airflow Connection `connection_id`. A possible credential and an unknown
-key are rejected. `python -m kafka_rollout.adapters.inventory` prints the JSON schema for cluster.schema.json.
+key are rejected. `python -m kafka_rollout.clusters.inventory` prints the JSON schema for cluster.schema.json.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from pydantic import (
     model_validator,
 )
 
-from kafka_rollout.adapters.credential_search import find_credential
-from kafka_rollout.adapters.host_entries import Host, ServiceEntry, dump_services, service_of
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import read_regular
+from kafka_rollout.clusters.credential_search import find_credential
+from kafka_rollout.clusters.host_entries import Host, ServiceEntry, dump_services, service_of
 from kafka_rollout.model.topology import (
     DAILY,
     NEVER,

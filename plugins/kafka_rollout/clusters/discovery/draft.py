@@ -9,10 +9,10 @@ from pathlib import Path
 
 import yaml
 
-from kafka_rollout.adapters.discovery.cluster import DiscoveredCluster
-from kafka_rollout.adapters.inventory import NAME, load_cluster
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.clusters.discovery.cluster import DiscoveredCluster
+from kafka_rollout.clusters.inventory import NAME, load_cluster
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import identify_by_levels

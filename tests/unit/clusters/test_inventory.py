@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_rollout.adapters.inventory import (
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.clusters.inventory import (
     dump_cluster,
     find_cluster,
     json_schema,
@@ -18,7 +19,6 @@ from kafka_rollout.adapters.inventory import (
     load_clusters,
     readable_clusters,
 )
-from kafka_rollout.base.errors import UserError
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.model.topology import Role
 
