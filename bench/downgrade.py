@@ -75,7 +75,7 @@ RESULTS = PROJECT_ROOT / "bench" / "results" / "downgrade.json"
 FIGURES = ("failed", "longest_gap_s", "without_controller_s", "command_s")
 SWITCH_FIGURES = ("switch_gap_s", "switch_s")
 _NOT_LIVE = """
-from kafka_rollout.domain.planning import downgrade
+from kafka_rollout.planning import downgrade
 downgrade.live_obstacles = lambda *given: ("the benchmark switches it off",)
 """
 SWITCH_S = 8.0  # at most

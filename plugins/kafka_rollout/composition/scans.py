@@ -13,8 +13,8 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import get_catalogue
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.domain.planning.release_path import relevant_releases
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.planning.release_path import relevant_releases
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, CanaryAsked
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
@@ -17,6 +16,7 @@ from kafka_rollout.domain.run.projections.runs import canary_is_asked, has_plan,
 from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.unavailability import accepted_topics
+from kafka_rollout.planning.request import Request
 from kafka_rollout.ports.run_services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval, require_approval

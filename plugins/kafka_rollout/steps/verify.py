@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_rollout.base.findings import Verdict
-from kafka_rollout.domain.planning.findings.cluster import cluster_findings
 from kafka_rollout.gates import cluster as cluster_gates
 from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 

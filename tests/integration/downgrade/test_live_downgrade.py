@@ -17,7 +17,6 @@ from kafka_rollout.adapters.background.journal import read_lines
 from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
@@ -26,6 +25,7 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.metadata_log import log_choice
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import Movements
+from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.planning.lowering import WhereRefused
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen
 from kafka_rollout.domain.run.step_events import Stopping
@@ -25,6 +24,7 @@ from kafka_rollout.metadata_log.classes.loss_report import image_records, load_l
 from kafka_rollout.metadata_log.disk.folder import open_folder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm

@@ -15,8 +15,6 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.planning.lowering import WhereRefused
-from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, RunOf
 from kafka_rollout.domain.run.projections.offline import outages
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
@@ -27,6 +25,8 @@ from kafka_rollout.metadata_log.disk.folder import log_range, open_folder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.planning.lowering import WhereRefused
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm

@@ -13,11 +13,11 @@ from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.planning.findings.dynamic_configs import dynamic_config_findings, find_removed_settings
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.requests import ClusterConnections, ResourceType
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+from kafka_rollout.planning.findings.dynamic_configs import dynamic_config_findings, find_removed_settings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.planning.findings.host_paths import path_findings
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, Rights, excess_rights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.nodes.runtimes.hosts.state import parse_paths
+from kafka_rollout.planning.findings.host_paths import path_findings
 from kafka_rollout.releases.facts import Release
 from tools.testbed.bed import DATA, missing
 from tools.testbed.hosts import Host

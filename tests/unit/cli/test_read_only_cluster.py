@@ -12,7 +12,7 @@ from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
-from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE

@@ -21,7 +21,7 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.planning.findings.downgrade_scans import LOG_CODES
+from kafka_rollout.planning.findings.downgrade_scans import LOG_CODES
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 

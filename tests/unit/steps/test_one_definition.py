@@ -13,7 +13,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
-from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.planning.request import Request
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress

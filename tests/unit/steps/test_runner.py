@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.planning.request import Request
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.rehearsal.quiet import RehearsalServices

@@ -22,10 +22,10 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     unavailability_field,
 )
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.planning.lowering import WhereRefused
-from kafka_rollout.domain.planning.request import ApprovalPolicy, FinalizePolicy
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.lowering import WhereRefused
+from kafka_rollout.planning.request import ApprovalPolicy, FinalizePolicy
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.procedures.upgrade import UPGRADE

@@ -34,9 +34,9 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.cli.run import roll_back_run, run_procedure, start_node_again
 from kafka_rollout.cli.services import ShellServices, shell_services
-from kafka_rollout.domain.planning.lowering import WhereRefused
-from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request
 from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.planning.lowering import WhereRefused
+from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

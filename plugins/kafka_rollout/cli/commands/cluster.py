@@ -25,11 +25,11 @@ from kafka_rollout.cli.options import (
 from kafka_rollout.composition.clusters import get_cluster, list_clusters
 from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.records import list_runs
-from kafka_rollout.domain.planning.findings.cluster import cluster_findings
-from kafka_rollout.domain.planning.release_path import target_finding
-from kafka_rollout.domain.planning.request import FinalizePolicy
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.findings.cluster import cluster_findings
+from kafka_rollout.planning.release_path import target_finding
+from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_upgrade

@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.planning.findings.clients import has_old_requests
-from kafka_rollout.domain.planning.findings.zookeeper import refuse_zookeeper_mode
 from kafka_rollout.domain.run.events import Approval
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.caught_up import find_current_brokers
@@ -30,6 +28,8 @@ from kafka_rollout.model.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.planning.findings.clients import has_old_requests
+from kafka_rollout.planning.findings.zookeeper import refuse_zookeeper_mode
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.rehearsal import Rehearsals
 from kafka_rollout.ports.store import ChangeLock, RunStore

@@ -12,16 +12,6 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.domain.planning.findings.downgrade_scans import (
-    LOSS_CODES,
-    METADATA_CODES,
-    lacking_settings,
-    loss_findings,
-    losses_unknown,
-    metadata_findings,
-    settings_findings,
-    unreadable_log_findings,
-)
 from kafka_rollout.domain.run.projections.levels import planned_trims
 from kafka_rollout.domain.run.step_events import (
     BootstrapReplaced,
@@ -37,6 +27,16 @@ from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.downgrade_scans import (
+    LOSS_CODES,
+    METADATA_CODES,
+    lacking_settings,
+    loss_findings,
+    losses_unknown,
+    metadata_findings,
+    settings_findings,
+    unreadable_log_findings,
+)
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import named_directories

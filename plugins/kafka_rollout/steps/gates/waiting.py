@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.planning.findings.configuration import snapshot_interval_ms
-from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.step_events import GateFailed, GatePassed
 from kafka_rollout.gates.check import (
     GateCheck,
@@ -18,6 +16,8 @@ from kafka_rollout.gates.check import (
     WatchStatus,
 )
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.planning.findings.configuration import snapshot_interval_ms
+from kafka_rollout.planning.request import Request
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import RECENT, check_gate
 

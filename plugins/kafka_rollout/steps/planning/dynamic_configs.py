@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.planning.findings.configuration import effective_config, planned_configs
-from kafka_rollout.domain.planning.findings.dynamic_configs import (
+from kafka_rollout.model.config_providers import with_inventory_values
+from kafka_rollout.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.planning.findings.configuration import effective_config, planned_configs
+from kafka_rollout.planning.findings.dynamic_configs import (
     dynamic_config_findings,
     find_removed_settings,
     unread_config_finding,
 )
-from kafka_rollout.domain.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
-from kafka_rollout.domain.planning.release_changes.changed_settings import changed_setting_findings
-from kafka_rollout.model.config_providers import with_inventory_values
-from kafka_rollout.model.dynamic_configs import DynamicConfigs
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
+from kafka_rollout.planning.release_changes.changed_settings import changed_setting_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

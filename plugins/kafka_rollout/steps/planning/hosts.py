@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import NotObservableError, TransientError, UserError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.domain.planning.findings.configuration import config_findings, effective_config, java_findings
-from kafka_rollout.domain.planning.findings.hosts import host_problems
-from kafka_rollout.domain.planning.release_changes.jvm_properties import jvm_findings, needs_jvm_arguments
-from kafka_rollout.domain.planning.release_path import plan_release_steps, plan_steps_down
 from kafka_rollout.model.config_providers import with_inventory_values
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.configuration import config_findings, effective_config, java_findings
+from kafka_rollout.planning.findings.hosts import host_problems
+from kafka_rollout.planning.release_changes.jvm_properties import jvm_findings, needs_jvm_arguments
+from kafka_rollout.planning.release_path import plan_release_steps, plan_steps_down
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

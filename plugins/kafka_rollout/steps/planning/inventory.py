@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding, Verdict, blocker
-from kafka_rollout.domain.planning.findings.configuration import java_findings
-from kafka_rollout.domain.planning.findings.not_observable import not_observable
 from kafka_rollout.model.right_findings import find_rights_of_runs
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.configuration import java_findings
+from kafka_rollout.planning.findings.not_observable import not_observable
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.hosts import find_host_problems

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafka_rollout.domain.planning.downgrade import make_downgrade_plan
-from kafka_rollout.domain.planning.findings.configuration import planned_configs
-from kafka_rollout.domain.planning.findings.zookeeper import can_migrate
-from kafka_rollout.domain.planning.lowering import WhereRefused
-from kafka_rollout.domain.planning.release_path import with_configured_classes
-from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
 from kafka_rollout.features.requests import FeatureRequest
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Plan, RunTerms
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.unavailability import accepted_topics
+from kafka_rollout.planning.downgrade import make_downgrade_plan
+from kafka_rollout.planning.findings.configuration import planned_configs
+from kafka_rollout.planning.findings.zookeeper import can_migrate
+from kafka_rollout.planning.lowering import WhereRefused
+from kafka_rollout.planning.release_path import with_configured_classes
+from kafka_rollout.planning.upgrade import make_plan
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.planning.check import planned_overrides

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.planning.rehearsal import request_in_sandbox
 from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.domain.rehearsal.result import (
     NO_WAY_BACK,
@@ -37,6 +36,7 @@ from kafka_rollout.model.contents import find_unserved_types
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.rehearsal import request_in_sandbox
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.domain.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.projections.nodes import (
     has_acted_on_node,
@@ -18,6 +17,7 @@ from kafka_rollout.domain.run.projections.nodes import (
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval

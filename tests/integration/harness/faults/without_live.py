@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.planning import downgrade
+from kafka_rollout.planning import downgrade
 
 
 def stage_no_live(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.domain.planning.request import ApprovalPolicy, Request
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.planning.request import ApprovalPolicy, Request
 from kafka_rollout.steps.common.approval import approval_body
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import apply_features

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.planning.lowering import WhereRefused
+from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.downgrade.metadata_logs import scan_metadata_logs
 from kafka_rollout.steps.planning.plans import plan_downgrade

@@ -1,0 +1,351 @@
+"""Findings about the state of the cluster that affect a rolling change.
+
+Severity:
+- BLOCKER: the change makes something unavailable, a value is unknown, or the cluster is already degraded. An approval
+  does not change that. Fix the cluster and plan again.
+- WARNING: the state recovers while the gates wait (under-replicated partitions, a voter with lag), or only the operator
+  can decide whether it matters (old clients).
+- INFO: facts for the approver. The same findings are checked again before every stop and before finalizing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
+from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.gates.findings import counter_findings
+from kafka_rollout.model.caught_up import check_caught_up
+from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
+from kafka_rollout.model.state import (
+    ClusterState,
+    NodeState,
+    PartitionState,
+    majority,
+)
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.unavailability import find_acceptance
+from kafka_rollout.planning.findings.clients import client_findings
+from kafka_rollout.planning.findings.not_observable import not_observable_findings
+from kafka_rollout.planning.findings.reported_releases import reported_release_findings
+from kafka_rollout.planning.findings.unlisted_nodes import unlisted_node_findings
+from kafka_rollout.releases.facts import KRAFT_VERSION, Catalogue, Release
+
+
+def cluster_findings(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    state: ClusterState,
+    *,
+    target: Release | None = None,
+    accept_unavailable: Sequence[str] = (),
+    tiered: Collection[int] = (),
+) -> Verdict:
+    """Return all findings of one observation.
+
+    `accept_unavailable`: names and patterns of topics whose unavailability is a warning, not a blocker. `tiered`: ids
+    of the brokers with tiered storage.
+    """
+    findings = [
+        *_unanswered(state),
+        *_hidden(state),
+        *unlisted_node_findings(cluster, catalogue, state, target),
+        *not_observable_findings(cluster, catalogue, state),
+        *(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
+        *_without_metrics(cluster, state),
+        *counter_findings(cluster, state, tiered=tiered),
+        *reported_release_findings(cluster, catalogue, state),
+        *_releases(state),
+        *_quorum(cluster, state),
+        *_features(state),
+        *_partitions(cluster, state.partitions, accept_unavailable),
+        *client_findings(cluster, catalogue, state, target=target),
+    ]
+    return Verdict(question=f"Can the nodes of {cluster.name} be restarted one by one?", findings=tuple(findings))
+
+
+def _unanswered(state: ClusterState) -> Iterable[Finding]:
+    # A node that does not respond at all has its own finding (NODE-DOWN, NODE-UNKNOWN, RELEASE-UNKNOWN).
+    known = {n.problem for n in state.nodes.values() if n.features is None or n.metrics is None}
+    for question in sorted(set(state.unanswered) - known):
+        yield blocker(
+            "UNANSWERED",
+            question,
+            f"A query failed: {question}.",
+            "Check the listener and the metrics agents of the node, then plan again. A failed query blocks the plan.",
+        )
+
+
+def _hidden(state: ClusterState) -> Iterable[Finding]:
+    """Report topics that the brokers hide because the user of this tool has no DESCRIBE permission.
+
+    The controllers' count is read before the partitions, so a topic created in between does not count as hidden.
+    """
+    reporting = [n for n in state.nodes.values() if n.metrics and n.metrics.partition_count]
+    trusted = [n for n in reporting if n.release is not None and n.release >= COUNTS_PARTITIONS_SINCE]
+    counted = max((n.metrics.partition_count or 0 for n in trusted or reporting if n.metrics), default=0)
+    shown = len(state.partitions)
+    if counted > shown:
+        doubt = "" if trusted else ", if they exist: controllers of this release also count deleted partitions"
+        yield Finding(
+            code="PARTITIONS-HIDDEN",
+            severity=Severity.BLOCKER if trusted else Severity.WARNING,
+            subject="this tool's user",
+            sentence=f"The controllers report {counted} partitions, but the brokers list only {shown} to the user "
+            f"of this tool. The gates do not check the other {counted - shown}{doubt}.",
+            remedy="Grant this user DESCRIBE on all topics. If a topic was deleted a moment ago, plan again.",
+        )
+
+
+def _node(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable[Finding]:
+    seen = state.nodes.get(node.node_id)
+    subject = f"node {node.node_id}"
+    why = f" ({seen.problem})" if seen and seen.problem else ""
+    if seen is None or seen.features is None:
+        if _known(state, node):
+            yield blocker(
+                "NODE-DOWN",
+                subject,
+                f"{node.name} does not respond{why}.",
+                "Start the node, or read its log and fix the error. Then plan again.",
+            )
+        else:
+            yield blocker(
+                "NODE-UNKNOWN",
+                subject,
+                f"{node.name} of the inventory is not registered in the cluster and does not respond{why}.",
+                "Correct the inventory, or start the node.",
+            )
+        return
+    if not _known(state, node):
+        yield blocker(
+            "NODE-UNKNOWN",
+            subject,
+            f"{node.name} responds, but it is not registered in this cluster: it is fenced or belongs to "
+            "another cluster.",
+            "Check its addresses in the inventory and read its log.",
+        )
+    elif node.is_broker and node.node_id not in state.registered.brokers - (state.registered.fenced or frozenset()):
+        yield blocker(
+            "NODE-FENCED",
+            subject,
+            f"Broker {node.node_id} is fenced: it is registered but serves no requests.",
+            f"Read the log of broker {node.node_id} and fix the error that keeps it fenced.",
+        )
+    if cluster.manages_nodes or seen.release is not None:  # else another finding says that it is not observable
+        yield from _release(catalogue, seen, node)
+
+
+def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[Finding]:
+    subject = f"node {node.node_id}"
+    if seen.release is None and seen.version:
+        version = seen.version
+        yield blocker(
+            "RELEASE-UNKNOWN",
+            subject,
+            f"{node.name} reports version {version}, which is not an Apache release and matches no rule for a vendor.",
+            f"Set apache_releases in the inventory to the Apache release of {version}.",
+        )
+    elif seen.release is None:
+        yield blocker(
+            "RELEASE-UNKNOWN",
+            subject,
+            f"{node.name} does not report its running release (metric app-info).",
+            "Check prometheus_url and jolokia_url in the inventory and make sure that both agents respond.",
+        )
+    elif seen.release not in catalogue:
+        known = ", ".join(str(release) for release in catalogue)
+        yield blocker(
+            "RELEASE-NOT-IN-CATALOGUE",
+            subject,
+            f"{node.name} runs {seen.release}, which is not in the catalogue (it contains {known}).",
+            f"Add it with `kafka-rollout catalogue add {seen.release}`.",
+        )
+
+
+def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    """Report running nodes whose metrics are missing while their release is known from the process."""
+    seen = [(node, state.nodes.get(node.node_id)) for node in cluster.nodes]
+    without = [
+        node.node_id
+        for node, now in seen
+        if now is not None and now.features is not None and now.release is not None
+        if now.metrics is None or now.metrics.release is None
+    ]
+    if without:
+        yield warning(
+            "METRICS-MISSING",
+            "metrics agents",
+            f"No metrics agent reports the release and the clients of {nodes(without)}. The release is that of the "
+            f"{'jars of the process' if cluster.manages_nodes else 'supported levels'}. Connected client software and "
+            "old clients (KIP-896) are not observable, and the gates do not check Kafka's error counters there.",
+            "Continue if the versions of the clients are known. Otherwise configure an agent with the rules of "
+            "include/metrics/jmx_exporter.yaml, then plan again.",
+        )
+
+
+def _known(state: ClusterState, node: NodeSpec) -> bool:
+    """Return whether any list of the cluster contains the node. A quorum that was not read proves nothing."""
+    registered, quorum = state.registered, state.quorum
+    known = registered.brokers | (registered.fenced or frozenset()) | (registered.controllers or frozenset())
+    if quorum is not None:
+        known |= {replica.replica_id for replica in (*quorum.voters, *quorum.observers)}
+    elif node.is_controller:
+        return True
+    return node.node_id in known
+
+
+def _releases(state: ClusterState) -> Iterable[Finding]:
+    if len(state.releases) > 1:
+        running = "; ".join(
+            f"{nodes(i for i, n in state.nodes.items() if n.release == release)}: {release}"
+            for release in sorted(state.releases)
+        )
+        yield info(
+            "MIXED-RELEASES",
+            "releases",
+            f"The nodes run different releases ({running}).",
+            "An interrupted run continues with the nodes that do not run the target release.",
+        )
+
+
+def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    quorum = state.quorum
+    if quorum is None and not cluster.manages_nodes:
+        return  # a failed or refused query, which has its own finding
+    if quorum is None or quorum.leader_id < 0:
+        seen = "cannot be read" if quorum is None else "has no leader"
+        yield blocker(
+            "QUORUM-UNKNOWN",
+            "metadata quorum",
+            f"The metadata quorum of {cluster.name} {seen}.",
+            "Start a majority of the controllers, then plan again.",
+        )
+        return
+    voters = len(quorum.voters)
+    if voters <= majority(voters):
+        yield blocker(
+            "QUORUM-NO-SPARE",
+            "metadata quorum",
+            f"The quorum has {count(voters, 'voter')} and needs {majority(voters)}: no controller can be stopped.",
+            "Run at least three controllers.",
+        )
+    for voter in quorum.voters:
+        caught_up, evidence = check_caught_up(quorum, voter.replica_id)
+        if not caught_up:
+            unknown = quorum.lag(voter.replica_id) is None
+            yield Finding(
+                code="QUORUM-VOTER-LAGS",
+                severity=Severity.BLOCKER if unknown else Severity.WARNING,
+                subject=f"controller {voter.replica_id}",
+                sentence=f"Voter {voter.replica_id} is not caught up: {evidence}.",
+                remedy="Wait until the voter has caught up. If it does not, read its log.",
+            )
+
+
+def _features(state: ClusterState) -> Iterable[Finding]:
+    """Report different finalized levels.
+
+    Controllers before 3.5 report no finalized levels, so they are ignored. Epochs always differ and are not compared.
+    kraft.version is not part of the metadata that nodes read.
+    """
+    answers = {i: n.features.finalized for i, n in state.nodes.items() if n.features and n.features.finalized}
+    for feature in sorted({feature for levels in answers.values() for feature in levels} - {KRAFT_VERSION}):
+        by_level: defaultdict[int, list[int]] = defaultdict(list)
+        for node_id, levels in answers.items():
+            by_level[levels.get(feature, 0)].append(node_id)
+        if len(by_level) > 1:
+            listed = "; ".join(f"{nodes(ids)}: {level}" for level, ids in sorted(by_level.items()))
+            yield blocker(
+                "FEATURES-DIFFER",
+                f"feature {feature}",
+                f"The nodes report different finalized levels of {feature} ({listed}).",
+                "Wait until all nodes have read the newest metadata. If a node stays behind, read its log.",
+            )
+
+
+def _partitions(
+    cluster: ClusterSpec, partitions: Iterable[PartitionState], accept_unavailable: Sequence[str]
+) -> Iterable[Finding]:
+    """Return one finding per topic and kind, internal topics included. A more severe kind hides the milder ones.
+
+    A partition without a replica on a node of the inventory is unaffected by the restarts.
+    """
+    topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
+    for partition in partitions:
+        topics[partition.topic].append(partition)
+    nodes_ = {node.node_id for node in cluster.nodes}
+    for topic, members in sorted(topics.items()):
+        affected = [p for p in members if nodes_.intersection(p.replicas)]
+        if elsewhere := [p for p in members if p.leader < 0 and p not in affected]:
+            yield warning(
+                "LEADERLESS-ELSEWHERE",
+                f"topic {topic}",
+                f"{_listed(topic, elsewhere)} have no leader and no replica on a node of the inventory, for example "
+                f"{_replicas(elsewhere[0])}.",
+                "Start or reassign their brokers, or delete the topic. The restarts do not affect these partitions.",
+            )
+        pattern = find_acceptance(accept_unavailable, topic)
+        for applies, code, severity, sentence, remedy in _KINDS:
+            if bad := [p for p in affected if applies(p)]:
+                text = f"{_listed(topic, bad)} {sentence}, for example {_replicas(bad[0])}."
+                if pattern and severity is Severity.BLOCKER:
+                    yield warning(code, f"topic {topic}", f"{text} This run accepts it ({pattern}).", _ACCEPTED)
+                else:
+                    yield Finding(code=code, severity=severity, subject=f"topic {topic}", sentence=text, remedy=remedy)
+
+
+def _listed(topic: str, members: Sequence[PartitionState]) -> str:
+    return f"{count(len(members), 'partition')} of {topic} ({few(p.partition for p in members)})"
+
+
+def _replicas(partition: PartitionState) -> str:
+    return (
+        f"{partition.name} with replicas {list(partition.replicas)}, ISR {list(partition.isr)}, "
+        f"min.insync.replicas {partition.min_isr}"
+    )
+
+
+_ACCEPTED = "Approve the plan only if the clients of this topic can wait until the nodes have restarted."
+_OR_ACCEPT = "or accept for this run that the topic is unavailable (accept_unavailable)."
+_Kind = tuple[Callable[[PartitionState], bool], str, Severity, str, str]
+_KINDS: tuple[_Kind, ...] = (
+    (
+        lambda p: len(p.replicas) == 1,
+        "RF-ONE-TOPIC",
+        Severity.BLOCKER,
+        "have a single replica: they are unavailable while its broker restarts",
+        f"Raise the replication factor with kafka-reassign-partitions.sh, delete the topic, {_OR_ACCEPT}",
+    ),
+    (
+        lambda p: 1 < len(p.replicas) <= p.min_isr,
+        "MIN-ISR-EQUALS-RF",
+        Severity.BLOCKER,
+        "require every replica in sync: while one of their brokers restarts, acks=all fails, and from 3.7.0 on "
+        "consumers get no new records, whatever their acks",
+        f"Set min.insync.replicas of the topic below its replication factor, add replicas, {_OR_ACCEPT}",
+    ),
+    (
+        lambda p: p.leader < 0,
+        "LEADERLESS",
+        Severity.BLOCKER,
+        "have no leader",
+        f"Start a broker that has an in-sync replica, {_OR_ACCEPT}",
+    ),
+    (
+        lambda p: len(p.isr) < min(p.min_isr, len(p.replicas)),
+        "UNDER-MIN-ISR",
+        Severity.BLOCKER,
+        "are under their min.insync.replicas: acks=all fails, and from 3.7.0 on consumers get no new records, whatever "
+        "their acks",
+        f"Wait until the replicas are in sync, start their brokers, {_OR_ACCEPT}",
+    ),
+    (
+        lambda p: min(p.min_isr, len(p.replicas)) <= len(p.isr) < len(p.replicas),
+        "UNDER-REPLICATED",
+        Severity.WARNING,
+        "have replicas out of sync",
+        "Start the missing brokers. The gates wait for the replicas that a node needs.",
+    ),
+)

@@ -1,0 +1,234 @@
+"""Findings about dynamic configuration that the target release does not load as it is.
+
+OBSERVED contains what a broker of the release did after such a configuration was planted on an older one
+(tests/integration/metadata_log/test_dynamic_configs_on_brokers.py). Any other problem is a blocker, because its effect
+is unknown.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from kafka_rollout.base.findings import Finding, Severity, blocker
+from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
+from kafka_rollout.base.wording import count
+from kafka_rollout.gates.counters import IGNORED_CONFIG
+from kafka_rollout.model.dynamic_configs import (
+    ConfigCheck,
+    ConfigKind,
+    ConfigProblem,
+    DynamicConfigs,
+    QuotaEntity,
+    entity_name,
+)
+from kafka_rollout.planning.findings.configuration import removed_config_names
+from kafka_rollout.releases.facts import Catalogue, Release
+
+NAMED = 20
+"""Resources with the same problem that get a finding each. The others get one finding together."""
+
+_RESOURCE_TYPES = {ConfigKind.CLIENT_METRICS: "CLIENT_METRICS", ConfigKind.GROUP: "GROUP"}
+_ENTITIES = {
+    ConfigKind.TOPIC: "topics",
+    ConfigKind.BROKER: "brokers",
+    ConfigKind.CLIENT_METRICS: "client-metrics",
+    ConfigKind.GROUP: "groups",
+}
+_QUOTA_ENTITIES = {"user": "users", "client-id": "clients", "ip": "ips"}
+
+_STOPS_BY_SNAPSHOT = "A broker stops when it starts, as soon as a metadata snapshot contains these settings"
+OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
+    # LogManager.fetchTopicConfigOverrides throws, and BrokerMetadataPublisher ends the process.
+    (ConfigKind.TOPIC, ConfigCheck.VALUE): (
+        Severity.BLOCKER,
+        "Every broker of this release stops when it starts (Error starting LogManager)",
+    ),
+    # LogManager.updateTopicConfig throws (validateRemoteStorageOnlyIfSystemEnabled), and DynamicConfigPublisher catches
+    # it (a non-fatal fault). The logs are loaded and take records. ControllerConfigurationValidator rejects changes.
+    (ConfigKind.TOPIC, ConfigCheck.UPDATE): (
+        Severity.WARNING,
+        "The release starts, logs an error and serves the topic without tiered storage, but rejects every later change "
+        "of its configuration",
+    ),
+    # LogConfig ignores names that it does not define.
+    (ConfigKind.TOPIC, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
+    # LogManager.apply throws what LogConfig.validateBrokerLogConfigValues throws, once a metadata snapshot contains the
+    # setting (DynamicBrokerConfig.readDynamicBrokerConfigsFromSnapshot).
+    (ConfigKind.ALL_BROKERS, ConfigCheck.STARTUP): (Severity.BLOCKER, _STOPS_BY_SNAPSHOT),
+    (ConfigKind.BROKER, ConfigCheck.STARTUP): (Severity.BLOCKER, _STOPS_BY_SNAPSHOT),
+    # DynamicBrokerConfig.fromPersistentProps logs an error and drops the setting.
+    (ConfigKind.ALL_BROKERS, ConfigCheck.VALUE): (Severity.WARNING, "The release ignores the value"),
+    (ConfigKind.BROKER, ConfigCheck.VALUE): (Severity.WARNING, "The release ignores the value"),
+    # KafkaConfig ignores names that it does not define.
+    (ConfigKind.ALL_BROKERS, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
+    (ConfigKind.BROKER, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
+    # DynamicConfigPublisher catches what ClientMetricsManager.updateSubscription throws (a non-fatal fault).
+    (ConfigKind.CLIENT_METRICS, ConfigCheck.VALUE): (Severity.WARNING, "The release ignores the subscription"),
+    # GroupConfig ignores names that it does not define.
+    (ConfigKind.GROUP, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
+}
+"""Kind and check → severity, and what the release does."""
+_LIMIT_LOST = (
+    Severity.BLOCKER,
+    "The release ignores the setting, so brokers would accept records that are older than this limit",
+)
+_LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+_UNKNOWN = (Severity.BLOCKER, "The effect on a node of this release is unknown, so it counts as a blocker")
+
+
+def dynamic_config_findings(
+    catalogue: Catalogue,
+    release: Release,
+    problems: Iterable[ConfigProblem],
+    dynamic: DynamicConfigs,
+    bootstrap: str,
+) -> tuple[Finding, ...]:
+    """Return the findings of one release on the path. `bootstrap`: addresses for Kafka's commands."""
+    resources = catalogue.get(release).config_resources
+    alike: defaultdict[tuple[object, ...], list[ConfigProblem]] = defaultdict(list)
+    for problem in problems:
+        # A release without this type of resource has its own finding (SETTINGS-NOT-KEPT).
+        if problem.check is ConfigCheck.MISSING and _RESOURCE_TYPES.get(problem.kind, "TOPIC") not in resources:
+            continue
+        lost = _loses_limit(problem, dynamic)
+        alike[problem.kind, problem.check, problem.settings, problem.reason, lost].append(problem)
+    return tuple(finding for same in alike.values() for finding in _findings(release, same, dynamic, bootstrap))
+
+
+def _loses_limit(problem: ConfigProblem, dynamic: DynamicConfigs) -> bool:
+    """Return whether the removed limit of timestamps has no replacement in the same resource (KIP-937)."""
+    prefix = {ConfigKind.TOPIC: "", ConfigKind.BROKER: "log.", ConfigKind.ALL_BROKERS: "log."}.get(problem.kind)
+    if prefix is None or problem.check is not ConfigCheck.NAME:
+        return False
+    own = dynamic.of(problem.kind).get(problem.name, {})
+    return any(name == f"{prefix}message.timestamp.difference.max.ms" for name, _ in problem.settings) and not all(
+        f"{prefix}{name}" in own for name in _LIMITS
+    )
+
+
+def find_removed_settings(
+    catalogue: Catalogue, source: Release, release: Release, dynamic: DynamicConfigs
+) -> tuple[ConfigProblem, ...]:
+    """Return dynamic settings of brokers that `source` supports and `release` does not.
+
+    Kafka accepts any name for the plugins of a broker, so its own classes report none as unknown.
+    """
+    removed = removed_config_names(catalogue, source, release)
+    return tuple(
+        ConfigProblem(
+            kind=kind,
+            name=name,
+            settings=((setting, value),),
+            check=ConfigCheck.NAME,
+            reason=f"The release does not have the setting {setting}",
+        )
+        for kind in (ConfigKind.ALL_BROKERS, ConfigKind.BROKER)
+        for name, settings in dynamic.of(kind).items()
+        for setting, value in sorted(settings.items())
+        if setting in removed
+    )
+
+
+def unread_config_finding(sentence: str, remedy: str) -> Finding:
+    """Return the blocker for configuration that the brokers did not report. The arguments are those of the error."""
+    return blocker(
+        "DYNAMIC-CONFIG-UNREAD",
+        "dynamic configuration",
+        f"The dynamic configuration of topics, brokers, groups and quotas could not be read: {sentence}",
+        remedy or "Fix the cause, then plan again.",
+    )
+
+
+def _findings(
+    release: Release, problems: Sequence[ConfigProblem], dynamic: DynamicConfigs, bootstrap: str
+) -> Iterable[Finding]:
+    first = problems[0]
+    if first.check is ConfigCheck.MISSING:
+        yield blocker(
+            "DYNAMIC-CONFIG-UNCHECKED",
+            f"{release}, {_plural(first.kind)}",
+            f"The configuration of {_plural(first.kind)} was not checked with the classes of Kafka {release}: "
+            f"{_sentence(first.reason)}",
+            "Choose another target release, or remove this configuration before the roll and restore it afterwards.",
+        )
+        return
+    lost = _loses_limit(first, dynamic)
+    severity, effect = _LIMIT_LOST if lost else OBSERVED.get((first.kind, first.check), _UNKNOWN)
+    code = "DYNAMIC-CONFIG-REJECTED" if severity is Severity.BLOCKER else IGNORED_CONFIG
+    for problem in problems[:NAMED]:
+        subject = _subject(problem)
+        yield Finding(
+            code=code,
+            severity=severity,
+            subject=f"{release}, {subject}, {', '.join(_shown(name) for name, _ in problem.settings)}",
+            sentence=f"{subject[:1].upper()}{subject[1:]} has {_settings(problem)}. Kafka {release}: "
+            f"{_sentence(problem.reason)} {effect}.",
+            remedy=_remedy(problem, dynamic, bootstrap),
+        )
+    if rest := problems[NAMED:]:
+        yield Finding(
+            code=code,
+            severity=severity,
+            subject=f"{release}, further {_plural(first.kind)}, {_settings(first)}",
+            sentence=f"{count(len(rest), f'further {first.kind}')} with {_settings(first)}, for example "
+            f"{_shown(rest[0].name)}. Kafka {release}: {_sentence(first.reason)} {effect}.",
+            remedy=f"Repeat the command for each of them. {_remedy(rest[0], dynamic, bootstrap)}",
+        )
+
+
+def _settings(problem: ConfigProblem) -> str:
+    return ", ".join(f"{_shown(name)}={_shown(value)}" for name, value in problem.settings)
+
+
+def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> str:
+    names = ",".join(name for name, _ in problem.settings)
+    command = f"kafka-configs.sh --bootstrap-server {bootstrap} --alter {_entity(problem, dynamic)}"
+    delete = f"{command} --delete-config {_quoted(names)}"
+    if _loses_limit(problem, dynamic):
+        prefix = "" if problem.kind is ConfigKind.TOPIC else "log."
+        return (
+            f"Set {' and '.join(f'{prefix}{name}' for name in _LIMITS)} with `{command} --add-config …`, or "
+            f"remove the setting with `{delete}`."
+        )
+    if problem.check is ConfigCheck.NAME:
+        return f"Remove the setting with `{delete}`."
+    return f"Remove the value with `{delete}`, or set an allowed one with --add-config."
+
+
+def _entity(problem: ConfigProblem, dynamic: DynamicConfigs) -> str:
+    """Return the options of kafka-configs.sh that name the resource."""
+    if problem.kind is ConfigKind.ALL_BROKERS:
+        return "--entity-type brokers --entity-default"
+    if problem.kind is ConfigKind.QUOTA:
+        entity: QuotaEntity = next(found for found in dynamic.quotas if entity_name(found) == problem.name)
+        return " ".join(
+            f"--entity-type {_QUOTA_ENTITIES.get(kind, kind)} "
+            + ("--entity-default" if name is None else f"--entity-name {_quoted(name)}")
+            for kind, name in entity
+        )
+    return f"--entity-type {_ENTITIES[problem.kind]} --entity-name {_quoted(problem.name)}"
+
+
+def _subject(problem: ConfigProblem) -> str:
+    if problem.kind is ConfigKind.ALL_BROKERS:
+        return "the default of all brokers"
+    return f"{problem.kind} {_shown(problem.name)}"
+
+
+def _plural(kind: ConfigKind) -> str:
+    return str(kind) if kind is ConfigKind.ALL_BROKERS else f"{kind}s"
+
+
+def _shown(text: str) -> str:
+    return escape_invisible(text, limit=NAME_LIMIT)
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(escape_invisible(text))
+
+
+def _sentence(reason: str) -> str:
+    """Return Kafka's message as a sentence on one line."""
+    return escape_invisible(reason.strip()).rstrip(".") + "."

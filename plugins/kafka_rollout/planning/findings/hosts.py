@@ -1,0 +1,202 @@
+"""Findings about the hosts of nodes: what would fail after a node is stopped, found before anything is stopped."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.wording import few, size
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.planning.findings.host_paths import path_findings
+from kafka_rollout.releases.facts import Catalogue, Release
+
+STOP_DEADLINE_S = 180.0  # for a controlled shutdown
+_FREE_BYTES = 1 << 20  # for copies of the configuration
+_RELEASE_BYTES = 300_000_000  # an archive of 4.x has 130 MB, and its folder about as much
+CLOCK_SKEW_S = 5.0
+_SHOWN = 8
+# Property of the JVM that names the file of the logging library of a release.
+_LOGGING = {"reload4j": "log4j.configuration", "log4j2": "log4j2.configurationFile"}
+_JAR = re.compile(r"(.+?)(?:-(\d[^/]*))?\.jar")
+_JAVA = re.compile(r"/(jvm|jre|jdk)[^/]*/")  # jars of Java itself
+# Kafka's own artifacts have the version of the release. An archive also contains these ones, in one release or another.
+_KAFKA = re.compile(r"kafka[-_].*|connect-.*|trogdor")
+_LIBRARIES = re.compile(
+    r"activation|aopalliance-repackaged|argparse4j|audience-annotations|caffeine|checker-qual|classgraph|commons-.*"
+    r"|error_prone_annotations|HdrHistogram|hash4j|hk2-.*|jackson-.*|jakarta\..*|javassist|javax\..*|jaxb-api|jersey-.*"
+    r"|jetty-.*|jline|jopt-simple|jose4j|jspecify|jsr305|log4j-.*|lz4-java|maven-artifact|metrics-core|netty-.*"
+    r"|opentelemetry-proto|osgi-resource-locator|paranamer|pcollections|plexus-utils|protobuf-java|re2j|reflections"
+    r"|reload4j|rocksdbjni|scala-.*|slf4j-.*|snakeyaml|snappy-java|swagger-annotations|zookeeper(-jute)?|zstd-jni"
+)
+
+
+def host_problems(
+    cluster: ClusterSpec, catalogue: Catalogue, hosts: Mapping[int, HostState], releases: Sequence[Release]
+) -> tuple[Finding, ...]:
+    """Return the findings of all hosts. `hosts`: by node id, without nodes that have no host.
+
+    `releases`: those that the nodes will run.
+    """
+    return tuple(
+        finding
+        for node in cluster.nodes
+        if (host := hosts.get(node.node_id)) is not None
+        for finding in (*_problems(node, host, releases), *_of_process(catalogue, node, host, releases))
+    )
+
+
+def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterable[Finding]:
+    subject = f"node {node.node_id}"
+    for release in releases:
+        if release not in host.releases:
+            yield blocker(
+                "RELEASE-NOT-ON-HOST",
+                f"{subject}, release {release}",
+                f"Kafka {release} is not installed on host {host.name}: there is no {host.folders.get(release)}/libs.",
+                f"Unpack the archive of {release} there, then plan again.",
+            )
+        if (
+            (release not in host.releases or release in host.brought)
+            and host.facts.release_bytes is not None
+            and host.facts.release_bytes < _RELEASE_BYTES
+        ):
+            yield blocker(
+                "HOST-DISK-FULL",
+                f"{subject}, release {release}",
+                f"The file system of {host.folders.get(release)} on host {host.name} has "
+                f"{size(host.facts.release_bytes)} left. A release needs {size(_RELEASE_BYTES)}.",
+                "Free space on this file system.",
+            )
+        if release in host.unpinned:
+            yield warning(
+                "ARCHIVE-NOT-PINNED",
+                f"{subject}, release {release}",
+                f"The archive of Kafka {release} is compared only with the SHA-512 in the file next to it. This shows "
+                "that the file is complete, and not where it comes from.",
+                "Verify the signature of the archive, and set archive_sha512 in the inventory.",
+            )
+    if not host.symlink_can_switch:
+        yield blocker(
+            "SYMLINK-IS-NO-LINK",
+            subject,
+            f"{host.symlink} on host {host.name} is not a symbolic link, so the release cannot be switched.",
+            "Replace it by a link to the folder of the installed release, or correct the inventory.",
+        )
+    if host.stop_timeout_s is not None and host.stop_timeout_s < STOP_DEADLINE_S:
+        yield blocker(
+            "STOP-TIMEOUT-SHORT",
+            subject,
+            f"systemd kills {host.unit} on host {host.name} {host.stop_timeout_s:.0f} s after a stop was requested "
+            f"(TimeoutStopSec). A controlled shutdown can take {STOP_DEADLINE_S:.0f} s.",
+            f"Set TimeoutStopSec={STOP_DEADLINE_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
+        )
+    if abs(host.facts.clock_skew_s) > CLOCK_SKEW_S:
+        skew = host.facts.clock_skew_s
+        yield blocker(
+            "CLOCK-SKEW",
+            subject,
+            f"The clock of host {host.name} is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the clock of "
+            f"this machine. The gates compare times of both, and accept {CLOCK_SKEW_S:.0f} s.",
+            "Synchronize both clocks (chrony or systemd-timesyncd).",
+        )
+    if host.denied:
+        yield blocker(
+            "HOST-RIGHT-MISSING",
+            subject,
+            f"sudo on host {host.name} refuses {len(host.denied)} of the commands of a run: {'; '.join(host.denied)}.",
+            "Add these lines to the sudoers file of the host (docs/hosts.md).",
+        )
+    for what in host.unknown:
+        yield blocker(
+            "HOST-VALUE-UNKNOWN",
+            f"{subject}, {what}",
+            f"Host {host.name} does not report {what}.",
+            "Run `kafka-rollout inventory check`, and read the value on the host as the SSH user.",
+        )
+    yield from path_findings(node, host)
+    if host.free_bytes is not None and host.free_bytes < _FREE_BYTES:
+        yield blocker(
+            "HOST-DISK-FULL",
+            subject,
+            f"The file system of the configuration on host {host.name} has {host.free_bytes} bytes left. A run copies "
+            "the configuration there.",
+            "Free space on this file system.",
+        )
+
+
+def _of_process(
+    catalogue: Catalogue, node: NodeSpec, host: HostState, releases: Sequence[Release]
+) -> Iterable[Finding]:
+    """Return warnings about what the process has loaded and a later release may not load."""
+    subject = f"node {node.node_id}"
+    if foreign := find_foreign_jars(host):
+        names = {path: path.rsplit("/", 1)[1] for path in foreign}
+        for release in releases:
+            jars = host.facts.release_jars.get(release, frozenset())
+            moved = [name for path, name in names.items() if "/libs/" in path and name not in jars]
+            missing = f" The folder of {release} does not have {few(moved, limit=_SHOWN)}." if moved else ""
+            yield warning(
+                "FOREIGN-JARS",
+                f"{subject}, release {release}",
+                f"The process of node {node.node_id} has loaded jars that do not belong to its release: "
+                f"{few(foreign, limit=_SHOWN)}.{missing}",
+                f"Check that these plugins (authorizers, tiered storage, reporters) support {release} and are in its "
+                "class path.",
+            )
+    for release in releases:
+        library = catalogue.get(release).logging if release in catalogue else ""
+        if found := _unreadable_log_config(host, library):
+            yield warning(
+                "LOG-CONFIG-UNREADABLE",
+                f"{subject}, release {release}",
+                f"The process of node {node.node_id} reads its logging configuration from {found}. Kafka {release} "
+                f"logs with {library}, which reads such a file in part or not at all: the node could run and not log.",
+                f"Write a file for {library}, and set -D{_LOGGING[library]} in the environment of the unit "
+                "(KAFKA_LOG4J_OPTS). Without this option, the node uses the file of the release.",
+            )
+
+
+def find_foreign_jars(host: HostState) -> tuple[str, ...]:
+    """Return the paths of loaded jars that are not part of an archive of Kafka, without Java agents."""
+    agents = {
+        arg.removeprefix("-javaagent:").partition("=")[0]
+        for arg in host.facts.arguments
+        if arg.startswith("-javaagent:")
+    }
+    own = [version for name, version in map(_artifact, host.facts.loaded_jars) if name.startswith("kafka_2.")]
+    return tuple(
+        path
+        for path in sorted(set(host.facts.loaded_jars) - agents)
+        if not _JAVA.search(path) and not _belongs(*_artifact(path), own)
+    )
+
+
+def _belongs(artifact: str, version: str, own: Sequence[str]) -> bool:
+    if _KAFKA.fullmatch(artifact):
+        return version in own
+    return _LIBRARIES.fullmatch(artifact) is not None
+
+
+def _artifact(path: str) -> tuple[str, str]:
+    """Return name and version of a jar; the version is "" if the name has none."""
+    match = _JAR.fullmatch(path.rsplit("/", 1)[1])
+    return (match[1], match[2] or "") if match else (path, "")
+
+
+def _unreadable_log_config(host: HostState, logging: str) -> str:
+    """Return the operator's own file for the other logging library; empty if there is none."""
+    options = dict(arg[2:].split("=", 1) for arg in host.facts.arguments if arg.startswith("-D") and "=" in arg)
+    if logging not in _LOGGING or _LOGGING[logging] in options:
+        return ""
+    own = [
+        f"{host.symlink}/",
+        *(path.partition("/libs/")[0] + "/" for path in host.facts.loaded_jars if "/libs/" in path),
+    ]
+    for library, name in _LOGGING.items():
+        file = posixpath.normpath(options.get(name, "").removeprefix("file:"))
+        if library != logging and file.startswith("/") and not file.startswith(tuple(own)):
+            return file
+    return ""

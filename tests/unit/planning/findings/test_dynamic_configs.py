@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.planning.findings.dynamic_configs import (
+    NAMED,
+    OBSERVED,
+    dynamic_config_findings,
+    find_removed_settings,
+    unread_config_finding,
+)
+from tests.unit.domain.builders import R341, R391, R431, catalogue
+
+TOO_SMALL = "Invalid value 14000 for configuration segment.bytes: Value must be at least 1048576"
+BOOTSTRAP = "broker-1:9092,broker-2:9092"
+
+
+def problem(kind: ConfigKind, name: str, check: ConfigCheck = ConfigCheck.VALUE, **settings: str) -> ConfigProblem:
+    values = tuple((key.replace("_", "."), value) for key, value in settings.items())
+    return ConfigProblem(kind=kind, name=name, settings=values, check=check, reason=TOO_SMALL)
+
+
+def findings(
+    *problems: ConfigProblem, dynamic: DynamicConfigs | None = None, release: object = R431
+) -> tuple[Finding, ...]:
+    assert release in (R341, R431)
+    return dynamic_config_findings(catalogue(), release, problems, dynamic or DynamicConfigs(), BOOTSTRAP)  # type: ignore[arg-type]
+
+
+def command_of(finding: Finding) -> str:
+    return finding.remedy.partition("`")[2].rpartition("`")[0]
+
+
+def test_a_topic_that_stops_a_broker_is_a_blocker_with_kafkas_sentence_and_the_command() -> None:
+    (found,) = findings(problem(ConfigKind.TOPIC, "orders", segment_bytes="14000"))
+    assert (found.severity, found.code) == (Severity.BLOCKER, "DYNAMIC-CONFIG-REJECTED")
+    assert found.subject == "4.3.1, topic orders, segment.bytes"
+    assert found.sentence.startswith(f"Topic orders has segment.bytes=14000. Kafka 4.3.1: {TOO_SMALL}. ")
+    assert command_of(found) == (
+        "kafka-configs.sh --bootstrap-server broker-1:9092,broker-2:9092 --alter --entity-type topics "
+        "--entity-name orders --delete-config segment.bytes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "options"),
+    [
+        (ConfigKind.BROKER, "3", "--entity-type brokers --entity-name 3"),
+        (ConfigKind.ALL_BROKERS, "", "--entity-type brokers --entity-default"),
+        (ConfigKind.CLIENT_METRICS, "latency", "--entity-type client-metrics --entity-name latency"),
+        (ConfigKind.GROUP, "billing team", "--entity-type groups --entity-name 'billing team'"),
+        (
+            ConfigKind.QUOTA,
+            "user alice client-id (default)",
+            "--entity-type users --entity-name alice --entity-type clients --entity-default",
+        ),
+    ],
+)
+def test_the_command_names_the_resource(kind: ConfigKind, name: str, options: str) -> None:
+    dynamic = DynamicConfigs(quotas={(("user", "alice"), ("client-id", None)): {"a": 1.0}})
+    (found,) = findings(problem(kind, name, a_b="1"), dynamic=dynamic)
+    assert command_of(found).endswith(f"--alter {options} --delete-config a.b")
+
+
+def test_what_no_broker_has_shown_is_a_blocker_that_says_so() -> None:
+    assert (ConfigKind.GROUP, ConfigCheck.TOGETHER) not in OBSERVED
+    (found,) = findings(problem(ConfigKind.GROUP, "billing", ConfigCheck.TOGETHER, a="1", b="2"))
+    assert found.severity is Severity.BLOCKER
+    assert "effect on a node of this release is unknown" in found.sentence
+    assert command_of(found).endswith("--delete-config a,b")
+
+
+def test_a_value_that_a_broker_ignores_is_a_warning() -> None:
+    (found,) = findings(problem(ConfigKind.ALL_BROKERS, "", log_segment_bytes="20000"))
+    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-IGNORED")
+    assert found.sentence.startswith("The default of all brokers has log.segment.bytes=20000.")
+
+
+def test_a_missing_class_is_a_blocker_unless_the_release_has_no_such_resources() -> None:
+    missing = problem(ConfigKind.GROUP, "", ConfigCheck.MISSING)
+    (found,) = findings(missing)
+    assert (found.severity, found.code) == (Severity.BLOCKER, "DYNAMIC-CONFIG-UNCHECKED")
+    assert findings(missing, release=R341) == ()
+    assert findings(problem(ConfigKind.TOPIC, "", ConfigCheck.MISSING), release=R341) != ()
+
+
+def test_many_topics_with_one_problem_get_a_finding_each_up_to_a_limit() -> None:
+    many = [problem(ConfigKind.TOPIC, f"orders-{number}", segment_bytes="14000") for number in range(NAMED + 3)]
+    found = findings(*many)
+    assert len(found) == NAMED + 1
+    assert found[-1].severity is Severity.BLOCKER
+    assert "3 further topics with segment.bytes=14000" in found[-1].sentence
+
+
+def test_a_name_from_outside_cannot_forge_a_line_or_a_second_command() -> None:
+    name = "bill\ning; rm -rf / '\u202e"
+    (found,) = findings(problem(ConfigKind.GROUP, name, a="1\n2"))
+    assert "\n" not in found.subject + found.sentence + found.remedy
+    assert "\u202e" not in found.subject + found.sentence + found.remedy
+    words = shlex.split(command_of(found))
+    assert words[words.index("--entity-name") + 1] == "bill\\ning; rm -rf / '\\u202e"
+
+
+def test_a_broker_setting_that_the_release_no_longer_has_is_found_by_the_catalogue() -> None:
+    dynamic = DynamicConfigs(brokers={3: {"old.key": "1", "log.dirs": "x"}}, all_brokers={"own.plugin": "1"})
+    removed = find_removed_settings(catalogue(), R391, R431, dynamic)
+    assert [(one.kind, one.name, one.settings) for one in removed] == [(ConfigKind.BROKER, "3", (("old.key", "1"),))]
+    (found,) = findings(*removed)
+    assert found.severity is Severity.WARNING
+    assert find_removed_settings(catalogue(), R341, R391, dynamic) == ()
+
+
+def test_configuration_that_could_not_be_read_is_a_blocker() -> None:
+    found = unread_config_finding("Broker 3 has no right DESCRIBE_CONFIGS.", "Grant it.")
+    assert (found.severity, found.remedy) == (Severity.BLOCKER, "Grant it.")
+    assert "Broker 3 has no right DESCRIBE_CONFIGS." in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "prefix"), [(ConfigKind.TOPIC, "orders", ""), (ConfigKind.BROKER, "3", "log.")]
+)
+def test_a_removed_limit_of_timestamps_without_a_replacement_is_a_blocker(
+    kind: ConfigKind, name: str, prefix: str
+) -> None:
+    removed = f"{prefix}message.timestamp.difference.max.ms"
+    limits = [f"{prefix}message.timestamp.{end}.max.ms" for end in ("before", "after")]
+    lost = replace(problem(kind, name, ConfigCheck.NAME), settings=((removed, "60000"),))
+
+    def configured(*names: str) -> DynamicConfigs:
+        values = dict.fromkeys((removed, *names), "60000")
+        if kind is ConfigKind.TOPIC:
+            return DynamicConfigs(topics={name: values})
+        return DynamicConfigs(brokers={3: values})
+
+    for names in ((), limits[:1]):
+        (found,) = findings(lost, dynamic=configured(*names))
+        assert (found.severity, found.code) == (Severity.BLOCKER, "DYNAMIC-CONFIG-REJECTED")
+        assert all(limit in found.remedy for limit in limits)
+    (found,) = findings(lost, dynamic=configured(*limits))
+    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-IGNORED")

@@ -1,0 +1,94 @@
+"""Findings about who can change what a run changes on a host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_rollout.model.host_state import HostPath, HostState
+from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
+from kafka_rollout.planning.findings.host_paths import path_findings
+from tests.unit.domain.builders import R431
+
+FILE = "/etc/kafka/server.properties"
+FOLDER, LINK, REGULAR = 0o040000, 0o120000, 0o100000
+
+
+def path(name: str, mode: int = 0o755, owner: str = "root", kind: int = FOLDER) -> HostPath:
+    return HostPath(path=name, mode=kind | mode, user_id=0 if owner == "root" else 997, owner=owner)
+
+
+SAFE = [path(name) for name in ("/", "/etc", "/etc/kafka", "/opt", "/opt/releases")]
+SAFE.append(path(FILE, 0o640, kind=REGULAR))
+
+
+def found(*changed: HostPath, state: dict[str, object] | None = None, **service: object) -> list[tuple[str, str]]:
+    paths = {one.path: one for one in (*SAFE, *changed)}
+    host = HostState(
+        name="kafka-4",
+        unit="kafka.service",
+        symlink="/opt/kafka",
+        folders={},
+        releases=frozenset(),
+        symlink_can_switch=True,
+        stop_timeout_s=300.0,
+        login="rollout",
+        paths=tuple(paths.values()),
+    )
+    spec = ServiceSpec(host="kafka-4", installation="/opt/releases/{release}", **service)  # type: ignore[arg-type]
+    node = NodeSpec(node_id=4, name="kafka-4", roles=frozenset({Role.BROKER}), service=spec)
+    return [(one.code, one.sentence) for one in path_findings(node, replace(host, **(state or {})))]  # type: ignore[arg-type]
+
+
+def test_folders_of_root_give_no_finding() -> None:
+    assert found() == []
+    assert found(path(FILE, 0o640, "kafka", REGULAR)) == [], "its folder belongs to root"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (path("/etc/kafka", owner="kafka"), "/etc/kafka belongs to kafka with mode 755"),
+        (path("/etc/kafka", 0o777), "/etc/kafka belongs to root with mode 777"),
+        (path("/etc/kafka", 0o775), "/etc/kafka belongs to root with mode 775"),
+        (path("/etc/kafka", 0o777, kind=LINK), "/etc/kafka is a symbolic link"),
+        (path(FILE, 0o777, kind=LINK), f"{FILE} is a symbolic link"),
+        (path("/opt", owner="kafka"), "Root switches the link /opt/kafka"),
+    ],
+)
+def test_root_writes_only_where_root_alone_can_change_the_path(changed: HostPath, says: str) -> None:
+    ((code, sentence),) = found(changed)
+    assert code == "HOST-PATH-UNSAFE"
+    assert says in sentence
+
+
+def test_the_user_of_the_node_writes_a_configuration_that_belongs_to_this_user() -> None:
+    own = [path("/etc/kafka", owner="kafka"), path(FILE, 0o640, "kafka", REGULAR)]
+    assert found(*own, configuration_writer="user") == []
+    assert [code for code, _ in found(configuration_writer="user")] == ["CONFIGURATION-OWNER"]
+    assert found(path("/etc/kafka", owner="kafka"), managed_elsewhere=True) == []
+
+
+def test_an_archive_needs_a_folder_of_the_ssh_user_that_the_node_cannot_change() -> None:
+    releases = path("/opt/releases", owner="rollout")
+    brought: dict[str, object] = {"brought": frozenset({R431})}
+    assert found(releases, state=brought, archive="/a/{release}") == []
+    ((code, sentence),) = found(state={**brought, "can_unpack": False}, archive="/a/{release}")
+    assert (code, "The SSH user rollout cannot write into /opt/releases" in sentence) == ("RELEASES-NOT-WRITABLE", True)
+    ((code, sentence),) = found(path("/opt/releases", owner="kafka"), state=brought, archive="/a/{release}")
+    assert (code, "kafka could redirect the files" in sentence) == ("HOST-PATH-UNSAFE", True)
+
+
+def test_a_process_of_root_makes_the_ssh_user_root() -> None:
+    ((code, sentence),) = found(state={"runs_as_root": True})
+    assert (code, "The process of kafka.service on host kafka-4 runs as root" in sentence) == (
+        "UNIT-RUNS-AS-ROOT",
+        True,
+    )
+
+
+def test_rights_that_make_the_ssh_user_root_are_listed() -> None:
+    ((code, sentence),) = found(state={"excess": ("(root) NOPASSWD: /usr/bin/tar x",)})
+    assert code == "HOST-RIGHT-EXCESS"
+    assert "(root) NOPASSWD: /usr/bin/tar x" in sentence

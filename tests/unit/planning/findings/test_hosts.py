@@ -1,0 +1,115 @@
+"""Findings about hosts, from what the runtime reports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from kafka_rollout.base.findings import Finding
+from kafka_rollout.model.host_state import HostFacts, HostState
+from kafka_rollout.planning.findings.hosts import host_problems
+from kafka_rollout.releases.facts import Release
+from tests.unit.domain.builders import R391, R431, SEPARATE, catalogue
+
+HEALTHY = HostState(
+    name="kafka-4",
+    unit="kafka.service",
+    symlink="/opt/kafka",
+    folders={R431: "/opt/kafka_2.13-4.3.1"},
+    releases=frozenset({R431}),
+    symlink_can_switch=True,
+    stop_timeout_s=300.0,
+    free_bytes=10**9,
+)
+
+
+def test_a_host_that_is_ready_and_a_node_without_a_host_give_no_finding() -> None:
+    assert (
+        host_problems(SEPARATE, catalogue(), {4: HEALTHY, 5: replace(HEALTHY, stop_timeout_s=math.inf)}, [R431]) == ()
+    )
+
+
+def test_an_archive_without_a_checksum_in_the_inventory_is_a_warning() -> None:
+    brought = frozenset({R431})
+    (finding,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, brought=brought, unpinned=brought)}, [R431])
+    assert (finding.code, finding.severity.value) == ("ARCHIVE-NOT-PINNED", "warning")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "says"),
+    [
+        ({"releases": frozenset()}, "RELEASE-NOT-ON-HOST", "there is no /opt/kafka_2.13-4.3.1/libs"),
+        ({"symlink_can_switch": False}, "SYMLINK-IS-NO-LINK", "/opt/kafka on host kafka-4 is not a symbolic link"),
+        ({"stop_timeout_s": 5.0}, "STOP-TIMEOUT-SHORT", "5 s after a stop was requested (TimeoutStopSec)"),
+        ({"denied": ("(root) NOPASSWD: /usr/bin/x",)}, "HOST-RIGHT-MISSING", "refuses 1 of the commands"),
+        ({"free_bytes": 4096}, "HOST-DISK-FULL", "has 4096 bytes left"),
+        ({"unknown": ("TimeoutStopSec of the unit",)}, "HOST-VALUE-UNKNOWN", "does not report TimeoutStopSec of"),
+        ({"facts": HostFacts(clock_skew_s=61.0)}, "CLOCK-SKEW", "is 61 s ahead of the clock of this machine"),
+        ({"facts": HostFacts(clock_skew_s=-61.0)}, "CLOCK-SKEW", "is 61 s behind the clock of this machine"),
+    ],
+)
+def test_each_obstacle_blocks_before_anything_is_stopped(change: dict[str, object], code: str, says: str) -> None:
+    (found,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, **change)}, [R431])
+    assert (found.code, found.severity.value) == (code, "blocker")
+    assert found.subject.startswith("node 4")
+    assert says in found.sentence
+
+
+def test_a_release_that_is_not_there_needs_space() -> None:
+    facts = HostFacts(release_bytes=10**8)
+    assert host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, facts=facts)}, [R431]) == ()
+    missing = replace(HEALTHY, releases=frozenset(), facts=facts)
+    found = host_problems(SEPARATE, catalogue(), {4: missing}, [R431])
+    assert [finding.code for finding in found] == ["RELEASE-NOT-ON-HOST", "HOST-DISK-FULL"]
+    assert "has 100 MB left" in found[1].sentence
+
+
+JAVA, AGENT, LIBS = "/usr/lib/jvm/java-17/lib/jrt-fs.jar", "/opt/agents/jmx.jar", "/opt/kafka_2.13-3.9.1/libs"
+OWN = (
+    JAVA,
+    AGENT,
+    f"{LIBS}/kafka_2.13-3.9.1.jar",
+    f"{LIBS}/kafka-clients-3.9.1.jar",
+    f"{LIBS}/zookeeper-jute-3.8.4.jar",
+)
+
+
+def running(*jars: str, arguments: tuple[str, ...] = (), release: Release = R431) -> tuple[Finding, ...]:
+    facts = HostFacts(
+        loaded_jars=(*OWN, *jars),
+        arguments=("java", f"-javaagent:{AGENT}=9404:/etc/kafka/jmx.yml", *arguments, "kafka.Kafka"),
+        release_jars={release: frozenset({"kafka_2.13-4.3.1.jar", "both-1.0.jar"})},
+    )
+    host = replace(HEALTHY, facts=facts, releases=frozenset({release}))
+    return host_problems(SEPARATE, catalogue(), {4: host}, [release])
+
+
+def test_jars_of_an_archive_of_java_and_of_agents_are_no_plugins() -> None:
+    assert running() == ()
+
+
+def test_a_plugin_is_named_and_whether_the_next_release_has_it() -> None:
+    plugins = (f"{LIBS}/opa-authorizer-1.5.jar", f"{LIBS}/both-1.0.jar", "/opt/tiered/kafka-tiered-storage-3.9.0.jar")
+    (found,) = running(*plugins)
+    assert (found.code, found.severity.value) == ("FOREIGN-JARS", "warning")
+    assert f": {', '.join(sorted((*plugins,)))}." in found.sentence
+    assert "The folder of 4.3.1 does not have opa-authorizer-1.5.jar." in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("argument", "release", "unreadable"),
+    [
+        ("-Dlog4j.configuration=file:/etc/kafka/log4j.properties", R431, True),
+        ("-Dlog4j.configuration=file:/opt/kafka/bin/../config/log4j.properties", R431, False),
+        ("-Dlog4j.configuration=file:/opt/kafka_2.13-3.9.1/config/log4j.properties", R431, False),
+        ("-Dlog4j.configuration=file:/etc/kafka/log4j.properties", R391, False),
+        ("-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml", R391, True),
+        ("-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml", R431, False),
+    ],
+)
+def test_a_file_for_the_other_logging_library_is_named(argument: str, release: Release, unreadable: bool) -> None:
+    found = running(arguments=(argument,), release=release)
+    assert [finding.code for finding in found] == (["LOG-CONFIG-UNREADABLE"] if unreadable else [])
+    assert not unreadable or f"from {argument.partition('=')[2].removeprefix('file:')}." in found[0].sentence

@@ -1,0 +1,73 @@
+"""Which method lowers metadata.version, and why a less disruptive one does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_rollout.base.findings import blocker, warning
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import Role
+from kafka_rollout.planning.lowering import (
+    LoweringMethod,
+    WhereRefused,
+    choose_lowering,
+    live_obstacles,
+)
+from tests.unit.domain.builders import R341, R431, SEPARATE, catalogue, node_state, replace_node, state
+
+IDS = [node.node_id for node in SEPARATE.nodes]
+CONTROLLER, LIVE, OFFLINE = LoweringMethod.CONTROLLER, LoweringMethod.LIVE, LoweringMethod.OFFLINE
+
+
+@pytest.mark.parametrize(
+    ("refused", "obstacles", "allowed", "chosen"),
+    [
+        ("", ("a reason",), WhereRefused.OFFLINE, CONTROLLER),
+        ("Kafka refuses.", (), WhereRefused.STOP, CONTROLLER),
+        ("Kafka refuses.", (), WhereRefused.LIVE, LIVE),
+        ("Kafka refuses.", (), WhereRefused.OFFLINE, LIVE),
+        ("Kafka refuses.", ("a reason",), WhereRefused.LIVE, CONTROLLER),
+        ("Kafka refuses.", ("a reason",), WhereRefused.OFFLINE, OFFLINE),
+    ],
+)
+def test_the_least_disruptive_method_that_is_possible_and_allowed(
+    refused: str, obstacles: tuple[str, ...], allowed: WhereRefused, chosen: LoweringMethod
+) -> None:
+    choice = choose_lowering(refused, obstacles, allowed, lowers_binary=True)
+    assert choice.method is chosen
+    assert choice.not_live == (obstacles[0] if refused and obstacles else "")
+
+
+def test_without_an_older_binary_only_the_controller_lowers_it() -> None:
+    choice = choose_lowering("Kafka refuses.", (), WhereRefused.OFFLINE, lowers_binary=False)
+    assert choice.method is CONTROLLER
+
+
+def test_separate_controllers_of_a_release_that_supports_the_level_have_no_obstacle() -> None:
+    assert live_obstacles(SEPARATE, catalogue(), _seen(), 29, ()) == ()
+    assert live_obstacles(SEPARATE, catalogue(), _seen(), 29, (warning("RF-ONE-TOPIC", "topic a", "It.", "Do."),)) == ()
+
+
+def test_a_combined_node_a_level_and_what_prevents_a_roll_are_obstacles() -> None:
+    first, *others = SEPARATE.nodes
+    both = replace(first, roles=frozenset({Role.BROKER, Role.CONTROLLER}))
+    some_combined = replace(SEPARATE, nodes=(both, *others))
+    (found,) = live_obstacles(some_combined, catalogue(), _seen(), 29, ())
+    assert found == f"node {first.node_id} would stop serving, because it is controller and broker"
+    older = replace(_seen(), nodes=replace_node(_seen(), node_state(IDS[0], R341)))
+    (found,) = live_obstacles(SEPARATE, catalogue(), older, 29, ())
+    assert found == f"node {IDS[0]} runs 3.4.1, which does not support metadata.version 29"
+    (found,) = live_obstacles(SEPARATE, catalogue(), _seen(), 29, (blocker("RF-ONE-TOPIC", "topic a", "It.", "Do."),))
+    assert found == "RF-ONE-TOPIC of topic a prevents a rolling downgrade"
+
+
+def test_a_node_that_does_not_report_its_release_is_an_obstacle() -> None:
+    nodes = {node_id: node for node_id, node in _seen().nodes.items() if node_id != IDS[0]}
+    (found,) = live_obstacles(SEPARATE, catalogue(), replace(_seen(), nodes=nodes), 29, ())
+    assert found == f"the release of node {IDS[0]} is unknown"
+
+
+def _seen() -> ClusterState:
+    return state(nodes={node_id: node_state(node_id, R431) for node_id in IDS})
