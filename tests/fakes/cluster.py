@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
@@ -24,6 +23,7 @@ from kafka_rollout.model.state import (
     TransactionState,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from tests.fakes.clock import FakeClock

@@ -16,8 +16,6 @@ from typing import cast
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.composition.fenced import fence_cluster_ports
-from kafka_rollout.domain.rehearsal.job import RehearsalJob
-from kafka_rollout.domain.rehearsal.result import RehearsalResult
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.features.checks import undo_of
 from kafka_rollout.features.min_isr import MIN_ISR
@@ -41,6 +39,8 @@ from kafka_rollout.model.state import (
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
+from kafka_rollout.rehearsal.job import RehearsalJob
+from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import FakeCluster

@@ -16,19 +16,19 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, 
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.rehearsal.configuration import refuse_escaping
-from kafka_rollout.domain.rehearsal.estimate import Estimate, estimate, find_shortage
-from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
-from kafka_rollout.domain.rehearsal.result import RehearsalResult
-from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT, select_nodes
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
+from kafka_rollout.rehearsal.configuration import refuse_escaping
+from kafka_rollout.rehearsal.estimate import Estimate, estimate, find_shortage
+from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
+from kafka_rollout.rehearsal.result import RehearsalResult
+from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT, select_nodes
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.contents import read_contents
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.rehearsal.node_files import NodeFiles
-    from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
+    from kafka_rollout.rehearsal.machine.node_files import NodeFiles
+    from kafka_rollout.rehearsal.machine.sandbox import Sandbox
 
 _END_S = 30.0
 _GATE_S_OF_REPLICA = 0.01  # a broker of the copy catches up with its replicas within the gate timeout
@@ -72,7 +72,7 @@ class LocalRehearsals:
 
         `backup`: a folder with one folder per node, as `backup_files` reads it.
         """
-        from kafka_rollout.adapters.rehearsal.node_files import backup_files
+        from kafka_rollout.rehearsal.machine.node_files import backup_files
 
         self._refuse_disabled()
         files = [backup_files(node, backup) for node in self.cluster.nodes]
@@ -83,9 +83,9 @@ class LocalRehearsals:
         self, job: RehearsalJob, files: Sequence[NodeFiles], cluster_id: str | None, on_progress: Callable[[str], None]
     ) -> RehearsalResult:
         """Copy and run. `cluster_id`: of the running cluster, which is compared; None for a backup."""
-        from kafka_rollout.adapters.rehearsal.machine import namespace_command
-        from kafka_rollout.adapters.rehearsal.node_files import same_cluster
-        from kafka_rollout.adapters.rehearsal.sandbox import new_sandbox
+        from kafka_rollout.rehearsal.machine.machine import namespace_command
+        from kafka_rollout.rehearsal.machine.node_files import same_cluster
+        from kafka_rollout.rehearsal.machine.sandbox import new_sandbox
 
         if (copied := same_cluster(files)) != (real := cluster_id or copied):
             raise UserError(
@@ -126,7 +126,7 @@ class LocalRehearsals:
             )
 
     def _files(self, node: NodeSpec) -> NodeFiles:
-        from kafka_rollout.adapters.rehearsal.node_files import node_files
+        from kafka_rollout.rehearsal.machine.node_files import node_files
 
         if node.directory is None:  # the files of other runtimes are on other machines
             raise RefusedError(
@@ -151,14 +151,14 @@ def rehearsal_folder(settings: Settings) -> Path:
 
 def remove_rehearsals(settings: Settings | None = None, folder: Path | None = None) -> int:
     """Remove the copies that killed rehearsals left, with their processes; return their number."""
-    from kafka_rollout.adapters.rehearsal.sandbox import remove_leftovers
+    from kafka_rollout.rehearsal.machine.sandbox import remove_leftovers
 
     return remove_leftovers(folder or rehearsal_folder(settings or Settings.from_environment()))
 
 
 def read_backup_release(cluster: ClusterSpec, backup: Path) -> Release:
     """Return the release of all nodes in a backup. Raises UserError if it is not there, or if they differ."""
-    from kafka_rollout.adapters.rehearsal.node_files import backup_release
+    from kafka_rollout.rehearsal.machine.node_files import backup_release
 
     found = {node.name: backup_release(node, backup) for node in cluster.nodes}
     releases = set(found.values())
@@ -179,7 +179,7 @@ def estimate_copy(files: Sequence[NodeFiles]) -> Estimate:
 
 def refuse_shortage(needed: Estimate, folder: Path) -> None:
     """Raise RefusedError if this machine has too little memory or disk."""
-    from kafka_rollout.adapters.rehearsal.machine import free_disk, free_memory
+    from kafka_rollout.rehearsal.machine.machine import free_disk, free_memory
 
     if short := find_shortage(needed, free_memory=free_memory(), free_disk=free_disk(folder)):
         raise RefusedError(
@@ -205,7 +205,7 @@ def copy_cluster(
     on_progress: Callable[[str], None],
 ) -> tuple[str, ...]:
     """Copy the nodes' files and write their new configuration. Return what is not covered."""
-    from kafka_rollout.adapters.rehearsal.sandbox import build
+    from kafka_rollout.rehearsal.machine.sandbox import build
 
     copies, done = {}, 0
     for one in files:
@@ -227,8 +227,8 @@ def run_job(
 
     Raises RefusedError if it was stopped, FatalError if it failed.
     """
-    from kafka_rollout.adapters.rehearsal.sandbox import JOB, RESULT
     from kafka_rollout.base.system.files import write_whole
+    from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT
 
     write_whole(sandbox.path / JOB, json.dumps(to_json(job)).encode())
     command = [*namespace, sys.executable, "-m", "kafka_rollout.processes.rehearsal", str(sandbox.path)]

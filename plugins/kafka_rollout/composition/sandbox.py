@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
-from kafka_rollout.domain.rehearsal.job import RehearsalJob
+from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _RUN_ID = "rehearsal"
@@ -18,9 +18,9 @@ _RUN_ID = "rehearsal"
 
 def run_in_sandbox(path: Path, say: Callable[[str], None], stop_asked: Callable[[], bool]) -> None:
     """Carry out the job of a sandbox and write its result. Called by the process of the sandbox."""
-    from kafka_rollout.adapters.rehearsal.guard import GuardedRuntime
-    from kafka_rollout.adapters.rehearsal.sandbox import JOB, RESULT, Sandbox
     from kafka_rollout.base.system.files import write_whole
+    from kafka_rollout.rehearsal.machine.guard import GuardedRuntime
+    from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, Sandbox
     from kafka_rollout.releases.jars.cache import ReleaseCache
     from kafka_rollout.steps.rehearsal.run import Rehearsal
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
-from kafka_rollout.adapters.rehearsal.machine import enter_loopback
-from kafka_rollout.adapters.rehearsal.sandbox import Sandbox
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.composition.sandbox import run_in_sandbox
+from kafka_rollout.rehearsal.machine.machine import enter_loopback
+from kafka_rollout.rehearsal.machine.sandbox import Sandbox
 
 
 def main() -> int:

@@ -22,11 +22,11 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.composition.rehearsal import LocalRehearsals, read_backup_release, remove_rehearsals
 from kafka_rollout.composition.scans import stop_on_sigterm
-from kafka_rollout.domain.rehearsal.result import Outcome, RehearsalResult
-from kafka_rollout.domain.rehearsal.selection import DEFAULT_LIMIT
 from kafka_rollout.planning.lowering import WhereRefused
-from kafka_rollout.planning.rehearsal import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.rehearsal.planned import GATE_TIMEOUT_S, order_rehearsal
+from kafka_rollout.rehearsal.result import Outcome, RehearsalResult
+from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.rehearsal import planned_releases, releases_between
 

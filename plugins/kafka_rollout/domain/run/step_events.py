@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.domain.rehearsal.result import Outcome
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.features.answers import FeatureOutcome
 from kafka_rollout.gates.check import GateCheck, GateRef
 from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.model.state import CheckpointSummary
+from kafka_rollout.rehearsal.result import Outcome
 from kafka_rollout.releases.facts import Release
 
 

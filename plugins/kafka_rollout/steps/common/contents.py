@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.rehearsal.result import Contents
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.ports.cluster import ClusterAdmin
+from kafka_rollout.rehearsal.result import Contents
 
 T = TypeVar("T")
 _TRIES, _PAUSE_S = 10, 2.0  # a leader that was just elected responds later

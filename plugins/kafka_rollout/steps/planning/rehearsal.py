@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.domain.rehearsal.result import CODES, Outcome, RehearsalResult, passed
 from kafka_rollout.domain.run.step_events import Rehearsed
 from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.planning.rehearsal import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.planning.release_path import (
     plan_release_steps,
     plan_steps_down,
@@ -16,6 +14,8 @@ from kafka_rollout.planning.release_path import (
     with_configured_classes,
 )
 from kafka_rollout.planning.request import Request
+from kafka_rollout.rehearsal.planned import GATE_TIMEOUT_S, order_rehearsal
+from kafka_rollout.rehearsal.result import CODES, Outcome, RehearsalResult, passed
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.coordinator_logs import replace_findings

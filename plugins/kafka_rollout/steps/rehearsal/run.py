@@ -12,8 +12,19 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.rehearsal.job import RehearsalJob, RehearsalStoppedError
-from kafka_rollout.domain.rehearsal.result import (
+from kafka_rollout.domain.run.events import Event, events_of
+from kafka_rollout.domain.run.projections.gates import node_step_seconds
+from kafka_rollout.domain.run.projections.nodes import find_last_node_event
+from kafka_rollout.domain.run.step_events import ComparedAfter, Finalized, GateFailed, Started
+from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
+from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
+from kafka_rollout.model.contents import find_unserved_types
+from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
+from kafka_rollout.rehearsal.planned import request_in_sandbox
+from kafka_rollout.rehearsal.result import (
     NO_WAY_BACK,
     Contents,
     Phase,
@@ -25,18 +36,7 @@ from kafka_rollout.domain.rehearsal.result import (
     incomplete,
     worst,
 )
-from kafka_rollout.domain.rehearsal.selection import find_spareless_topics
-from kafka_rollout.domain.run.events import Event, events_of
-from kafka_rollout.domain.run.projections.gates import node_step_seconds
-from kafka_rollout.domain.run.projections.nodes import find_last_node_event
-from kafka_rollout.domain.run.step_events import ComparedAfter, Finalized, GateFailed, Started
-from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
-from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
-from kafka_rollout.model.contents import find_unserved_types
-from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.model.state import ClusterState
-from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.rehearsal import request_in_sandbox
+from kafka_rollout.rehearsal.selection import find_spareless_topics
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

@@ -4,8 +4,8 @@ from dataclasses import fields, replace
 
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.planning.lowering import WhereRefused
-from kafka_rollout.planning.rehearsal import order_rehearsal, request_in_sandbox
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.rehearsal.planned import order_rehearsal, request_in_sandbox
 from tests.unit.domain.builders import R391, R431
 
 ASKED = Request(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from kafka_rollout.domain.rehearsal.job import RehearsalJob
-from kafka_rollout.domain.rehearsal.result import RehearsalResult
+from kafka_rollout.rehearsal.job import RehearsalJob
+from kafka_rollout.rehearsal.result import RehearsalResult
 
 
 class Rehearsals(Protocol):

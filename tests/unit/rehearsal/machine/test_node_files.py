@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.rehearsal.node_files import (
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.model.topology import NodeSpec, Role
+from kafka_rollout.rehearsal.machine.node_files import (
     NodeFiles,
     backup_files,
     backup_release,
     node_files,
     same_cluster,
 )
-from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.model.topology import NodeSpec, Role
 
 
 def make_node(folder: Path, node_id: int = 1, cluster_id: str = "abc") -> NodeFiles:

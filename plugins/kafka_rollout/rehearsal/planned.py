@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.rehearsal.job import RehearsalJob
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.releases.facts import Release
 
 GATE_TIMEOUT_S = 180.0

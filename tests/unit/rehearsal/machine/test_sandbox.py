@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.rehearsal.guard import find_foreign_directories
-from kafka_rollout.adapters.rehearsal.sandbox import new_sandbox, remove_leftovers
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.rehearsal.machine.guard import find_foreign_directories
+from kafka_rollout.rehearsal.machine.sandbox import new_sandbox, remove_leftovers
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kafka_rollout.adapters.rehearsal.sandbox import new_sandbox
+from kafka_rollout.rehearsal.machine.sandbox import new_sandbox
 with new_sandbox(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -15,19 +15,19 @@ from pathlib import Path
 
 import psutil
 
-from kafka_rollout.adapters.rehearsal.node_files import NodeFiles
-from kafka_rollout.adapters.rehearsal.voters import rewrite_voters
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.domain.rehearsal.configuration import rewrite_config, rewrite_overrides
-from kafka_rollout.domain.rehearsal.estimate import MIB, Estimate
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import end_processes, node_processes
+from kafka_rollout.rehearsal.configuration import rewrite_config, rewrite_overrides
+from kafka_rollout.rehearsal.estimate import MIB, Estimate
+from kafka_rollout.rehearsal.machine.node_files import NodeFiles
+from kafka_rollout.rehearsal.machine.voters import rewrite_voters
 
 JOB, RESULT = "job.json", "result.json"
 _NAME = "rehearsal"

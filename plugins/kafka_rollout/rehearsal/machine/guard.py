@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.rehearsal.configuration import DIRECTORY_KEYS, find_escapes
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS, find_escapes
 
 
 @dataclass(frozen=True, slots=True)

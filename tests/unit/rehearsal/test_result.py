@@ -3,8 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kafka_rollout.domain.rehearsal.estimate import MIB, estimate, find_shortage
-from kafka_rollout.domain.rehearsal.result import (
+from kafka_rollout.model.contents import ClusterInventory, Difference
+from kafka_rollout.rehearsal.estimate import MIB, estimate, find_shortage
+from kafka_rollout.rehearsal.result import (
     Contents,
     Outcome,
     RehearsalResult,
@@ -16,7 +17,6 @@ from kafka_rollout.domain.rehearsal.result import (
     passed,
     worst,
 )
-from kafka_rollout.model.contents import ClusterInventory, Difference
 
 
 def contents(*, offset: int = 900, end: int = 50, groups: bool = True, ids: tuple[str, ...] = ("tx-1",)) -> Contents:

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.rehearsal.configuration import (
+from kafka_rollout.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.rehearsal.configuration import (
     find_escapes,
     refuse_escaping,
     rewrite_config,
     rewrite_overrides,
 )
-from kafka_rollout.model.dynamic_configs import DynamicConfigs
-from kafka_rollout.model.topology import ClusterSpec
 from tests.unit.domain.builders import COMBINED
 
 SANDBOX: ClusterSpec = replace(

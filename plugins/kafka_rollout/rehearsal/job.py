@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.domain.rehearsal.result import Contents
 from kafka_rollout.model.plan import Direction
+from kafka_rollout.rehearsal.result import Contents
 from kafka_rollout.releases.facts import Release
 
 
