@@ -58,15 +58,15 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.records import list_runs, open_run
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.domain.run.events import Event, events_of
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent, OfflineStopping
-from kafka_rollout.domain.run.step_events import GatePassed, NodeEvent, Stopping
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.run.events import Event, events_of
+from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent, OfflineStopping
+from kafka_rollout.run.step_events import GatePassed, NodeEvent, Stopping
 from tests.class_archives import ClassArchives
 
 METHODS = ("live", "offline", "roll")

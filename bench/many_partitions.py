@@ -21,8 +21,6 @@ from unittest import mock
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.gates.check import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.controllers import check_before_controllers_stop
 from kafka_rollout.kafka.formats.message_writer import encode
@@ -38,6 +36,8 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.gates import checks
 from kafka_rollout.steps.gates.waiting import wait_for_gate

@@ -30,10 +30,10 @@ from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.walk import roll_release_steps

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from py4j import java_gateway
 from py4j import protocol as py4j_protocol
 
-from kafka_rollout.adapters.store import database
+from kafka_rollout.run.store import database
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
 from tests.paths import ROOT
 from tests.postgres import Postgres, running_postgres

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.run.store.database import Database
 
 _USER = "nobody"  # initdb and the server refuse to run as root
 _WAIT_S = "120"

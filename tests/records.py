@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from kafka_rollout.adapters.store.artifacts import Artifacts
-from kafka_rollout.adapters.store.database import Database, open_database
-from kafka_rollout.adapters.store.leases import SqlChangeLock
-from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
-from kafka_rollout.adapters.store.scans import SqlScanHistory
+from kafka_rollout.run.store.artifacts import Artifacts
+from kafka_rollout.run.store.database import Database, open_database
+from kafka_rollout.run.store.leases import SqlChangeLock
+from kafka_rollout.run.store.runs import SqlRunStore, list_runs
+from kafka_rollout.run.store.scans import SqlScanHistory
 
 FILE = "kafka-rollout.db"
 SERVER = "KAFKA_ROLLOUT_DATABASE"  # set by the fixture `each_database`

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, TaskGroup, task
 
 from kafka_rollout.airflow.graphs.all_clusters import all_dags
 from kafka_rollout.airflow.graphs.embedded import KafkaUpgradeTaskGroup
-from kafka_rollout.domain.run.events import Begun
+from kafka_rollout.run.events import Begun
 from tests.paths import INCLUDE
 from tests.records import change_lock, run_history
 

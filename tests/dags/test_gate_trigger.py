@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
-from kafka_rollout.domain.run.step_events import GatePassed
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade

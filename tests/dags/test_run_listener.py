@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.airflow import run_listener
 from kafka_rollout.airflow.common.dag_ids import TAG
-from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind
-from kafka_rollout.domain.run.events import Begun
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind
+from kafka_rollout.run.events import Begun
+from kafka_rollout.run.store.background import SqlBackground
 from tests.records import change_lock, database_of, run_history
 
 pytestmark = pytest.mark.airflow

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CalledProcessError
 
-from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.run.store.database import Database
 from tests.postgres import Postgres, running_postgres
 from tools.faults.plan import POSTGRES
 from tools.faults.world import End, NotPossibleError

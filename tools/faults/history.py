@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import select
 
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.tables import events, runs
 from kafka_rollout.gates.check import GateKind
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.tables import events, runs
 from tools.faults.limits import Stop
 from tools.faults.plan import Moment
 

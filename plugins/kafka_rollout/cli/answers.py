@@ -12,9 +12,9 @@ import typer
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.cli import show
-from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf, Channel, Responder
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.ports.run_services import Answer, Question
+from kafka_rollout.run.events import APPROVED, REJECTED, ApprovalOf, Channel, Responder
+from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
 

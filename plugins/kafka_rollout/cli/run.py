@@ -12,14 +12,14 @@ from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-from kafka_rollout.domain.run.projections.nodes import find_last_node_event, has_stopped_nodes
-from kafka_rollout.domain.run.projections.offline import can_be_undone, is_undoing
-from kafka_rollout.domain.run.projections.runs import is_plan_refused
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
-from kafka_rollout.ports.run_services import Answers, Question
+from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.projections.nodes import find_last_node_event, has_stopped_nodes
+from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
+from kafka_rollout.run.projections.runs import is_plan_refused
+from kafka_rollout.run.services import Answers, Question
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -21,8 +21,8 @@ from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.records import traffic_folder
 from kafka_rollout.composition.scans import scan_cluster
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.run.events import newest
-from kafka_rollout.domain.run.offline_events import LiveLowered
+from kafka_rollout.run.events import newest
+from kafka_rollout.run.offline_events import LiveLowered
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.records import open_run, run_folder, traffic_folder
-from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.background.control import Control

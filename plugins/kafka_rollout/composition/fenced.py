@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.ports.cluster import ClusterChanges, Fence, MetadataLogChanges, NodeChanges
-from kafka_rollout.ports.store import ChangeLock
+from kafka_rollout.run.ports import ChangeLock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 FRESH_S = 5.0

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from kafka_rollout.base.system.settings import Settings
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.store.artifacts import Artifacts
-    from kafka_rollout.adapters.store.database import Database
-    from kafka_rollout.ports.store import ChangeLock, RunStore, ScanHistory
+    from kafka_rollout.run.ports import ChangeLock, RunStore, ScanHistory
+    from kafka_rollout.run.store.artifacts import Artifacts
+    from kafka_rollout.run.store.database import Database
 
 
 def open_run(cluster: str, run_id: str, settings: Settings | None = None) -> RunStore:
     """Open the history of one run, without a connection to the cluster. Raises UserError for an invalid run id."""
-    from kafka_rollout.adapters.store.runs import SqlRunStore
+    from kafka_rollout.run.store.runs import SqlRunStore
 
     settings = settings or Settings.from_environment()
     return SqlRunStore(_database(settings), _documents(settings), settings.home / "private", cluster, run_id)
@@ -39,35 +39,35 @@ def traffic_folder(cluster: str, run_id: str, settings: Settings | None = None) 
 
 def list_runs(cluster: str, settings: Settings | None = None) -> tuple[str, ...]:
     """Return the ids of the cluster's runs, the last changed first."""
-    from kafka_rollout.adapters.store import runs
+    from kafka_rollout.run.store import runs
 
     return runs.list_runs(_database(settings), cluster)
 
 
 def list_run_versions(cluster: str, at_most: int, settings: Settings | None = None) -> Mapping[str, str]:
     """Return run id → version of its history, for the runs that changed last. A version is that of one content."""
-    from kafka_rollout.adapters.store import runs
+    from kafka_rollout.run.store import runs
 
     return runs.list_run_versions(_database(settings), cluster, at_most)
 
 
 def list_clusters_of_run(run_id: str, settings: Settings | None = None) -> tuple[str, ...]:
     """Return the clusters that have a run with this id; a run id is unique only within its DAG."""
-    from kafka_rollout.adapters.store import runs
+    from kafka_rollout.run.store import runs
 
     return runs.list_clusters_of_run(_database(settings), run_id)
 
 
 def open_lock(settings: Settings | None = None) -> ChangeLock:
     """Open the locks of all clusters."""
-    from kafka_rollout.adapters.store.leases import SqlChangeLock
+    from kafka_rollout.run.store.leases import SqlChangeLock
 
     return SqlChangeLock(_database(settings))
 
 
 def open_scan_history(cluster: str, settings: Settings | None = None) -> ScanHistory:
     """Open the stored scans of one cluster."""
-    from kafka_rollout.adapters.store.scans import SqlScanHistory
+    from kafka_rollout.run.store.scans import SqlScanHistory
 
     settings = settings or Settings.from_environment()
     return SqlScanHistory(_database(settings), _documents(settings), cluster)
@@ -75,14 +75,14 @@ def open_scan_history(cluster: str, settings: Settings | None = None) -> ScanHis
 
 def list_scanned_clusters(settings: Settings | None = None) -> tuple[str, ...]:
     """Return the names of the clusters that have stored scans."""
-    from kafka_rollout.adapters.store.scans import scanned_clusters
+    from kafka_rollout.run.store.scans import scanned_clusters
 
     return scanned_clusters(_database(settings))
 
 
 def read_events(cluster: str, run_id: str, settings: Settings | None = None) -> tuple[Mapping[str, Any], ...]:
     """Return the events of a run as plain JSON with `at` and `kind`, oldest first."""
-    from kafka_rollout.adapters.store.event_codec import encode
+    from kafka_rollout.run.store.event_codec import encode
 
     events = open_run(cluster, run_id, settings).events()
     encoded = ((event.at, *encode(event)) for event in events)
@@ -104,13 +104,13 @@ def check_database(settings: Settings | None = None) -> str:
 
 
 def _database(settings: Settings | None) -> Database:
-    from kafka_rollout.adapters.store.database import open_database
+    from kafka_rollout.run.store.database import open_database
 
     settings = settings or Settings.from_environment()
     return open_database(settings.database_url, password_file=settings.database_password_file)
 
 
 def _documents(settings: Settings) -> Artifacts:
-    from kafka_rollout.adapters.store.artifacts import Artifacts
+    from kafka_rollout.run.store.artifacts import Artifacts
 
     return Artifacts(settings.artifacts_url, shared=bool(settings.artifacts))

@@ -12,15 +12,15 @@ import sys
 
 from kafka_rollout.adapters.background import group_monitor, traffic_process
 from kafka_rollout.adapters.background.heartbeat import Heartbeat
-from kafka_rollout.adapters.store.background import SqlBackground
-from kafka_rollout.adapters.store.database import open_database
-from kafka_rollout.adapters.store.leases import SqlChangeLock
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import end_event
-from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundState
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
+from kafka_rollout.run.store.background import SqlBackground
+from kafka_rollout.run.store.database import open_database
+from kafka_rollout.run.store.leases import SqlChangeLock
 
 
 def main() -> int:

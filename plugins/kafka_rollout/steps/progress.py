@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
-from kafka_rollout.domain.run.step_events import (
+from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
+from kafka_rollout.run.step_events import (
     ComparedAfter,
     ContentsCompared,
     DefaultSet,
@@ -30,8 +32,6 @@ from kafka_rollout.domain.run.step_events import (
     StopPrepared,
     Trimmed,
 )
-from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.procedures.lookup import procedure_of
 from kafka_rollout.steps.procedures.rolling import GATE_AFTER, GATE_BEFORE
 from kafka_rollout.steps.step import Procedure, Step

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, CanaryAsked
-from kafka_rollout.domain.run.projections.approvals import approvals
-from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
-from kafka_rollout.domain.run.projections.offline import stop_has_begun
-from kafka_rollout.domain.run.projections.runs import canary_is_asked, has_plan, is_plan_refused
 from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.planning.request import Request
-from kafka_rollout.ports.run_services import Answers, Question, RunServices
+from kafka_rollout.run.events import APPROVED, ApprovalOf, CanaryAsked
+from kafka_rollout.run.projections.approvals import approvals
+from kafka_rollout.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.projections.runs import canary_is_asked, has_plan, is_plan_refused
+from kafka_rollout.run.services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

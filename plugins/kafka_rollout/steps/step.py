@@ -9,11 +9,11 @@ from logging import getLogger
 from typing import Any, Protocol
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.run.events import ApprovalOf, Event
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.request import Request
+from kafka_rollout.run.events import ApprovalOf, Event
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 Events = Sequence[Event]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kafka_rollout.domain.run.events import APPROVED, Approval, Event, Planned, StepDone, StepsJumped, StepSkipped
-from kafka_rollout.domain.run.step_events import GatePassed, TrafficCompared
+from kafka_rollout.run.events import APPROVED, Approval, Event, Planned, StepDone, StepsJumped, StepSkipped
+from kafka_rollout.run.step_events import GatePassed, TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.step import Events, Procedure, Service, Step, matches
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.store.artifacts import Artifacts
-from kafka_rollout.adapters.store.background import SqlBackground
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.leases import ANSWER_S, SqlChangeLock
-from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.adapters.store.scans import SqlScanHistory
+from kafka_rollout.run.store.artifacts import Artifacts
+from kafka_rollout.run.store.background import SqlBackground
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.leases import ANSWER_S, SqlChangeLock
+from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.scans import SqlScanHistory
 from tests.postgres import Postgres
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.adapters.store.background import SqlBackground
-from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.run.store.background import SqlBackground
 from tests.contract.store.conftest import Store
 
 KEY = BackgroundKey(cluster="demo", run_id="run-1", kind=BackgroundKind.TRAFFIC)

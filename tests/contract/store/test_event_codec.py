@@ -9,12 +9,12 @@ from pkgutil import iter_modules
 import pytest
 from hypothesis import given
 
-from kafka_rollout.adapters.store.event_codec import KINDS, decode, encode
-from kafka_rollout.domain import run
-from kafka_rollout.domain.run.events import Event, Rolled, Unknown, Voided
-from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout import run
 from kafka_rollout.releases.facts import Release
-from tests.unit.domain.run.events_strategy import events
+from kafka_rollout.run.events import Event, Rolled, Unknown, Voided
+from kafka_rollout.run.step_events import Started
+from kafka_rollout.run.store.event_codec import KINDS, decode, encode
+from tests.unit.run.events_strategy import events
 
 R = Release.parse
 

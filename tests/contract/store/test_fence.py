@@ -13,14 +13,14 @@ import psutil
 import pytest
 from sqlalchemy import text, update
 
-from kafka_rollout.adapters.store.leases import SqlChangeLock
-from kafka_rollout.adapters.store.tables import leases
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.lease import CHANGE_WITHIN_S
 from kafka_rollout.composition.fenced import FRESH_S, fence_cluster_ports, make_fence
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.store.leases import SqlChangeLock
+from kafka_rollout.run.store.tables import leases
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.contract.store.conftest import Store
 from tests.fakes.clock import FakeClock

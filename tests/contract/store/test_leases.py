@@ -12,9 +12,9 @@ import time
 import pytest
 from sqlalchemy import update
 
-from kafka_rollout.adapters.store.leases import SqlChangeLock
-from kafka_rollout.adapters.store.tables import leases
 from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.run.store.leases import SqlChangeLock
+from kafka_rollout.run.store.tables import leases
 from tests.contract.store.conftest import Clock, Store
 from tests.paths import ROOT
 
@@ -263,8 +263,8 @@ def test_a_lost_lease_is_not_renewed(store: Store, clock: Clock) -> None:
 _WRONG_CLOCK = """
 import sys, time
 time.time = lambda: 9e12
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.leases import SqlChangeLock
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.leases import SqlChangeLock
 SqlChangeLock(Database(sys.argv[1])).acquire("demo", "run-2", "downgrade", for_s=60)
 """
 
@@ -280,8 +280,8 @@ def test_a_host_with_a_wrong_clock_does_not_take_a_lease_over(store: Store) -> N
 
 _HOLDER = """
 import sys, time
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.leases import SqlChangeLock
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.leases import SqlChangeLock
 lock = SqlChangeLock(Database(sys.argv[1]))
 lock.acquire("demo", "run-1", "upgrade", for_s=600)
 with lock.acting("demo", "run-1", "Replacing node 1"):

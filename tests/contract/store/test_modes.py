@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.store.artifacts import Artifacts
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.leases import SqlChangeLock
-from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.run.store.artifacts import Artifacts
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.leases import SqlChangeLock
+from kafka_rollout.run.store.runs import SqlRunStore
 
 
 @pytest.fixture(autouse=True)

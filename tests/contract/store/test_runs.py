@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table, delete, select, update
 
-from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
-from kafka_rollout.adapters.store.tables import artifacts, before_stops, events, plans, runs
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.domain.run.events import Approval, ApprovalOf, Unknown, events_of
-from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.gates.check import BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Approval, ApprovalOf, Unknown, events_of
+from kafka_rollout.run.step_events import GateChecked
+from kafka_rollout.run.store.runs import SqlRunStore, list_runs
+from kafka_rollout.run.store.tables import artifacts, before_stops, events, plans, runs
 from tests.contract.store.conftest import Store
 from tests.paths import ROOT
 
@@ -172,10 +172,10 @@ def test_a_damaged_event_of_a_run_does_not_hide_the_others(store: Store, run: Sq
 _WRITER = """
 import sys, itertools
 from pathlib import Path
-from kafka_rollout.adapters.store.artifacts import Artifacts
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.domain.run.events import Unknown
+from kafka_rollout.run.store.artifacts import Artifacts
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.events import Unknown
 home = Path(sys.argv[2])
 run = SqlRunStore(Database(sys.argv[1]), Artifacts(str(home)), home / "private", "demo", "run")
 for number in itertools.count():
@@ -220,7 +220,7 @@ def test_a_document_is_part_of_the_run_with_its_row_and_no_sooner(
     assert run.attachment("scan/verdict.json") is None
     run.attach("scan/verdict.json", {"a": 1})
     with monkeypatch.context() as patch:  # killed between the document and its row
-        patch.setattr("kafka_rollout.adapters.store.runs.put", _killed)
+        patch.setattr("kafka_rollout.run.store.runs.put", _killed)
         with pytest.raises(KeyboardInterrupt):
             run.attach("scan/other.json", {"a": 2})
     assert run.attachment("scan/other.json") is None
@@ -283,7 +283,7 @@ def test_a_writer_killed_while_it_replaces_a_document_leaves_one_that_can_be_rea
     run.attach("scan.json", {"attempt": 1})
     with monkeypatch.context() as patch:
         if written:
-            patch.setattr("kafka_rollout.adapters.store.runs.put", _killed)
+            patch.setattr("kafka_rollout.run.store.runs.put", _killed)
         else:
             patch.setattr(run._documents, "write", _killed)
         with pytest.raises(KeyboardInterrupt):

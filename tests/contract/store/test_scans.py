@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from kafka_rollout.adapters.store.scans import SqlScanHistory, scanned_clusters
-from kafka_rollout.adapters.store.tables import scans
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import LogRange, ScanResult
+from kafka_rollout.run.store.scans import SqlScanHistory, scanned_clusters
+from kafka_rollout.run.store.tables import scans
 from tests.contract.store.conftest import Store
 
 AT = 1_763_697_600.0  # 2025-11-21T04:00:00Z

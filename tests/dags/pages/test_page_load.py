@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.airflow.views import records
 from kafka_rollout.airflow.views.read_runs import ReadRun, ReadRuns
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.run.events import Begun, TaskFailed
+from kafka_rollout.run.events import Begun, TaskFailed
+from kafka_rollout.run.store.runs import SqlRunStore
 from tests.records import run_history
 
 IDS = [f"run-{number}" for number in range(5)]

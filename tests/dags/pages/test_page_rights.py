@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Executable, delete, insert, select, text, update
 
-from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.adapters.store.tables import alerts, events, plans, runs
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.history import Alerted
-from kafka_rollout.domain.run.events import Begun, CanaryAsked
+from kafka_rollout.run.events import Begun, CanaryAsked
+from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.tables import alerts, events, plans, runs
 from tests.dags.conftest import spec_with_homes
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.records import change_lock, database_of, run_history, scan_history

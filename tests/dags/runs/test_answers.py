@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.domain.run.events import (
+from kafka_rollout.run.events import (
     APPROVED,
     Approval,
     ApprovalConfirmed,
@@ -27,7 +27,7 @@ from kafka_rollout.domain.run.events import (
     Responder,
     events_of,
 )
-from kafka_rollout.domain.run.projections.approvals import find_unconfirmed_approval
+from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.fakes.ports import fake_bench
@@ -238,7 +238,7 @@ def test_a_run_that_was_taken_over_from_the_shell_does_nothing_more_in_its_dag(r
     from tests.fakes.ports import fake_bench
 
     def take_over(task: str) -> None:
-        from kafka_rollout.domain.run.events import Channel, Responder
+        from kafka_rollout.run.events import Channel, Responder
         from kafka_rollout.steps.common.approval import take_over_run
 
         (run_id,) = run_ids(runs.home, "fake")

@@ -17,7 +17,7 @@ from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.commands import changes as cli_changes
 from kafka_rollout.cli.commands import features as cli_features
-from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFailed, events_of
+from kafka_rollout.run.events import Begun, CanaryAsked, Planned, TaskFailed, events_of
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag
@@ -154,8 +154,8 @@ def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_lo
     """The kernel's lock of an acting process ends with the process; its lease does not."""
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
     script = (
-        "import sys, time; from kafka_rollout.adapters.store.database import Database\n"
-        "from kafka_rollout.adapters.store.leases import SqlChangeLock\n"
+        "import sys, time; from kafka_rollout.run.store.database import Database\n"
+        "from kafka_rollout.run.store.leases import SqlChangeLock\n"
         f"lock = SqlChangeLock(Database({database_of(runs.home)._url.render_as_string()!r}))\n"
         f"lock.acquire('fake', {SHELL!r}, 'Stop node 2.', for_s={LEASE_S})\n"
         f"with lock.acting('fake', {SHELL!r}, 'Replacing node 2'):\n    print('acts', flush=True); time.sleep(600)\n"

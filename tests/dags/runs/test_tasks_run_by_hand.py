@@ -12,10 +12,10 @@ import pytest
 
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun, events_of
-from kafka_rollout.domain.run.step_events import Stopping
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
+from kafka_rollout.run.events import APPROVED, Approval, ApprovalOf, Begun, events_of
+from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade

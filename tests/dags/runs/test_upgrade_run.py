@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.projections.runs import last_task_failure
-from kafka_rollout.domain.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.gates.check import Condition, GateKind, GateRef
 from kafka_rollout.groups.records import no_members_condition
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.projections.runs import last_task_failure
+from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
+from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.steps.gates import groups
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fakes.cluster import R340, R391, R431, FakeCluster

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.gates.check import BeforeStop, Condition, GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition, find_load_errors
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.coordinators import LOG_LINES
 from kafka_rollout.steps.gates.waiting import wait_for_gate

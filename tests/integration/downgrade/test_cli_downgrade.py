@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.coordinator_logs.tagged_fields import DROPPED
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import Finalizing, Stopping
 from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import Finalizing, Stopping
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.offline_events import OfflineInstalled
-from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.offline_events import OfflineInstalled
+from kafka_rollout.run.step_events import Started
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_offline_downgrade import format_anew
 from tests.integration.harness.airflow.server import all_run, finalized

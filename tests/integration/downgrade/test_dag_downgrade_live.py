@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.run.events import events_of, has
-from kafka_rollout.domain.run.offline_events import LiveFailed, LiveLowered, OfflineUndoing
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.run.events import events_of, has
+from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineUndoing
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import House, all_run, finalized, no_lock_left, nothing_lost, starts
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill

@@ -10,12 +10,12 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import events_of, has
-from kafka_rollout.domain.run.step_events import Finalizing, Started, Stopped, Stopping, Validated
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.run.events import events_of, has
+from kafka_rollout.run.step_events import Finalizing, Started, Stopped, Stopping, Validated
+from kafka_rollout.run.store.runs import SqlRunStore
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns
 from tests.integration.harness.airflow.server import all_run, finalized, starts

@@ -17,8 +17,6 @@ from kafka_rollout.adapters.background.journal import read_lines
 from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, newest
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
@@ -27,6 +25,8 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import Movements
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.run.events import APPROVED, ApprovalOf, newest
+from kafka_rollout.run.offline_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineInstalled
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.offline_events import LiveLowered, OfflineInstalled
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live import actions as live

@@ -14,9 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLogChosen
-from kafka_rollout.domain.run.step_events import Stopping
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.metadata_log.changes.places import temporary_copy
@@ -28,6 +25,9 @@ from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
+from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of, has, newest
+from kafka_rollout.run.offline_events import LiveLowered, OfflineLogChosen
+from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate

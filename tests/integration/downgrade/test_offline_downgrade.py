@@ -15,8 +15,6 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, RunOf
-from kafka_rollout.domain.run.projections.offline import outages
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.changes import places as metadata_places
@@ -30,6 +28,8 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm
+from kafka_rollout.run.events import APPROVED, ApprovalOf, RunOf
+from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import Finalizing
 from kafka_rollout.kafka.client.requests import ClusterConnections, error_name
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import Finalizing
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns
 from tests.integration.harness.feature_harness import Command, has_groups, meanwhile, opened

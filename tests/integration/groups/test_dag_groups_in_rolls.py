@@ -14,13 +14,13 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import IncrementalScan
 from kafka_rollout.kafka import cleaning as scan_cleaning
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import IncrementalScan
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns

@@ -21,13 +21,13 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.composition.background import find_background, start_group_monitor, stop_group_monitor
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka import cleaning as scan_cleaning
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.background import BackgroundKind, BackgroundProcess
 from kafka_rollout.steps.gates.groups import check_conversion
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic

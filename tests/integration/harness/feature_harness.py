@@ -14,9 +14,9 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import Event, events_of
+from kafka_rollout.run.events import Event, events_of
+from kafka_rollout.run.store.runs import SqlRunStore
 from tests.records import run_history, run_ids
 
 APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineInstalled
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.offline_events import LiveLowered, OfflineInstalled
 from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tools.testbed.bed import DATA, Bed

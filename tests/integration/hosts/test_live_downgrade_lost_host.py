@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.run.events import has
-from kafka_rollout.domain.run.offline_events import LiveKept, LiveLowered, OfflineStopping
+from kafka_rollout.run.events import has
+from kafka_rollout.run.offline_events import LiveKept, LiveLowered, OfflineStopping
 from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tests.integration.hosts.losing import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import Started
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import Started
 from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Page, expect
 
-from kafka_rollout.domain.run.events import Approval, Begun, events_of
+from kafka_rollout.run.events import Approval, Begun, events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import own_page, sign_in, widen_the_panel
 from tests.integration.harness.airflow.server import APPROVER, House, Run

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import Started, Stopping
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import Started, Stopping
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, finalized
 from tests.integration.harness.cluster_contents import set_settings

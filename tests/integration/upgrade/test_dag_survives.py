@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import NodeEvent, Stopped, Stopping
 from kafka_rollout.model.plan import NodeStep
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import NodeEvent, Stopped, Stopping
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     PATIENCE_S,

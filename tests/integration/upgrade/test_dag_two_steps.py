@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import Finalizing
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import Finalizing
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import ComparedAfter, ContentsCompared, Finalizing
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, Finalizing
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
 from tests.integration.harness.cluster_contents import WITH_ACLS

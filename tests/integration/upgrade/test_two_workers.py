@@ -25,9 +25,6 @@ import psutil
 import pytest
 from cryptography.fernet import Fernet
 
-from kafka_rollout.adapters.store.artifacts import Artifacts
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.base.system.sessions import session_members, start_session
 from kafka_rollout.base.system.settings import Settings
@@ -35,6 +32,9 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.run.store.artifacts import Artifacts
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.runs import SqlRunStore
 from tests.integration.conftest import end_cluster
 from tests.integration.harness.airflow.server import APPROVER, House, all_run, nothing_lost
 from tests.postgres import Postgres

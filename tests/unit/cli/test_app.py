@@ -23,12 +23,12 @@ from kafka_rollout.cli.run import INTERRUPTED, run_procedure, start_node_again, 
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.cli.show import plain
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.planning.request import Request
+from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.plans import plan_upgrade

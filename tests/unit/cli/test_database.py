@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.tables import REVISION, events
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.domain.run.events import Approval, ApprovalOf, Asked, Begun, Channel, Responder, events_of
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Channel, Responder, events_of
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.tables import REVISION, events
 from tests.fakes.cluster import make_spec
 from tests.records import FILE, database_of, run_history
 
@@ -80,7 +80,7 @@ def test_the_tables_are_made_once_and_another_revision_is_refused(
 def test_the_revision_is_that_of_the_newest_migration() -> None:
     from alembic.script import ScriptDirectory
 
-    from kafka_rollout.adapters.store import migrations
+    from kafka_rollout.run.store import migrations
 
     assert ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head() == REVISION
 

@@ -16,8 +16,6 @@ from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.run.events import Planned, events_of
-from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
@@ -25,8 +23,10 @@ from kafka_rollout.model.state import CheckpointFile, GroupState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import DowngradeType, Request
-from kafka_rollout.ports.run_services import Answer, Question
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Planned, events_of
+from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE

@@ -14,10 +14,10 @@ import pytest
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.commands import features as cli_features
-from kafka_rollout.domain.run.events import StartedAtShell, events_of
 from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import StartedAtShell, events_of
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_bench
 from tests.records import change_lock, run_history, run_ids

@@ -15,10 +15,10 @@ from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.coordinator_logs.scan import Damage, LogRange, LogSize, RecordKind, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.run.events import REJECTED, ApprovalOf
 from kafka_rollout.planning.request import FinalizePolicy, Request
-from kafka_rollout.ports.run_services import Answer, Question
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import REJECTED, ApprovalOf
+from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.report.run import SCAN_VERDICT

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from kafka_rollout.adapters.store.tables import lease_log
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.run.store.tables import lease_log
 from tests.fakes.cluster import make_spec
 from tests.records import change_lock, database_of
 

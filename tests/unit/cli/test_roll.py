@@ -13,8 +13,8 @@ from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
-from kafka_rollout.domain.run.events import StartedAtShell, events_of
 from kafka_rollout.planning.request import Request
+from kafka_rollout.run.events import StartedAtShell, events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.upgrade import UPGRADE

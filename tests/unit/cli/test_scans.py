@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.store.scans import SqlScanHistory
 from kafka_rollout.cli import show
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.run.store.scans import SqlScanHistory
 from tests.paths import INCLUDE
 from tests.records import scan_history
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan

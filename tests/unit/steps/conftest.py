@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade

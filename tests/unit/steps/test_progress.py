@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.run.step_events import FeatureResults, Finalized, GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.features.answers import FeatureOutcome, Result
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.run.step_events import FeatureResults, Finalized, GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.steps.progress import Progress, duration, place
 from tests.unit.demo.examples import MIDDLE, plan
 

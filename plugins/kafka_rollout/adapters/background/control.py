@@ -18,13 +18,13 @@ from typing import Any
 
 import psutil
 
-from kafka_rollout.adapters.store.background import SqlBackground
-from kafka_rollout.adapters.store.database import open_database
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.sessions import start_session
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.run.background import BackgroundKey, BackgroundProcess
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.run.background import BackgroundKey, BackgroundProcess
+from kafka_rollout.run.store.background import SqlBackground
+from kafka_rollout.run.store.database import open_database
 
 MODULE = "kafka_rollout.processes.background"
 LOG = "process.log"

@@ -20,12 +20,12 @@ from kafka_rollout.adapters.background.heartbeat import Heartbeat
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import find_cluster
-from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.groups.described import DescribedGroup
 from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.kafka.client.groups import groups_of_broker
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.run.background import BackgroundProcess, BackgroundState
 
 log = logging.getLogger(__name__)
 

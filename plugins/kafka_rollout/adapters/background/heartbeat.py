@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 
 from kafka_rollout.adapters.background.control import HEARTBEAT_S
-from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.base.errors import RolloutError, TransientError
-from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
-from kafka_rollout.ports.store import ChangeLock
+from kafka_rollout.run.background import BackgroundProcess, BackgroundState
+from kafka_rollout.run.ports import ChangeLock
+from kafka_rollout.run.store.background import SqlBackground
 
 log = logging.getLogger(__name__)
 

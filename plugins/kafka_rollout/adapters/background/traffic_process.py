@@ -34,11 +34,11 @@ from kafka_rollout.adapters.background.traffic import (
 )
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.base.system.files import write_whole
-from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.domain.traffic_check import Position, ProducerMark, TrafficVerdict, not_compared, together
 from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
+from kafka_rollout.run.background import BackgroundProcess, BackgroundState
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from airflow.sdk import Context, Param
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
 
 from kafka_rollout.airflow.common.answer import AnswerTrigger
-from kafka_rollout.domain.run.events import Asked, Channel, Responder, events_of
+from kafka_rollout.run.events import Asked, Channel, Responder, events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 REASON = "reason"

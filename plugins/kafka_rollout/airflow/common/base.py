@@ -17,13 +17,13 @@ from kafka_rollout.airflow.common.confirming import AirflowRecords, Records, Unr
 from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.run.events import Event, TakenOver, TaskFailed, events_of
-from kafka_rollout.domain.run.projections.runs import find_dag_id, last_task_failure
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import ApprovalPolicy, DowngradeType, FinalizePolicy, Request
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Event, TakenOver, TaskFailed, events_of
+from kafka_rollout.run.projections.runs import find_dag_id, last_task_failure
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 from kafka_rollout.steps.planning.check import check_plan

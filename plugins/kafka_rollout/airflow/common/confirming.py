@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from kafka_rollout.airflow.common.answer import APPROVE, RETRY, ROLL_BACK, AnswerTrigger
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.domain.run.events import (
+from kafka_rollout.run.events import (
     Answered,
     Approval,
     ApprovalConfirmed,
@@ -31,7 +31,7 @@ from kafka_rollout.domain.run.events import (
     Responder,
     events_of,
 )
-from kafka_rollout.ports.store import RunStore
+from kafka_rollout.run.ports import RunStore
 
 ANSWER = "kafka_rollout_answer"  # XCom of a task that read an answer
 CONFIRMED = "kafka_rollout_confirmed_{what}"  # XCom of a task that compared an approval with Airflow's record

@@ -14,7 +14,7 @@ from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask
 from kafka_rollout.airflow.common.confirming import keep_answer
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.outside_text import escape_markdown
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf
+from kafka_rollout.run.events import APPROVED, Approval, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock, shorten_lease

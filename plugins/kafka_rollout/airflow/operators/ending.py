@@ -24,8 +24,8 @@ from kafka_rollout.airflow.operators.traffic import run_traffic, stop_watching_g
 from kafka_rollout.composition.background import stop_traffic
 from kafka_rollout.composition.pages import render_run_page
 from kafka_rollout.composition.records import open_run
-from kafka_rollout.domain.run.step_events import TrafficCompared
 from kafka_rollout.planning.request import FinalizePolicy
+from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
 from kafka_rollout.steps.procedures.lookup import build_report_of_run

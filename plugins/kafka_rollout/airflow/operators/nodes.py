@@ -20,9 +20,9 @@ from kafka_rollout.airflow.common.deciding import (
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.run.events import ApprovalOf
+from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state

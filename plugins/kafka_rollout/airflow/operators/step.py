@@ -25,7 +25,7 @@ from kafka_rollout.airflow.common.deciding import (
 )
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
+from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.step import Reaction, SkippedStepError, Step, StepCall
 from kafka_rollout.steps.step_history import record_done, record_jump

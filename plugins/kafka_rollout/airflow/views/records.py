@@ -26,12 +26,12 @@ from kafka_rollout.composition.records import (
     open_scan_history,
 )
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
-from kafka_rollout.domain.run.events import Event, RunOf, TaskFailed, Unknown
-from kafka_rollout.domain.run.projections import runs as projections
-from kafka_rollout.domain.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
-from kafka_rollout.ports.store import RunStore
+from kafka_rollout.run.events import Event, RunOf, TaskFailed, Unknown
+from kafka_rollout.run.ports import RunStore
+from kafka_rollout.run.projections import runs as projections
+from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.steps.procedures.lookup import PROCEDURES, procedure_of
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure

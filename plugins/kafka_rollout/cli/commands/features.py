@@ -34,7 +34,6 @@ from kafka_rollout.cli.options import (
     require_name,
 )
 from kafka_rollout.cli.services import NoServices
-from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.features.answers import FeatureOutcome, exit_code
 from kafka_rollout.features.requests import (
     FeatureAction,
@@ -44,6 +43,7 @@ from kafka_rollout.features.requests import (
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start

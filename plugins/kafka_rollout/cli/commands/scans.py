@@ -18,7 +18,7 @@ from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictCha
 from kafka_rollout.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import ignored_tags
-from kafka_rollout.ports.store import KeptScan, ScanHistory
+from kafka_rollout.run.ports import KeptScan, ScanHistory
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 

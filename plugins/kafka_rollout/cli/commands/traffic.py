@@ -15,7 +15,7 @@ from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile
 from kafka_rollout.composition.background import find_background, start_traffic, stop_traffic
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import read_credentials
-from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
+from kafka_rollout.run.background import BackgroundKind, BackgroundProcess
 
 _RUN_ID = "traffic"  # the run id of test traffic without a run
 

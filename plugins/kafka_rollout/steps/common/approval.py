@@ -9,7 +9,10 @@ from typing import Any
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.findings import Finding, Severity, Verdict
 from kafka_rollout.base.outside_text import escape_markdown, quote_markdown
-from kafka_rollout.domain.run.events import (
+from kafka_rollout.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.level_undo import LevelUndo
+from kafka_rollout.run.events import (
     APPROVED,
     Approval,
     ApprovalOf,
@@ -20,11 +23,8 @@ from kafka_rollout.domain.run.events import (
     TakenOver,
     has,
 )
-from kafka_rollout.domain.run.projections.approvals import find_invalidity, is_invalid, newest_decision
-from kafka_rollout.domain.run.projections.runs import find_dag_id
-from kafka_rollout.model.plan import FeatureChange, Plan, Undo
-from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.level_undo import LevelUndo
+from kafka_rollout.run.projections.approvals import find_invalidity, is_invalid, newest_decision
+from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import FOUR_EYES, refuse_claimed_name, refuse_starter
 

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.run.events import Approval
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.caught_up import find_current_brokers
 from kafka_rollout.model.request_log import find_logged_requests
@@ -31,10 +30,11 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.findings.clients import has_old_requests
 from kafka_rollout.planning.findings.zookeeper import refuse_zookeeper_mode
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
-from kafka_rollout.ports.store import ChangeLock, RunStore
 from kafka_rollout.rehearsal.port import Rehearsals
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import identify_by_levels
+from kafka_rollout.run.events import Approval
+from kafka_rollout.run.ports import ChangeLock, RunStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

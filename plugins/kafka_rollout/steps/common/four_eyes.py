@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.run.events import ApprovalOf, Begun, Channel, Event, Responder, StartedAtShell, events_of
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.run.events import ApprovalOf, Begun, Channel, Event, Responder, StartedAtShell, events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # The starter may roll back alone.

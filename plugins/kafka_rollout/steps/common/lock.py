@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from kafka_rollout.base.errors import LockHeldError, RefusedError, TransientError
 from kafka_rollout.base.lease import Lock
-from kafka_rollout.domain.run.events import LockedOut
+from kafka_rollout.run.events import LockedOut
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # Longer than the longest call between two renewals (a controlled shutdown until its deadline), but short enough that

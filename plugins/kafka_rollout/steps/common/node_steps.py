@@ -6,11 +6,11 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.log_lines import LogEvent, is_throwable, parse_events
-from kafka_rollout.domain.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 

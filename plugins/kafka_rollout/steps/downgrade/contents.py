@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.domain.run.projections.runs import has_acted
-from kafka_rollout.domain.run.step_events import ContentsCompared, ContentsTaken
 from kafka_rollout.model.contents import (
     PARTS,
     ClusterInventory,
@@ -12,6 +10,8 @@ from kafka_rollout.model.contents import (
     compare_inventories,
     find_unserved_types,
 )
+from kafka_rollout.run.projections.runs import has_acted
+from kafka_rollout.run.step_events import ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
 

@@ -12,15 +12,6 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.domain.run.projections.levels import planned_trims
-from kafka_rollout.domain.run.step_events import (
-    BootstrapReplaced,
-    LossesReported,
-    MetadataLogFound,
-    MetadataScanned,
-    ScanStage,
-    Trimmed,
-)
 from kafka_rollout.gates.check import Condition, GateCheck
 from kafka_rollout.metadata_log.backup_space import LogSpace, backup_space_findings, nodes_with_backup
 from kafka_rollout.metadata_log.losses import LossReport
@@ -38,6 +29,15 @@ from kafka_rollout.planning.findings.downgrade_scans import (
     unreadable_log_findings,
 )
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.run.projections.levels import planned_trims
+from kafka_rollout.run.step_events import (
+    BootstrapReplaced,
+    LossesReported,
+    MetadataLogFound,
+    MetadataScanned,
+    ScanStage,
+    Trimmed,
+)
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import named_directories
 from kafka_rollout.steps.common.node_steps import is_rollback_step

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Verdict, warning
-from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.projections.levels import finalization
-from kafka_rollout.domain.run.step_events import FeatureSupport, SnapshotLoaded
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.features.checks import feature_request_batches
 from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.model.state import CheckpointFile, CheckpointSummary, ClusterState
+from kafka_rollout.run.events import ApprovalOf
+from kafka_rollout.run.projections.levels import finalization
+from kafka_rollout.run.step_events import FeatureSupport, SnapshotLoaded
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_rollout.base.findings import Finding, Verdict, blocker
-from kafka_rollout.domain.run.step_events import FeatureRace
 from kafka_rollout.features.support import support_findings, unlisted_node_findings
 from kafka_rollout.model.state import NodeState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, ReleaseFacts
+from kafka_rollout.run.step_events import FeatureRace
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some, with_registered_levels
 from kafka_rollout.steps.common.node_steps import read_last_error
 

@@ -10,7 +10,6 @@ from functools import partial
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.findings import Finding, blocker, warning
-from kafka_rollout.domain.run.step_events import Finalized, Finalizing, Validated
 from kafka_rollout.features.answers import (
     DROPPED_RANGES,
     UNSUPPORTED_VERSION,
@@ -21,6 +20,7 @@ from kafka_rollout.features.support import keeps_registrations
 from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.step_events import Finalized, Finalizing, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until
 

@@ -12,8 +12,6 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Finding, Severity, Verdict, info
-from kafka_rollout.domain.run.events import ApprovalOf, RunOf
-from kafka_rollout.domain.run.step_events import FeatureResults
 from kafka_rollout.features.answers import FeatureOutcome, FeatureUpdateResult, Result
 from kafka_rollout.features.checks import feature_change, feature_request_batches
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
@@ -26,6 +24,8 @@ from kafka_rollout.model.right_findings import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.findings.catalogue_gaps import feature_gap_findings
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.run.events import ApprovalOf, RunOf
+from kafka_rollout.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some

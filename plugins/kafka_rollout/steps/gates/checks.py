@@ -7,9 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
-from kafka_rollout.domain.run.projections.offline import describe_lost_disk, describe_unreached
-from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.gates import cluster as cluster_gates
 from kafka_rollout.gates import node as node_gates
 from kafka_rollout.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
@@ -20,6 +17,9 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.projections.levels import finalization, last_failing_offset
+from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
+from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage

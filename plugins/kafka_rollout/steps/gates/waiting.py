@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.run.step_events import GateFailed, GatePassed
 from kafka_rollout.gates.check import (
     GateCheck,
     GateKind,
@@ -18,6 +17,7 @@ from kafka_rollout.gates.check import (
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.findings.configuration import snapshot_interval_ms
 from kafka_rollout.planning.request import Request
+from kafka_rollout.run.step_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import RECENT, check_gate
 

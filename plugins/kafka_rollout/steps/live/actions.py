@@ -14,9 +14,6 @@ from contextlib import AbstractContextManager, ExitStack
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.run.events import ApprovalOf, newest
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineLeftBehind, OfflineStopping
-from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.metadata_log.log_choice import UnreadableLogError
 from kafka_rollout.model.plan import Plan
@@ -24,6 +21,9 @@ from kafka_rollout.model.state import majority
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import ApprovalOf, newest
+from kafka_rollout.run.offline_events import LiveLowered, OfflineLeftBehind, OfflineStopping
+from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

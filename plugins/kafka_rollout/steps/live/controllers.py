@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.metadata_log.snapshot_use import has_majority
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.snapshot import on_each
 

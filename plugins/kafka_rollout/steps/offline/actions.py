@@ -12,15 +12,6 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.offline_events import (
-    OfflineLeftBehind,
-    OfflineNoReturn,
-    OfflineStopping,
-    OfflineUnreached,
-)
-from kafka_rollout.domain.run.projections import offline as projections
-from kafka_rollout.domain.run.step_events import Started
 from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.metadata_log.log_choice import (
     ChosenLog,
@@ -31,6 +22,15 @@ from kafka_rollout.metadata_log.snapshot_use import has_majority
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import ApprovalOf
+from kafka_rollout.run.offline_events import (
+    OfflineLeftBehind,
+    OfflineNoReturn,
+    OfflineStopping,
+    OfflineUnreached,
+)
+from kafka_rollout.run.projections import offline as projections
+from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.base.errors import TransientError, UserError
-from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.run.offline_events import OfflineServed, OfflineWritable
-from kafka_rollout.domain.run.projections.offline import outages, unwritable_before
 from kafka_rollout.metadata_log.log_choice import describe_no_return
 from kafka_rollout.metadata_log.outage import OutageEstimate, expected, not_serving, outage_estimate, unwritable
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.offline_events import OfflineServed, OfflineWritable
+from kafka_rollout.run.projections.offline import outages, unwritable_before
 from kafka_rollout.steps.common.approval import shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until

@@ -15,13 +15,13 @@ from typing import Generic, TypeVar
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.run.offline_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
-from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.metadata_log.log_choice import ChosenLog, UnreadableLogError, choose_log
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.offline_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
+from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import named_directories
 

@@ -13,9 +13,14 @@ from typing import NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.run.events import ApprovalOf, newest
-from kafka_rollout.domain.run.offline_events import OfflineRestored, OfflineUndoing, OfflineUndone
-from kafka_rollout.domain.run.projections.offline import (
+from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.metadata_log.log_choice import UnreadableLogError
+from kafka_rollout.metadata_log.snapshot_use import epoch_after_return, has_majority
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.run.events import ApprovalOf, newest
+from kafka_rollout.run.offline_events import OfflineRestored, OfflineUndoing, OfflineUndone
+from kafka_rollout.run.projections.offline import (
     chosen_log,
     installed_on,
     is_undoing,
@@ -24,11 +29,6 @@ from kafka_rollout.domain.run.projections.offline import (
     stop_has_begun,
     unreached,
 )
-from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.metadata_log.log_choice import UnreadableLogError
-from kafka_rollout.metadata_log.snapshot_use import epoch_after_return, has_majority
-from kafka_rollout.model.plan import Plan, ReleaseStep
-from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -7,8 +7,6 @@ from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding, Verdict
-from kafka_rollout.domain.run.events import Voided
-from kafka_rollout.domain.run.projections.runs import find_planned
 from kafka_rollout.features.checks import range_findings
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.model.plan import Plan, ReleaseStep
@@ -18,6 +16,8 @@ from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.planning.findings.configuration import effective_config, quorum_config_findings
 from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Voided
+from kafka_rollout.run.projections.runs import find_planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.coordinator_logs import find_new_in_logs
 from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs

@@ -12,9 +12,9 @@ from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE, path_findings
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
-from kafka_rollout.domain.run.step_events import IncrementalScan
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.planning.findings.downgrade_scans import LOG_CODES
+from kafka_rollout.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"

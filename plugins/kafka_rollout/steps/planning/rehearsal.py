@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.domain.run.step_events import Rehearsed
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.planning.release_path import (
     plan_release_steps,
@@ -17,6 +16,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.planned import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import CODES, Outcome, RehearsalResult, passed
 from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.coordinator_logs import replace_findings
 from kafka_rollout.steps.planning.hosts import node_configs

@@ -9,12 +9,12 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, 
 from kafka_rollout.base.findings import Verdict
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.run.events import Begun, Rolled, RunOf
-from kafka_rollout.domain.run.projections.runs import run_of
-from kafka_rollout.domain.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.features.answers import Result
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.planning.findings.cluster import cluster_findings
+from kafka_rollout.run.events import Begun, Rolled, RunOf
+from kafka_rollout.run.projections.runs import run_of
+from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.common.lock import acquire_lock
 from kafka_rollout.steps.common.node_steps import previous_release

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from kafka_rollout.base.findings import Finding, Verdict
 from kafka_rollout.base.outside_text import escape_markdown
-from kafka_rollout.domain.run.events import ApprovalOf, newest
-from kafka_rollout.domain.run.projections.levels import planned_trims
-from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
-from kafka_rollout.domain.run.projections.offline import stop_has_begun
-from kafka_rollout.domain.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.model.plan import FeatureChange, Plan
 from kafka_rollout.planning.request import ApprovalPolicy
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import ApprovalOf, newest
+from kafka_rollout.run.projections.levels import planned_trims
+from kafka_rollout.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.steps.common.approval import (
     approval_body,
     canary_body,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.run.events import Observed, newest
-from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.run.events import Observed, newest
+from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.steps.step import Events
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from kafka_rollout.domain.run.events import RunOf
-from kafka_rollout.domain.run.projections.runs import run_of
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import RunOf
+from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES

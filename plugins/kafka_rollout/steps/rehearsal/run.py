@@ -12,10 +12,6 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.domain.run.events import Event, events_of
-from kafka_rollout.domain.run.projections.gates import node_step_seconds
-from kafka_rollout.domain.run.projections.nodes import find_last_node_event
-from kafka_rollout.domain.run.step_events import ComparedAfter, Finalized, GateFailed, Started
 from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.model.contents import find_unserved_types
@@ -38,6 +34,10 @@ from kafka_rollout.rehearsal.result import (
 )
 from kafka_rollout.rehearsal.selection import find_spareless_topics
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Event, events_of
+from kafka_rollout.run.projections.gates import node_step_seconds
+from kafka_rollout.run.projections.nodes import find_last_node_event
+from kafka_rollout.run.step_events import ComparedAfter, Finalized, GateFailed, Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.contents import read_contents

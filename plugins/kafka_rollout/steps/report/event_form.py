@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, overload
 
-from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.run.offline_events import OfflineLogChosen
-from kafka_rollout.domain.run.step_events import FeatureResults, SnapshotLoaded
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.offline_events import OfflineLogChosen
+from kafka_rollout.run.step_events import FeatureResults, SnapshotLoaded
 
 
 @overload

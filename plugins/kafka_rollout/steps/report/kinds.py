@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.run.events import Event, events_of, newest
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineEvent
-from kafka_rollout.domain.run.projections.comparisons import find_unaccepted
-from kafka_rollout.domain.run.projections.gates import gate_histories
-from kafka_rollout.domain.run.projections.levels import has_asked_for_levels
-from kafka_rollout.domain.run.projections.runs import find_lock_refusal, has_acted
-from kafka_rollout.domain.run.step_events import (
+from kafka_rollout.gates.check import GateKind
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import Event, events_of, newest
+from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent
+from kafka_rollout.run.projections.comparisons import find_unaccepted
+from kafka_rollout.run.projections.gates import gate_histories
+from kafka_rollout.run.projections.levels import has_asked_for_levels
+from kafka_rollout.run.projections.runs import find_lock_refusal, has_acted
+from kafka_rollout.run.step_events import (
     BootstrapReplaced,
     FeatureRace,
     FeatureResults,
     MetadataScanned,
     Trimmed,
 )
-from kafka_rollout.gates.check import GateKind
-from kafka_rollout.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.contents import COMPARED
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES

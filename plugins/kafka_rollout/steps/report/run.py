@@ -8,16 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.run.events import Event, Observed, events_of, newest
-from kafka_rollout.domain.run.projections.approvals import approvals
-from kafka_rollout.domain.run.projections.gates import GateHistory, gate_histories
-from kafka_rollout.domain.run.projections.nodes import NodeTimes, node_times
-from kafka_rollout.domain.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState, NodeState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import Event, Observed, events_of, newest
+from kafka_rollout.run.projections.approvals import approvals
+from kafka_rollout.run.projections.gates import GateHistory, gate_histories
+from kafka_rollout.run.projections.nodes import NodeTimes, node_times
+from kafka_rollout.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.live.level_undo import UNDOS
 from kafka_rollout.steps.planning.comparison import COMPARED

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.projections.nodes import (
-    has_acted_on_node,
-)
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import ApprovalOf
+from kafka_rollout.run.projections.nodes import (
+    has_acted_on_node,
+)
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

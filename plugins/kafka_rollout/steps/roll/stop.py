@@ -6,14 +6,6 @@ from collections.abc import Sequence
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.domain.run.events import RollbackClosed
-from kafka_rollout.domain.run.projections.nodes import (
-    has_stopped_in_step,
-    started_release_steps,
-    stop_asked_at,
-    stop_is_prepared,
-    stop_is_unfinished,
-)
 from kafka_rollout.features.checks import range_findings
 from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.gates.node import state_before_stop
@@ -22,6 +14,14 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.planning.findings.hosts import STOP_DEADLINE_S
 from kafka_rollout.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
+from kafka_rollout.run.events import RollbackClosed
+from kafka_rollout.run.projections.nodes import (
+    has_stopped_in_step,
+    started_release_steps,
+    stop_asked_at,
+    stop_is_prepared,
+    stop_is_unfinished,
+)
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
 from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.run.events import Rolled, RolledBack, StoppedByOperator, newest
-from kafka_rollout.domain.run.projections.gates import gate_is_passed
-from kafka_rollout.domain.run.step_events import Rehearsed
 from kafka_rollout.gates.check import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
+from kafka_rollout.run.events import Rolled, RolledBack, StoppedByOperator, newest
+from kafka_rollout.run.projections.gates import gate_is_passed
+from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.waiting import wait_for_gate

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import NEVER
+from kafka_rollout.run.store.runs import SqlRunStore
 from tests.dags.conftest import Asked, answer_at_once
 from tests.dags.runs.dag_run import run_dag
 from tests.records import run_history

@@ -13,7 +13,6 @@ from typing import Any
 
 import psutil
 
-from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.clusters.inventory import dump_cluster
@@ -23,6 +22,7 @@ from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, NodeSpec
 from kafka_rollout.nodes.metrics import NodeMetricsReader
+from kafka_rollout.run.store.runs import SqlRunStore
 from tests.records import change_lock, run_history
 from tests.waiting import wait_until
 

@@ -14,16 +14,16 @@ from confluent_kafka import Consumer, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import select
 
-from kafka_rollout.adapters.store.event_codec import decode
-from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.adapters.store.tables import events
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.gates.check import GateCheck, GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.jvm.jvm import Jvm
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import GateChecked
+from kafka_rollout.run.store.event_codec import decode
+from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.tables import events
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 from tests.records import database_of

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf, Unknown
-from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import APPROVED, REJECTED, ApprovalOf, Unknown
+from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade

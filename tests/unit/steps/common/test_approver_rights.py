@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.run.events import (
+from kafka_rollout.run.events import (
     APPROVED,
     ApprovalOf,
     Begun,
@@ -19,7 +19,7 @@ from kafka_rollout.domain.run.events import (
     TakenOver,
     events_of,
 )
-from kafka_rollout.domain.run.projections.approvals import approvals
+from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start

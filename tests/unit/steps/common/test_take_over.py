@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.domain.run.events import Begun, Channel, Responder, TakenOver
+from kafka_rollout.run.events import Begun, Channel, Responder, TakenOver
 from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import FakeCluster

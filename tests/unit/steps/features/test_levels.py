@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-from kafka_rollout.domain.run.projections.levels import finalization
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan, Undo
 from kafka_rollout.model.state import NodeFeatures
+from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.projections.levels import finalization
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

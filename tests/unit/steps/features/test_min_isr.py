@@ -10,14 +10,14 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Voided, events_of
-from kafka_rollout.domain.run.step_events import DefaultSet
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.dynamic_configs import SettingValues
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import ELR_VERSION, METADATA_VERSION
+from kafka_rollout.run.events import APPROVED, ApprovalOf, Voided, events_of
+from kafka_rollout.run.step_events import DefaultSet
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize

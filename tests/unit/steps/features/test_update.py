@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.features.answers import FeatureOutcome, FeatureUpdateResult, Result, exit_code
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import check_for_narrower_nodes

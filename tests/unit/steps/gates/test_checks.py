@@ -6,13 +6,13 @@ import pytest
 
 from kafka_rollout.base.errors import LockHeldError, RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.domain.run.events import events_of
-from kafka_rollout.domain.run.projections.gates import gate_is_passed
-from kafka_rollout.domain.run.step_events import GateChecked, Started
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.coordinators import LOADING, ids_for
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.projections.gates import gate_is_passed
+from kafka_rollout.run.step_events import GateChecked, Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import CHECKS, check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate

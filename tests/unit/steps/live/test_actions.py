@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of, has, newest
-from kafka_rollout.domain.run.offline_events import (
-    LiveLowered,
-    OfflineLogChosen,
-    OfflineStopping,
-    OfflineUndoing,
-    OfflineUndone,
-)
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import Movements
 from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of, has, newest
+from kafka_rollout.run.offline_events import (
+    LiveLowered,
+    OfflineLogChosen,
+    OfflineStopping,
+    OfflineUndoing,
+    OfflineUndone,
+)
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live

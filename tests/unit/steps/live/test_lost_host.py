@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
-from kafka_rollout.domain.run.events import events_of, has
-from kafka_rollout.domain.run.offline_events import LiveLowered, OfflineUndone
 from kafka_rollout.metadata_log.log_choice import NodeLog
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import events_of, has
+from kafka_rollout.run.offline_events import LiveLowered, OfflineUndone
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
 from tests.fakes.cluster import FakeCluster

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.store.artifacts import Artifacts
-from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
-from kafka_rollout.domain.run.offline_events import OfflineLeftBehind, OfflineSnapshotWritten
-from kafka_rollout.domain.run.projections.offline import can_be_undone
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.offline_events import OfflineLeftBehind, OfflineSnapshotWritten
+from kafka_rollout.run.projections.offline import can_be_undone
+from kafka_rollout.run.store.artifacts import Artifacts
+from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, has
-from kafka_rollout.domain.run.offline_events import OfflineUndone
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import APPROVED, ApprovalOf, has
+from kafka_rollout.run.offline_events import OfflineUndone
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
-from kafka_rollout.domain.run.projections.offline import outages
-from kafka_rollout.domain.run.step_events import Started
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.topology import Role
+from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.projections.offline import outages
+from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate

@@ -9,13 +9,13 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.answers import TerminalAnswers
-from kafka_rollout.domain.run.events import APPROVED, REJECTED, Approval, ApprovalOf, events_of
-from kafka_rollout.domain.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.planning.request import FinalizePolicy, Request
-from kafka_rollout.ports.run_services import Answer, Question
+from kafka_rollout.run.events import APPROVED, REJECTED, Approval, ApprovalOf, events_of
+from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.comparison import BEFORE, COMPARED, record_state
 from kafka_rollout.steps.procedures.features import FEATURES

@@ -12,11 +12,11 @@ from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE
 from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
-from kafka_rollout.domain.run.step_events import IncrementalScan
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate

@@ -9,12 +9,12 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.features.answers import Result
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs

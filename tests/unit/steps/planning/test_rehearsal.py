@@ -12,10 +12,10 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import NoServices
-from kafka_rollout.domain.run.events import newest
-from kafka_rollout.domain.run.step_events import Rehearsed, Stopping
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.result import Outcome, Phase, RehearsalResult, failed
+from kafka_rollout.run.events import newest
+from kafka_rollout.run.step_events import Rehearsed, Stopping
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress

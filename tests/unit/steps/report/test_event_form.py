@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
-from kafka_rollout.domain.run.step_events import (
+from kafka_rollout.features.answers import FeatureOutcome, Result
+from kafka_rollout.metadata_log.log_choice import ChosenLog
+from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
+from kafka_rollout.model.state import CheckpointSummary
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
+from kafka_rollout.run.step_events import (
     FeatureResults,
     IncrementalScan,
     MetadataLogFound,
@@ -11,11 +16,6 @@ from kafka_rollout.domain.run.step_events import (
     ScanStage,
     SnapshotLoaded,
 )
-from kafka_rollout.features.answers import FeatureOutcome, Result
-from kafka_rollout.metadata_log.log_choice import ChosenLog
-from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
-from kafka_rollout.model.state import CheckpointSummary
-from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.report.event_form import event_form
 
 R401 = Release.parse("4.0.1")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-from kafka_rollout.domain.run.projections.levels import planned_trims
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.projections.levels import planned_trims
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Event, events_of
-from kafka_rollout.domain.run.step_events import Stopping
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import APPROVED, ApprovalOf, Event, events_of
+from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, last_started_release, node_step_state

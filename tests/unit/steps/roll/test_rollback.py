@@ -10,10 +10,10 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL

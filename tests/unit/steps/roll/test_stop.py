@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
-from kafka_rollout.domain.run.step_events import PreparingStop, StopPrepared
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
+from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.step_events import PreparingStop, StopPrepared
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafka_rollout.domain.run.events import ApprovalOf, Responder
+from kafka_rollout.run.events import ApprovalOf, Responder
 
 
 class RunServices(Protocol):

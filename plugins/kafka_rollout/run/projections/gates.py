@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopping
 from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopping
 
 
 def gate_is_passed(events: Sequence[Event], ref: GateRef) -> bool:

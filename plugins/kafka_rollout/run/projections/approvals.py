@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.run.events import (
+from kafka_rollout.run.events import (
     APPROVED,
     Answered,
     Approval,
@@ -19,7 +19,7 @@ from kafka_rollout.domain.run.events import (
     events_of,
     has,
 )
-from kafka_rollout.domain.run.step_events import ContentsCompared
+from kafka_rollout.run.step_events import ContentsCompared
 
 INVALID = "invalid"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
-from kafka_rollout.adapters.store.tables import events
+from kafka_rollout.run.store.tables import events
 
 WRITTEN, BEGUN = "document", "document-begun"
 PLAN = "plan"  # the name of the plan, which is a row of the table `plans`

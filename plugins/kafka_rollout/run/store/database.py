@@ -36,9 +36,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from kafka_rollout.adapters.store.tables import REVISION
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.system.files import make_private, private_lock_file
+from kafka_rollout.run.store.tables import REVISION
 
 _BUSY_S = 30.0  # SQLite: time that a writer waits for another writer
 _CONNECT_S = 10  # PostgreSQL: connection timeout
@@ -175,7 +175,7 @@ class Database:
         if found == REVISION:
             return
         self._refuse_newer(found)
-        from kafka_rollout.adapters.store.migrations import upgrade
+        from kafka_rollout.run.store.migrations import upgrade
 
         with self.convert_errors(), self._upgrade_guard():
             if self.file is not None and not self.file.exists():

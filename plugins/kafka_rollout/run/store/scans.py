@@ -16,14 +16,14 @@ from typing import Any
 
 from sqlalchemy import Row, delete, insert, select
 
-from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.document_entries import sha256
-from kafka_rollout.adapters.store.tables import alerts, scans
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.document_entries import sha256
+from kafka_rollout.run.store.tables import alerts, scans
 
 KEPT = 60  # scans of a cluster: two months of daily scans
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kafka_rollout.domain.run.events import Event, events_of, has
-from kafka_rollout.domain.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping
 from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.run.events import Event, events_of, has
+from kafka_rollout.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping
 
 
 def has_stopped_nodes(events: Sequence[Event]) -> bool:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.run.events import (
+from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import (
     Answered,
     AnswerReceived,
     Approval,
@@ -25,9 +27,9 @@ from kafka_rollout.domain.run.events import (
     Unknown,
     Voided,
 )
-from kafka_rollout.domain.run.offline_events import OfflineInstalled, OfflineServed, OfflineStopping, OfflineUndone
-from kafka_rollout.domain.run.projections import approvals, gates, levels, nodes, offline, runs
-from kafka_rollout.domain.run.step_events import (
+from kafka_rollout.run.offline_events import OfflineInstalled, OfflineServed, OfflineStopping, OfflineUndone
+from kafka_rollout.run.projections import approvals, gates, levels, nodes, offline, runs
+from kafka_rollout.run.step_events import (
     Finalized,
     Finalizing,
     GateChecked,
@@ -37,9 +39,7 @@ from kafka_rollout.domain.run.step_events import (
     Stopped,
     Stopping,
 )
-from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
-from kafka_rollout.releases.facts import Release
-from tests.unit.domain.run.events_strategy import events
+from tests.unit.run.events_strategy import events
 
 STEP = "3.9.1-to-4.3.1"
 BACK = "4.3.1-to-3.9.1"

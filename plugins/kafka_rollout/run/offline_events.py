@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_rollout.domain.run.events import Event
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafka_rollout.domain.run.events import Event, events_of, has
-from kafka_rollout.domain.run.step_events import Finalized, Finalizing, MetadataLogFound, MetadataScanned, ScanStage
 from kafka_rollout.metadata_log.scan import Readiness
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import Event, events_of, has
+from kafka_rollout.run.step_events import Finalized, Finalizing, MetadataLogFound, MetadataScanned, ScanStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from kafka_rollout.base.lease import Lock
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.run.events import Event
 from kafka_rollout.gates.check import BeforeStop
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import Event
 
 
 class RunStore(Protocol):

@@ -23,8 +23,6 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from kafka_rollout.adapters.store.database import Database, put
-from kafka_rollout.adapters.store.tables import lease_log, leases
 from kafka_rollout.base.errors import (
     FatalError,
     LockHeldError,
@@ -35,6 +33,8 @@ from kafka_rollout.base.errors import (
 )
 from kafka_rollout.base.lease import CHANGE_WITHIN_S, Lock
 from kafka_rollout.base.system.files import make_private, private_lock_file, safe_name
+from kafka_rollout.run.store.database import Database, put
+from kafka_rollout.run.store.tables import lease_log, leases
 
 log = logging.getLogger(__name__)
 

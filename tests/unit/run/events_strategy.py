@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.store.event_codec import KINDS
-from kafka_rollout.domain.run.events import Event
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.store.event_codec import KINDS
 
 _NUMBERS = st.integers(min_value=0, max_value=999)
 _PLAIN: Mapping[Any, st.SearchStrategy[Any]] = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.run.events import (
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import (
     Answered,
     AnswerReceived,
     Approval,
@@ -23,9 +24,9 @@ from kafka_rollout.domain.run.events import (
     has,
     newest,
 )
-from kafka_rollout.domain.run.offline_events import LiveFailed, LiveLowered
-from kafka_rollout.domain.run.projections.offline import stop_has_begun
-from kafka_rollout.domain.run.step_events import (
+from kafka_rollout.run.offline_events import LiveFailed, LiveLowered
+from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.step_events import (
     DefaultSet,
     Finalizing,
     GateFailed,
@@ -34,7 +35,6 @@ from kafka_rollout.domain.run.step_events import (
     Stopped,
     Stopping,
 )
-from kafka_rollout.model.plan import Plan
 
 
 def run_of(events: Sequence[Event]) -> RunOf:

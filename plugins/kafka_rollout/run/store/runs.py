@@ -17,9 +17,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, exists, insert, select, update
 
-from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
-from kafka_rollout.adapters.store.database import Database, put
-from kafka_rollout.adapters.store.document_entries import (
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.files import safe_name
+from kafka_rollout.gates.check import BeforeStop
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
+from kafka_rollout.run.store.database import Database, put
+from kafka_rollout.run.store.document_entries import (
     BEGUN,
     PLAN,
     WRITTEN,
@@ -28,14 +34,8 @@ from kafka_rollout.adapters.store.document_entries import (
     known_documents,
     sha256,
 )
-from kafka_rollout.adapters.store.event_codec import decode, encode
-from kafka_rollout.adapters.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
-from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.base.system.files import safe_name
-from kafka_rollout.domain.run.events import Event
-from kafka_rollout.gates.check import BeforeStop
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.store.event_codec import decode, encode
+from kafka_rollout.run.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
 
 _NO_HASH = "0" * 64  # before the first event
 _REPORT, _REPORT_PAGE = "report.json", "report.html"

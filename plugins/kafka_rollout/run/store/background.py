@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from kafka_rollout.adapters.store.database import Database
-from kafka_rollout.adapters.store.tables import background
-from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.tables import background
 
 _RUN, _STOP = "run", "stop"
 

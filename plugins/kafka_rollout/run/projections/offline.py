@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kafka_rollout.domain.run.events import Event, events_of, has, newest
-from kafka_rollout.domain.run.offline_events import (
+from kafka_rollout.metadata_log.log_choice import ChosenLog
+from kafka_rollout.metadata_log.outage import Outage
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import Event, events_of, has, newest
+from kafka_rollout.run.offline_events import (
     LiveKept,
     OfflineInstalled,
     OfflineLeftBehind,
@@ -24,10 +27,7 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineUnreached,
     OfflineWritable,
 )
-from kafka_rollout.domain.run.step_events import Started, Stopped, Stopping
-from kafka_rollout.metadata_log.log_choice import ChosenLog
-from kafka_rollout.metadata_log.outage import Outage
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.step_events import Started, Stopped, Stopping
 
 
 def events_of_this_try(events: Sequence[Event]) -> Sequence[Event]:

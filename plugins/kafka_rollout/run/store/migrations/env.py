@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from kafka_rollout.adapters.store.tables import metadata
+from kafka_rollout.run.store.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Event, events_of
-from kafka_rollout.domain.run.step_events import ComparedAfter, ContentsCompared
+from kafka_rollout.run.events import APPROVED, Approval, ApprovalOf, Event, events_of
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared
 
 
 def newest_comparison(events: Sequence[Event], after: ComparedAfter) -> ContentsCompared | None:

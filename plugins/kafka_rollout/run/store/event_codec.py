@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.domain.run import events, offline_events, step_events
-from kafka_rollout.domain.run.events import Event, Unknown
+from kafka_rollout.run import events, offline_events, step_events
+from kafka_rollout.run.events import Event, Unknown
 
 KINDS: Mapping[str, type[Event]] = {
     found.kind: found
