@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.records import open_run, run_folder, traffic_folder
-from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
+from kafka_rollout.traffic.check import TrafficVerdict
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.background.control import Control
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.traffic.processes.control import Control
 
 
 def start_traffic(
@@ -34,9 +34,9 @@ def start_traffic(
     `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes. `lowered`: levels that the
     run lowers; see `traffic_process.start_traffic`.
     """
-    from kafka_rollout.adapters.background import traffic_process
     from kafka_rollout.kafka.client.rights import refuse_without_traffic_rights
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.traffic.processes import traffic_process
 
     settings = settings or Settings.from_environment()
     of_traffic = (security or ClientSecurity()).of_traffic
@@ -64,7 +64,7 @@ def stop_traffic(
 
     Returns None if the run has no test traffic.
     """
-    from kafka_rollout.adapters.background import traffic_process
+    from kafka_rollout.traffic.processes import traffic_process
 
     servers = cluster.bootstrap_servers
     control = _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings, on_progress, servers=servers)
@@ -85,7 +85,7 @@ def start_group_monitor(
     `only_with`: id of a process on this host that the monitor must not outlive. `unlocked_s`: the monitor ends when
     its run has not held the cluster's lock for this many seconds; `group_monitor.UNLOCKED_S` by default.
     """
-    from kafka_rollout.adapters.background import group_monitor
+    from kafka_rollout.traffic.processes import group_monitor
 
     settings = settings or Settings.from_environment()
     control = _control(cluster, run_id, BackgroundKind.GROUPS, settings)
@@ -105,7 +105,7 @@ def start_group_monitor(
 
 def stop_group_monitor(cluster: str, run_id: str, *, settings: Settings | None = None) -> dict[str, Any] | None:
     """Stop the monitor of a run if it runs, and return its result; None if the run has no monitor."""
-    from kafka_rollout.adapters.background import group_monitor
+    from kafka_rollout.traffic.processes import group_monitor
 
     return group_monitor.stop_group_monitor(_control(cluster, run_id, BackgroundKind.GROUPS, settings))
 
@@ -132,7 +132,7 @@ def _control(
     *,
     servers: str = "",
 ) -> Control:
-    from kafka_rollout.adapters.background.control import Control
+    from kafka_rollout.traffic.processes.control import Control
 
     key = BackgroundKey(cluster=cluster, run_id=run_id, kind=kind)
     settings = settings or Settings.from_environment()

@@ -10,8 +10,6 @@ import argparse
 import logging
 import sys
 
-from kafka_rollout.adapters.background import group_monitor, traffic_process
-from kafka_rollout.adapters.background.heartbeat import Heartbeat
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import end_event
@@ -21,6 +19,8 @@ from kafka_rollout.run.background import BackgroundKey, BackgroundKind, Backgrou
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.database import open_database
 from kafka_rollout.run.store.leases import SqlChangeLock
+from kafka_rollout.traffic.processes import group_monitor, traffic_process
+from kafka_rollout.traffic.processes.heartbeat import Heartbeat
 
 
 def main() -> int:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.features.answers import FeatureOutcome
 from kafka_rollout.gates.check import GateCheck, GateRef
 from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
@@ -14,6 +13,7 @@ from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.rehearsal.result import Outcome
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
+from kafka_rollout.traffic.check import TrafficVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,10 +112,10 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Clearing the task that failed does not clear the one that started the test traffic."""
-    from kafka_rollout.adapters.background import traffic_process as process
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
     from kafka_rollout.airflow.operators.step import StepOperator
     from kafka_rollout.base.errors import FatalError
+    from kafka_rollout.traffic.processes import traffic_process as process
 
     started: list[Path] = []
 

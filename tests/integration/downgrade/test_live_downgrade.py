@@ -13,8 +13,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
-from kafka_rollout.adapters.background.journal import read_lines
-from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
@@ -34,6 +32,8 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.snapshot import install_on
 from kafka_rollout.steps.planning.plans import plan_downgrade
+from kafka_rollout.traffic.processes.journal import read_lines
+from kafka_rollout.traffic.processes.traffic_process import start_traffic, stop_traffic
 from tests.integration.conftest import MakeCluster
 from tests.integration.groups.test_traffic import control_of
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill

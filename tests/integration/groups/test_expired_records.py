@@ -20,13 +20,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.background.producer_marks import read_marks
-from kafka_rollout.adapters.background.traffic import producer_settings
 from kafka_rollout.base.system.files import write_whole
-from kafka_rollout.domain.traffic_check import ConsumedRecord, Position, TrafficRecord, compare
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
+from kafka_rollout.traffic.check import ConsumedRecord, Position, TrafficRecord, compare
+from kafka_rollout.traffic.processes.producer_marks import read_marks
+from kafka_rollout.traffic.processes.traffic import producer_settings
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
 

@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_rollout.adapters.background.control import Control, Life, life_of
-from kafka_rollout.adapters.background.journal import Journal, read_lines
-from kafka_rollout.adapters.background.traffic import PLAIN_TOPIC
-from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
+from kafka_rollout.traffic.check import TrafficVerdict
+from kafka_rollout.traffic.processes.control import Control, Life, life_of
+from kafka_rollout.traffic.processes.journal import Journal, read_lines
+from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC
+from kafka_rollout.traffic.processes.traffic_process import start_traffic, stop_traffic
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
 

@@ -11,11 +11,11 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.background.producer_marks import read_marks
-from kafka_rollout.adapters.background.traffic import producer_settings
-from kafka_rollout.domain.traffic_check import ConsumedRecord, Position, TrafficRecord, compare
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.traffic.check import ConsumedRecord, Position, TrafficRecord, compare
+from kafka_rollout.traffic.processes.producer_marks import read_marks
+from kafka_rollout.traffic.processes.traffic import producer_settings
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import psutil
 
-from kafka_rollout.adapters.background.control import HEARTBEAT_S
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.run.ports import ChangeLock
 from kafka_rollout.run.store.background import SqlBackground
+from kafka_rollout.traffic.processes.control import HEARTBEAT_S
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.background.journal import Journal, compare_journals
-from kafka_rollout.domain.traffic_check import (
+from kafka_rollout.traffic.check import (
     UNKNOWN_OFFSET,
     ConsumedRecord,
     Position,
@@ -19,6 +18,7 @@ from kafka_rollout.domain.traffic_check import (
     compare,
     together,
 )
+from kafka_rollout.traffic.processes.journal import Journal, compare_journals
 
 
 def at(offset: int, partition: int = 0) -> Position:

@@ -15,16 +15,16 @@ import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import update
 
-from kafka_rollout.adapters.background import control as control_module
-from kafka_rollout.adapters.background.control import LOG, Control, Life, host_name, life_of
-from kafka_rollout.adapters.background.heartbeat import ALONE_S, Heartbeat
-from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.domain.traffic_check import TrafficVerdict
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.tables import background
+from kafka_rollout.traffic.check import TrafficVerdict
+from kafka_rollout.traffic.processes import control as control_module
+from kafka_rollout.traffic.processes.control import LOG, Control, Life, host_name, life_of
+from kafka_rollout.traffic.processes.heartbeat import ALONE_S, Heartbeat
+from kafka_rollout.traffic.processes.traffic_process import start_traffic, stop_traffic
 from tests.records import change_lock, database_of
 
 KEY = BackgroundKey(cluster="demo", run_id="run-1", kind=BackgroundKind.TRAFFIC)

@@ -21,24 +21,24 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as KafkaPythonError
 from pydantic import TypeAdapter
 
-from kafka_rollout.adapters.background.control import Control, Life, is_reachable, last_line
-from kafka_rollout.adapters.background.heartbeat import ALONE_S, Heartbeat
-from kafka_rollout.adapters.background.journal import Journal, compare_journals
-from kafka_rollout.adapters.background.producer_marks import read_marks
-from kafka_rollout.adapters.background.traffic import (
+from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
+from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
+from kafka_rollout.run.background import BackgroundProcess, BackgroundState
+from kafka_rollout.traffic.check import Position, ProducerMark, TrafficVerdict, not_compared, together
+from kafka_rollout.traffic.processes.control import Control, Life, is_reachable, last_line
+from kafka_rollout.traffic.processes.heartbeat import ALONE_S, Heartbeat
+from kafka_rollout.traffic.processes.journal import Journal, compare_journals
+from kafka_rollout.traffic.processes.producer_marks import read_marks
+from kafka_rollout.traffic.processes.traffic import (
     TOPICS,
     Client,
     consumer,
     plain_producer,
     transactional_producer,
 )
-from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
-from kafka_rollout.base.system.files import write_whole
-from kafka_rollout.domain.traffic_check import Position, ProducerMark, TrafficVerdict, not_compared, together
-from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
-from kafka_rollout.run.background import BackgroundProcess, BackgroundState
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from collections.abc import Collection
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.coordinator_logs.scan import LogRange
-from kafka_rollout.domain.traffic_check import Position, ProducerMark
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.traffic.check import Position, ProducerMark
 
 log = logging.getLogger(__name__)
 _SEQUENCES = 1 << 31  # a sequence continues at 0 after the highest int32 (DefaultRecordBatch.incrementSequence)

@@ -15,8 +15,6 @@ from typing import Any
 
 import psutil
 
-from kafka_rollout.adapters.background.control import Control, Life, host_name
-from kafka_rollout.adapters.background.heartbeat import Heartbeat
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import find_cluster
@@ -26,6 +24,8 @@ from kafka_rollout.kafka.client.groups import groups_of_broker
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
+from kafka_rollout.traffic.processes.control import Control, Life, host_name
+from kafka_rollout.traffic.processes.heartbeat import Heartbeat
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 
-from kafka_rollout.domain.traffic_check import (
+from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
+from kafka_rollout.traffic.check import (
     CONSUMER_GROUP,
     TRANSACTIONAL_PRODUCER,
     ConsumedRecord,
@@ -24,7 +25,6 @@ from kafka_rollout.domain.traffic_check import (
     TransactionOutcome,
     compare,
 )
-from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
 
 NO_TRANSACTION = "-"
 
