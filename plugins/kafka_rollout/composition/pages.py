@@ -25,7 +25,7 @@ def write_run_report(
 
 def render_run_page(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:
     """Return the HTML page of a run's report. `data`: the JSON form of the report."""
-    from kafka_rollout.adapters.pages.run_report import render
+    from kafka_rollout.report.run_report import render
 
     return render(data, settings=settings)
 

@@ -17,7 +17,7 @@ from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.model.plan import FeatureChange, Undo
 from kafka_rollout.model.state import ClusterState, RegisteredNodes
 from kafka_rollout.releases.facts import CoordinatorClass, Release
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     R340,
     R391,
     R421,

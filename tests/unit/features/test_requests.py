@@ -23,7 +23,7 @@ from kafka_rollout.features.rules import check_requests
 from kafka_rollout.features.support import held_back_feature_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     R340,
     R391,
     R421,

@@ -11,7 +11,7 @@ from kafka_rollout.features.requests import FeatureRequest, RequestKind, parse_r
 from kafka_rollout.features.rules import BAD_INPUT, check_requests
 from kafka_rollout.model.state import ClusterState, NodeState, RegisteredNodes
 from kafka_rollout.releases.facts import CoordinatorClass, Release
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     R431,
     SEPARATE,
     catalogue,

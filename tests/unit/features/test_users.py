@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.features.users import user_findings
 from kafka_rollout.model.state import ClusterState, GroupState, TransactionState
-from tests.unit.domain.builders import partition
+from tests.unit.builders import partition
 from tests.unit.features.test_requests import on_431
 
 

@@ -6,7 +6,7 @@ from kafka_rollout.gates.check import GateCheck
 from kafka_rollout.gates.cluster import check_finalized, check_metadata_version, check_snapshots
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     NOW,
     R340,
     R431,

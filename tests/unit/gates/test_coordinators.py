@@ -14,7 +14,7 @@ from kafka_rollout.gates.coordinators import (
     find_load_errors,
     ids_for,
 )
-from tests.unit.domain.builders import partition
+from tests.unit.builders import partition
 
 PARTITIONS = (
     *(partition(GROUPS_TOPIC, number, [4 + number % 2, 5]) for number in range(4)),

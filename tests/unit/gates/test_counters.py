@@ -23,7 +23,7 @@ from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import ClusterState, NodeMetrics, RegisteredNodes
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
-from tests.unit.domain.builders import R391, R431, SEPARATE, node_state, partition, replace_node, state
+from tests.unit.builders import R391, R431, SEPARATE, node_state, partition, replace_node, state
 
 R340 = Release.parse("3.4.0")
 NO_AGENTS = replace(

@@ -11,7 +11,7 @@ from kafka_rollout.gates.node import check_after_start, check_before_stop, state
 from kafka_rollout.model.caught_up import find_current_brokers
 from kafka_rollout.model.state import ClusterState, QuorumState, RegisteredNodes, ReplicaState
 from kafka_rollout.model.topology import ClusterSpec
-from tests.unit.domain.builders import APPLIED, NOW, R391, R431, SEPARATE, node_state, quorum, replace_node, state
+from tests.unit.builders import APPLIED, NOW, R391, R431, SEPARATE, node_state, quorum, replace_node, state
 
 
 def _failing(checked: GateCheck) -> set[str]:

@@ -9,7 +9,7 @@ from kafka_rollout.gates.counters import PARTITION_COUNT
 from kafka_rollout.gates.findings import counter_findings, find_unchecked_counters, remote_storage_findings
 from kafka_rollout.gates.remote_storage import MANAGER_CLASS, SYSTEM_ENABLE
 from kafka_rollout.model.state import ClusterState
-from tests.unit.domain.builders import R391, R431, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
+from tests.unit.builders import R391, R431, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
 
 TIERED = {SYSTEM_ENABLE: "true"}
 

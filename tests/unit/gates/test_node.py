@@ -22,7 +22,7 @@ from kafka_rollout.model.state import (
 )
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     COMBINED,
     NOW,
     R391,

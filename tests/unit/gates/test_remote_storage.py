@@ -19,7 +19,7 @@ from kafka_rollout.gates.remote_storage import (
 )
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES
 from kafka_rollout.releases.facts import Release
-from tests.unit.domain.builders import R340, R391, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
+from tests.unit.builders import R340, R391, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
 
 NODE = SEPARATE.node(4)
 ENABLED = {SYSTEM_ENABLE: "true"}

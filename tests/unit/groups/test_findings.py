@@ -8,7 +8,7 @@ from kafka_rollout.groups.findings import find_unserved_on_path, group_findings,
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
-from tests.unit.domain.builders import node_state, state
+from tests.unit.builders import node_state, state
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)
 NEW, OLD = Release(4, 3, 1), Release(3, 9, 1)

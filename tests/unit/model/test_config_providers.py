@@ -9,7 +9,7 @@ from kafka_rollout.model.config_providers import (
     unresolved_settings,
     with_inventory_values,
 )
-from tests.unit.domain.builders import COMBINED
+from tests.unit.builders import COMBINED
 
 CONFIG = {
     "node.id": "${env:ID}",

@@ -14,7 +14,7 @@ from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.release_path import order_nodes_down, plan_steps_down
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.integration.harness.faults.without_live import stage_no_live
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     R340,
     R341,
     R391,

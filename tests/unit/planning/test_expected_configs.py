@@ -22,7 +22,7 @@ from kafka_rollout.planning.expected_configs import find_expected_configs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import FIXTURES, INCLUDE
-from tests.unit.domain.builders import R340, R341, R391, R431
+from tests.unit.builders import R340, R341, R391, R431
 
 MIN_ISR = "min.insync.replicas"
 MEASURED = json.loads((FIXTURES / "effective-configs.json").read_text())

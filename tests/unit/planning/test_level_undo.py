@@ -14,7 +14,7 @@ from kafka_rollout.planning.level_undo import LevelUndo, UndoMethod, level_undo
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
-from tests.unit.domain.builders import COMBINED, R341, R391, R421, R431, SEPARATE, node_state, partition, state
+from tests.unit.builders import COMBINED, R341, R391, R421, R431, SEPARATE, node_state, partition, state
 
 NOT_POSSIBLE = UndoMethod.NONE
 UPGRADES = [

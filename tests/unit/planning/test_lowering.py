@@ -15,7 +15,7 @@ from kafka_rollout.planning.lowering import (
     choose_lowering,
     live_obstacles,
 )
-from tests.unit.domain.builders import R341, R431, SEPARATE, catalogue, node_state, replace_node, state
+from tests.unit.builders import R341, R431, SEPARATE, catalogue, node_state, replace_node, state
 
 IDS = [node.node_id for node in SEPARATE.nodes]
 CONTROLLER, LIVE, OFFLINE = LoweringMethod.CONTROLLER, LoweringMethod.LIVE, LoweringMethod.OFFLINE

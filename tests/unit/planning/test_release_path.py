@@ -18,7 +18,7 @@ from kafka_rollout.planning.release_path import (
     with_configured_classes,
 )
 from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     COMBINED,
     R340,
     R341,

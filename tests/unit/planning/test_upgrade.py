@@ -12,7 +12,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, effective_config
 from kafka_rollout.planning.upgrade import make_plan
 from kafka_rollout.releases.facts import Release
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     R340,
     R341,
     R391,

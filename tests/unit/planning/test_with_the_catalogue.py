@@ -12,7 +12,7 @@ from kafka_rollout.planning.release_path import plan_release_steps, relevant_rel
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 from tests.paths import INCLUDE
-from tests.unit.domain.builders import R340, R341, R391, R431, SEPARATE, node_state, state
+from tests.unit.builders import R340, R341, R391, R431, SEPARATE, node_state, state
 
 
 @pytest.fixture(scope="module")

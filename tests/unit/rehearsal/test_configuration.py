@@ -13,7 +13,7 @@ from kafka_rollout.rehearsal.configuration import (
     rewrite_config,
     rewrite_overrides,
 )
-from tests.unit.domain.builders import COMBINED
+from tests.unit.builders import COMBINED
 
 SANDBOX: ClusterSpec = replace(
     COMBINED,

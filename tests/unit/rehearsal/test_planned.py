@@ -6,7 +6,7 @@ from kafka_rollout.model.plan import Direction
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
 from kafka_rollout.rehearsal.planned import order_rehearsal, request_in_sandbox
-from tests.unit.domain.builders import R391, R431
+from tests.unit.builders import R391, R431
 
 ASKED = Request(
     target=R391,

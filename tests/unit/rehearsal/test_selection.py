@@ -5,7 +5,7 @@ import pytest
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.rehearsal.selection import find_spareless_topics, select_nodes
-from tests.unit.domain.builders import COMBINED, cluster, partition
+from tests.unit.builders import COMBINED, cluster, partition
 
 LARGE = cluster(controllers=[1, 2, 3], brokers=[11, 12, 13, 14, 15])
 

@@ -20,7 +20,7 @@ from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from tests.fakes.clock import FakeClock
-from tests.unit.domain.builders import state
+from tests.unit.builders import state
 from tests.unit.kafka.client.kafka_listener import accepting_plain
 
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"

@@ -15,7 +15,7 @@ from kafka_rollout.planning.findings.downgrade_scans import lacking_settings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
-from tests.unit.domain.builders import R391, R431, SEPARATE
+from tests.unit.builders import R391, R431, SEPARATE
 
 RELEASED = load_catalogue(INCLUDE)
 OFFSETS = "__consumer_offsets"

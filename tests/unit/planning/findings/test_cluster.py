@@ -18,7 +18,7 @@ from kafka_rollout.model.state import (
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.releases.facts import Release, VersionRange
-from tests.unit.domain.builders import (
+from tests.unit.builders import (
     COMBINED,
     R340,
     R391,

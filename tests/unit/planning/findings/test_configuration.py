@@ -9,7 +9,7 @@ from kafka_rollout.planning.findings.configuration import (
     directory_findings,
 )
 from kafka_rollout.releases.facts import Release
-from tests.unit.domain.builders import R391, R431, SEPARATE, node_state, state
+from tests.unit.builders import R391, R431, SEPARATE, node_state, state
 
 R361 = Release(3, 6, 1)
 IDS = [node.node_id for node in SEPARATE.nodes]

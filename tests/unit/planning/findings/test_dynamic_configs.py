@@ -14,7 +14,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     find_removed_settings,
     unread_config_finding,
 )
-from tests.unit.domain.builders import R341, R391, R431, catalogue
+from tests.unit.builders import R341, R391, R431, catalogue
 
 TOO_SMALL = "Invalid value 14000 for configuration segment.bytes: Value must be at least 1048576"
 BOOTSTRAP = "broker-1:9092,broker-2:9092"

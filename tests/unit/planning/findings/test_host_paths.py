@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.model.host_state import HostPath, HostState
 from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
 from kafka_rollout.planning.findings.host_paths import path_findings
-from tests.unit.domain.builders import R431
+from tests.unit.builders import R431
 
 FILE = "/etc/kafka/server.properties"
 FOLDER, LINK, REGULAR = 0o040000, 0o120000, 0o100000

@@ -11,7 +11,7 @@ from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.host_state import HostFacts, HostState
 from kafka_rollout.planning.findings.hosts import host_problems
 from kafka_rollout.releases.facts import Release
-from tests.unit.domain.builders import R391, R431, SEPARATE, catalogue
+from tests.unit.builders import R391, R431, SEPARATE, catalogue
 
 HEALTHY = HostState(
     name="kafka-4",

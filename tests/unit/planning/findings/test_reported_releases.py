@@ -14,7 +14,7 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
 from tests.paths import INCLUDE
-from tests.unit.domain.builders import SEPARATE, node_state, state
+from tests.unit.builders import SEPARATE, node_state, state
 
 RELEASED = load_catalogue(INCLUDE)
 

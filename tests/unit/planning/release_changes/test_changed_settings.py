@@ -15,7 +15,7 @@ from kafka_rollout.planning.release_changes.changed_settings import changed_sett
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
-from tests.unit.domain.builders import SEPARATE
+from tests.unit.builders import SEPARATE
 
 R352, R391, R401, R421, R422, R431 = (Release.parse(t) for t in ("3.5.2", "3.9.1", "4.0.1", "4.2.1", "4.2.2", "4.3.1"))
 AFTER, BEFORE = "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms"

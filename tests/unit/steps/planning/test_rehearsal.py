@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.pages.run_report import render
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import NoServices
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.result import Outcome, Phase, RehearsalResult, failed
+from kafka_rollout.report.run_report import render
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.step_events import Rehearsed, Stopping
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
