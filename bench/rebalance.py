@@ -43,8 +43,8 @@ from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.joins import KeptJoins
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.rebalance.member import Handover, Member
-from kafka_rollout.domain.rebalance.protocols import Partition, RebalanceProtocol
+from kafka_rollout.rebalance.member import Handover, Member
+from kafka_rollout.rebalance.protocols import Partition, RebalanceProtocol
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 

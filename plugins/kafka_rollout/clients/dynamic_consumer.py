@@ -9,7 +9,7 @@ from kafka import KafkaConsumer
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.clients.assignors import BY_NAME
 from kafka_rollout.clients.dynamic_coordinator import DynamicCoordinator, check_kafka_python
-from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY, RANGE, RebalanceProtocol
+from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY, RANGE, RebalanceProtocol
 
 
 class DynamicProtocolConsumer(KafkaConsumer):  # type: ignore[misc]

@@ -22,8 +22,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor
 from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.domain.rebalance.member import Member
-from kafka_rollout.domain.rebalance.protocols import Assignor, RebalanceProtocol
+from kafka_rollout.rebalance.member import Member
+from kafka_rollout.rebalance.protocols import Assignor, RebalanceProtocol
 
 log = logging.getLogger(__name__)
 

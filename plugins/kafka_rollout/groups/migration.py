@@ -12,7 +12,6 @@ from enum import StrEnum
 
 from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.base.wording import few
-from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
 from kafka_rollout.groups.described import (
     CLASSIC,
     CONNECT,
@@ -22,6 +21,7 @@ from kafka_rollout.groups.described import (
     STREAMS,
     DescribedGroup,
 )
+from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY
 from kafka_rollout.releases.facts import GROUP_VERSION
 
 MIGRATION_POLICY = "group.consumer.migration.policy"

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
 from kafka_rollout.groups.described import DescribedGroup, Partition
+from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY
 
 
 @dataclass(slots=True, kw_only=True)

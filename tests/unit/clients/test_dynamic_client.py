@@ -15,8 +15,8 @@ from kafka_rollout.clients import dynamic_consumer
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.dynamic_coordinator import TESTED, DynamicCoordinator, check_kafka_python
-from kafka_rollout.domain.rebalance.member import Member
-from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY, RANGE
+from kafka_rollout.rebalance.member import Member
+from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY, RANGE
 
 
 def test_the_installed_kafka_python_is_one_it_fits_on() -> None:

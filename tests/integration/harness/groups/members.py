@@ -19,7 +19,7 @@ from kafka.structs import OffsetAndMetadata
 
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.domain.rebalance.protocols import RebalanceProtocol
+from kafka_rollout.rebalance.protocols import RebalanceProtocol
 from tests import waiting
 
 DEADLINE_S = 180.0  # a machine that is busy with much else takes its time; nobody waits longer than he has to

@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY, RANGE, Assignor, RebalanceProtocol
-from tests.unit.domain.rebalance.simulation import Group
+from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY, RANGE, Assignor, RebalanceProtocol
+from tests.unit.rebalance.simulation import Group
 
 OLD = (RANGE,)
 NEW = (COOPERATIVE_STICKY, RANGE)

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from kafka_rollout.domain.rebalance.member import Handover, Member
-from kafka_rollout.domain.rebalance.protocols import Assignor, Partition, RebalanceProtocol
-from tests.unit.domain.rebalance.assignment import assign
-from tests.unit.domain.rebalance.coordinator import Claim, Coordinator, GroupState, Pick
+from kafka_rollout.rebalance.member import Handover, Member
+from kafka_rollout.rebalance.protocols import Assignor, Partition, RebalanceProtocol
+from tests.unit.rebalance.assignment import assign
+from tests.unit.rebalance.coordinator import Claim, Coordinator, GroupState, Pick
 
 _NO_GENERATION = -1
 

@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.domain.rebalance.member import Handover, Member
-from kafka_rollout.domain.rebalance.protocols import (
+from kafka_rollout.rebalance.member import Handover, Member
+from kafka_rollout.rebalance.protocols import (
     COOPERATIVE_STICKY,
     RANGE,
     Assignor,
     RebalanceProtocol,
     highest_common_protocol,
 )
-from tests.unit.domain.rebalance.coordinator import most_voted
+from tests.unit.rebalance.coordinator import most_voted
 
 P0, P1, P2 = (("orders", number) for number in range(3))
 COOPERATIVE_ONLY = Assignor(name="mine", protocols=frozenset({RebalanceProtocol.COOPERATIVE}))

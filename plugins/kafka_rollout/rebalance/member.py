@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kafka_rollout.domain.rebalance.protocols import Assignor, Partition, RebalanceProtocol, highest_common_protocol
+from kafka_rollout.rebalance.protocols import Assignor, Partition, RebalanceProtocol, highest_common_protocol
 
 _NOTHING: frozenset[Partition] = frozenset()
 
