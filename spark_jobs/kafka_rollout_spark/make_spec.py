@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.contents import describes_owner
 from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, ordered_types
-from kafka_rollout.coordinator_logs.scan import LoadVerdict, RecordKind
+from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.documents.definitions import Schemas
 from kafka_rollout.kafka.formats.layouts import Layout
+from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs

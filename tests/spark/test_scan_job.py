@@ -28,15 +28,14 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
-    LogRange,
     OwnerRecords,
-    RecordKind,
     ReleaseVerdict,
     ScanRequest,
     ScanResult,
 )
 from kafka_rollout.coordinator_logs.spark.submit import APPLICATION, environment
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
+from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.spec import DecodingSpec

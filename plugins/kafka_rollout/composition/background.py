@@ -10,7 +10,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.records import open_run, run_folder, traffic_folder
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
-from kafka_rollout.traffic.check import TrafficVerdict
+from kafka_rollout.run.traffic_verdict import TrafficVerdict
 
 if TYPE_CHECKING:
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
+from kafka_rollout.base.fence import Fence
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.fenced import fence_cluster_ports, make_fence
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.composition.rehearsal import LocalRehearsals
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.ports.cluster import Fence, NodeRuntime
+from kafka_rollout.ports.cluster import NodeRuntime
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafka_rollout.groups.described import DescribedGroup
+from kafka_rollout.model.groups import DescribedGroup
 from kafka_rollout.model.topology import ClusterSpec
 
 if TYPE_CHECKING:

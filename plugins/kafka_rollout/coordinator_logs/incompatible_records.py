@@ -10,14 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.coordinator_logs.scan import (
-    BrokenRecords,
-    LoadVerdict,
-    RecordKind,
-    ReleaseVerdict,
-    ScanResult,
-)
+from kafka_rollout.coordinator_logs.scan import BrokenRecords, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import UNREADABLE_VALUE, evaluate_records
+from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from kafka_rollout.coordinator_logs.contents import GroupInventory
 from kafka_rollout.kafka.cleaning import CleaningConfig
+from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 
 OWNERS_OF_TAG = 50
@@ -43,42 +43,6 @@ class LoadVerdict(StrEnum):
 def worst_of(verdicts: Iterable[LoadVerdict]) -> LoadVerdict:
     """Return the most severe of at least one verdict. A loaded log has priority over one that is not loaded."""
     return max(verdicts, key=lambda verdict: (verdict.badness, verdict is not LoadVerdict.NOT_LOADED))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class LogRange:
-    """Offsets start <= offset < end of one partition."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordKind:
-    """Records of one partition with the same key version and value version.
-
-    `key_version` None: the key is null or too short to have a version. `value_version` None: tombstones; −1: the value
-    is too short to have a version. `live`: number of current records (newest of their key); None: not determined.
-    """
-
-    topic: str
-    partition: int
-    key_version: int | None
-    value_version: int | None
-    count: int
-    first_offset: int
-    live: int | None = None
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> dict[str, Any]:
-        """`live` is left out of the JSON form if it is None, for adapters that use pydantic."""
-        return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_unknown_live}}
-
-
-def _without_unknown_live(kind: RecordKind, serialize: Any) -> dict[str, Any]:
-    return {name: value for name, value in serialize(kind).items() if name != "live" or value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

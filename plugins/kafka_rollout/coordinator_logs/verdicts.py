@@ -16,9 +16,9 @@ from kafka_rollout.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
     OutOfOrder,
-    RecordKind,
     ReleaseVerdict,
 )
+from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, RecordTypeFacts, Release, ReleaseFacts
 
 GROUP_METADATA_KEY = 2

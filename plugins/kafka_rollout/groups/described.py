@@ -7,79 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_rollout.coordinator_logs.contents import GROUP_METADATA, StateRecord, camel_fields
+from kafka_rollout.model.groups import DescribedGroup, GroupMember
 
-Partition = tuple[str, int]
-
-CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
-CONNECT = "connect"  # protocol type of the groups that Connect workers form
-SINK_PREFIX = "connect-"  # group name prefix of sink connectors
-
-_EMPTY = frozenset({"empty", "dead"})
-_REBALANCING = frozenset({"preparingrebalance", "completingrebalance"})
 _MEMBER_METADATA = "ConsumerGroupMemberMetadata"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
-    """One member. `uses_classic`: it uses the classic protocol, possibly in a group of type consumer.
-
-    `assignors`: its known assignors in order of preference. A coordinator reports only the selected one, so there can
-    be others unless `all_assignors_known`. `kept_partitions`: it joined the last rebalance while it owned partitions,
-    so it is cooperative; False proves nothing. `assigned`: its current partitions.
-    """
-
-    client_id: str
-    host: str
-    member_id: str = ""
-    instance_id: str | None = None
-    uses_classic: bool = True
-    assignors: tuple[str, ...] = ()
-    all_assignors_known: bool = False
-    kept_partitions: bool = False
-    assigned: tuple[Partition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedGroup:
-    """One group. `type`: classic, consumer, share or streams, as in Kafka. `assignor`: the selected one; empty without
-    members.
-
-    `epoch`: only for groups of the newer types; the generation of a classic group is only in the coordinator log.
-    `lag`: records after the committed offsets; None if it was not queried or not reported. `problem`: the reason why
-    the coordinator did not describe the group.
-    """
-
-    group_id: str
-    type: str
-    state: str
-    protocol_type: str = ""
-    assignor: str = ""
-    members: tuple[GroupMember, ...] = ()
-    epoch: int | None = None
-    lag: int | None = None
-    problem: str = ""
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members and self.state.lower() in _EMPTY
-
-    @property
-    def is_rebalancing(self) -> bool:
-        """A classic group during a rebalance. No coordinator reports its assignor or its assignment then."""
-        return self.state.lower() in _REBALANCING
-
-    @property
-    def static_members(self) -> tuple[str, ...]:
-        return tuple(sorted(member.instance_id for member in self.members if member.instance_id))
-
-    @property
-    def connect(self) -> str:
-        """Its role in Kafka Connect; empty if none. The group of a sink is detected by its name prefix only."""
-        if self.protocol_type == CONNECT:
-            return "Connect workers"
-        if self.group_id.startswith(SINK_PREFIX):
-            return "consumers of a sink connector: their assignor is set in the Connect workers, not in an application"
-        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

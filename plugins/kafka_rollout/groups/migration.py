@@ -12,10 +12,11 @@ from enum import StrEnum
 
 from kafka_rollout.base.findings import Finding, warning
 from kafka_rollout.base.wording import few
-from kafka_rollout.groups.described import (
+from kafka_rollout.model.groups import (
     CLASSIC,
     CONNECT,
     CONSUMER,
+    MIGRATION_POLICY,
     SHARE,
     SINK_PREFIX,
     STREAMS,
@@ -24,7 +25,6 @@ from kafka_rollout.groups.described import (
 from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY
 from kafka_rollout.releases.facts import GROUP_VERSION
 
-MIGRATION_POLICY = "group.consumer.migration.policy"
 _STREAMS_ASSIGNOR = "stream"
 _CONSUMERS_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY.name})
 _ORDER = (CLASSIC, CONSUMER, STREAMS, SHARE)

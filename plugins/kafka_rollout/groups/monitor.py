@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_rollout.groups.described import DescribedGroup, Partition
+from kafka_rollout.model.groups import DescribedGroup, Partition
 from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY
 
 

@@ -14,12 +14,13 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
     find_incompatible_records,
 )
 from kafka_rollout.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.gates.check import Condition
-from kafka_rollout.groups.described import CONSUMER, SHARE, STREAMS
 from kafka_rollout.kafka.cleaning import CleaningConfig
+from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.groups import CONSUMER, SHARE, STREAMS
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.facts import Catalogue, Release
 

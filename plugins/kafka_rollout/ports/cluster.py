@@ -6,7 +6,7 @@ A port that can change the cluster has two protocols: its queries, and its chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -40,13 +40,6 @@ from kafka_rollout.model.state import (
 )
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
-
-Fence = Callable[[], None]
-"""Raises RefusedError unless this process acts on the cluster now. An adapter calls it before each change."""
-
-
-def unfenced() -> None:
-    """The fence of a caller without a lock: the demo, a test, a command on a node's own host."""
 
 
 class ClusterQueries(Protocol):

@@ -13,7 +13,7 @@ from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.rehearsal.result import Outcome
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
-from kafka_rollout.traffic.check import TrafficVerdict
+from kafka_rollout.run.traffic_verdict import TrafficVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

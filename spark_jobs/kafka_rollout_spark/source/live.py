@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.coordinator_logs.scan import LogRange
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.source.splits import Range

@@ -15,7 +15,7 @@ from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.remedies import find_remedies
-from kafka_rollout.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import FAIL_ON_EXIT_CODE, scan_command
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
@@ -23,6 +23,7 @@ from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import KindCounts
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
-from kafka_rollout.traffic.check import TrafficVerdict
+from kafka_rollout.run.traffic_verdict import TrafficVerdict
 from kafka_rollout.traffic.processes.control import Control, Life, life_of
 from kafka_rollout.traffic.processes.journal import Journal, read_lines
 from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC

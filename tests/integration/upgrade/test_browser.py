@@ -12,9 +12,10 @@ from playwright.sync_api import Page, expect
 
 from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.coordinator_logs.page.report import render_scan
-from kafka_rollout.coordinator_logs.scan import LogRange, RecordKind, ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.demo.folder import PROJECT_ROOT
+from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (

@@ -14,13 +14,12 @@ from kafka_rollout.coordinator_logs.scan import (
     Damage,
     Failure,
     LoadVerdict,
-    LogRange,
     LogSize,
-    RecordKind,
     ReleaseVerdict,
     ScanResult,
 )
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.planning.findings.downgrade_scans import LOG_CODES
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release

@@ -15,16 +15,15 @@ from kafka_rollout.coordinator_logs.scan import (
     Damage,
     Failure,
     LoadVerdict,
-    LogRange,
     LogSize,
     OwnerRecords,
-    RecordKind,
     ReleaseVerdict,
     ScanResult,
     worst_of,
 )
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records, unknown_ends
 from kafka_rollout.demo.folder import PROJECT_ROOT
+from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import (
     Catalogue,

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout.coordinator_logs.contents import StateRecord
-from kafka_rollout.groups.described import DescribedGroup, GroupMember, logged_members, with_records
+from kafka_rollout.groups.described import logged_members, with_records
+from kafka_rollout.model.groups import DescribedGroup, GroupMember
 
 
 def record(name: str, key: dict[str, Any], value: dict[str, Any] | None) -> StateRecord:

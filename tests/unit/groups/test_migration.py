@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.model.groups import DescribedGroup, GroupMember
 
 FACTS = ClusterFacts(group_version=1, policies={1: "BIDIRECTIONAL", 2: "bidirectional"})
 MEMBER = GroupMember(client_id="app", host="/127.0.0.1")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.groups.monitor import MonitoredGroups
+from kafka_rollout.model.groups import DescribedGroup, GroupMember
 
 
 def member(name: str, *partitions: int) -> GroupMember:

@@ -27,8 +27,9 @@ from kafka_rollout.coordinator_logs.reading.segments import (
     open_segment,
     walk,
 )
-from kafka_rollout.coordinator_logs.scan import LogCopy, LogRange
+from kafka_rollout.coordinator_logs.scan import LogCopy
 from kafka_rollout.kafka.formats.batch_headers import BatchHeader
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
 _SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.coordinator_logs.scan import BrokenRecords, LogRange
+from kafka_rollout.coordinator_logs.scan import BrokenRecords
 from kafka_rollout.kafka.documents.definitions import Schemas
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, ClassKey
 from kafka_rollout.kafka.formats.field_rules import decode_checked
 from kafka_rollout.kafka.formats.layouts import Layout
 from kafka_rollout.kafka.formats.log_types import RecordSpan
 from kafka_rollout.kafka.formats.messages import MessageFormatError
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.releases.facts import Release
 
 

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder
+from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.group_replay import GroupReplay, group_records
 from kafka_rollout.kafka.formats.log_types import Bytes, UnreadableOffsetError
 from kafka_rollout.kafka.formats.pending_commits import PendingCommits
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.reading.parsing import ParsingChecks
-from kafka_rollout.coordinator_logs.scan import Damage, LogRange, LogSize, RecordKind
+from kafka_rollout.coordinator_logs.scan import Damage, LogSize
 from kafka_rollout.kafka.client.fetch import FetchedBytes, FetchSource
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
 from kafka_rollout.kafka.formats.log_types import LogFormatError, RecordSpan, UnreadableOffsetError
 from kafka_rollout.kafka.formats.pending_commits import PendingCommits, text_at
+from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
 

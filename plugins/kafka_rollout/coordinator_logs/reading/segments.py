@@ -18,8 +18,8 @@ import crc32c
 
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
-from kafka_rollout.coordinator_logs.scan import LogRange
 from kafka_rollout.kafka.formats.batch_headers import BatchHeader, header_at
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 
 _DELETED = ".deleted"  # suffix of a file that the cleaner or a deletion replaced, until it is removed
 

@@ -28,10 +28,9 @@ from kafka_rollout.coordinator_logs.reading.second_reading import (
     strict_types,
 )
 from kafka_rollout.coordinator_logs.reading.segment_records import PartitionReading
-from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, LogRange, OutOfOrder, ScanResult
+from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, ScanResult
 from kafka_rollout.coordinator_logs.spark import submit as scan_submit
 from kafka_rollout.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
-from kafka_rollout.groups.described import CLASSIC
 from kafka_rollout.groups.records import GroupRecords, alive_by_type
 from kafka_rollout.kafka.cleaning import defaults_of
 from kafka_rollout.kafka.client.fetch import FetchSource
@@ -39,7 +38,9 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.groups import CLASSIC
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
 

@@ -15,6 +15,7 @@ from kafka.protocol.admin import (
 )
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.features.answers import FeatureUpdateResult
@@ -60,7 +61,6 @@ from kafka_rollout.model.state import (
     TransactionState,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import METADATA_VERSION
 
 DEFAULT_TIMEOUT_S = 10.0

@@ -16,6 +16,7 @@ from kafka.protocol.admin import (
 )
 
 from kafka_rollout.base.errors import FatalError, NotObservableError, RefusedError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.kafka.client.connection import NotOfferedError
 from kafka_rollout.kafka.client.coordinators import list_groups_of
 from kafka_rollout.kafka.client.requests import (
@@ -28,7 +29,6 @@ from kafka_rollout.kafka.client.requests import (
 )
 from kafka_rollout.model.dynamic_configs import DynamicConfigs, QuotaEntity, SettingValues
 from kafka_rollout.model.effective_configs import HIDDEN, ConfigSource, Setting
-from kafka_rollout.ports.cluster import Fence, unfenced
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})

@@ -23,8 +23,8 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.ports.cluster import Fence, unfenced
 
 CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35

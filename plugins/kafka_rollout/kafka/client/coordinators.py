@@ -16,7 +16,6 @@ from kafka.protocol.admin import (
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.gates.coordinators import LOADING, CoordinatorAnswers, ids_for, led_partitions
-from kafka_rollout.groups.described import CLASSIC, CONSUMER, SHARE, STREAMS
 from kafka_rollout.kafka.client.messages import (
     ConsumerGroupDescribeRequest,
     ShareGroupDescribeRequest,
@@ -29,6 +28,7 @@ from kafka_rollout.kafka.client.requests import (
     error_name,
     raise_for_error,
 )
+from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS
 from kafka_rollout.model.state import GroupState, PartitionState, TransactionState
 
 _DESCRIBED_BY: dict[str, tuple[Any, str]] = {

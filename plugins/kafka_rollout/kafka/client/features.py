@@ -11,11 +11,11 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.kafka.client.connection import NotOfferedError
 from kafka_rollout.kafka.client.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.model.state import NodeFeatures
-from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import VersionRange
 
 

@@ -20,7 +20,6 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
-from kafka_rollout.coordinator_logs.scan import LogRange
 from kafka_rollout.kafka.cleaning import CLEANING_SETTINGS, CleaningConfig
 from kafka_rollout.kafka.client.connection import NodeConnection
 from kafka_rollout.kafka.client.requests import (
@@ -37,6 +36,7 @@ from kafka_rollout.kafka.client.requests import (
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.batch_headers import last_header
 from kafka_rollout.kafka.formats.log_types import Bytes, UnreadableOffsetError
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 
 _TOPICS_OWN, _DEFAULT = 1, 5  # ConfigSource of what was set for the topic itself, and of defaults
 _PROTOCOLS, _ENABLE = "group.coordinator.rebalance.protocols", "group.coordinator.new.enable"

@@ -11,8 +11,6 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from kafka_rollout.groups.described import CLASSIC, CONSUMER, STREAMS, DescribedGroup, GroupMember, Partition
-from kafka_rollout.groups.migration import MIGRATION_POLICY
 from kafka_rollout.kafka.client.coordinators import ListedGroup, describe_listed, list_groups_of
 from kafka_rollout.kafka.client.requests import (
     NO_ERROR,
@@ -24,6 +22,15 @@ from kafka_rollout.kafka.client.requests import (
     raise_for_error,
 )
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.model.groups import (
+    CLASSIC,
+    CONSUMER,
+    MIGRATION_POLICY,
+    STREAMS,
+    DescribedGroup,
+    GroupMember,
+    Partition,
+)
 
 PATIENCE_S = 30.0  # for groups that rebalance; most finish in a second or two
 

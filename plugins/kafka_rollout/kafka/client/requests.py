@@ -15,10 +15,10 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.kafka.client.connection import NodeConnection, NotSentError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.ports.cluster import Fence, unfenced
 
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 READ_UNCOMMITTED = 0

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.kafka.formats.field_rules import with_rules
 from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
 from kafka_rollout.kafka.formats.log_types import Batch, Bytes, Codecs, LogFormatError, RecordSpan
 from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
+from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import FieldRule
 
 VERSION_BYTES = 2

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.system.files import give_to_owner, open_regular, sha256_of, sync_folder, take_rights
 from kafka_rollout.metadata_log.backup_space import space_for_backup
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, stopped_node
-from kafka_rollout.ports.cluster import Fence, unfenced
 
 MANIFEST = "manifest.json"
 _DRAFT = ".kafka-rollout"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.system.files import reading
 from kafka_rollout.metadata_log.changes.backup import Files
 from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP, META, MetadataFolder, open_folder
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.ports.cluster import Fence, unfenced
 
 COPY_TRIES = 5
 _NOT_COPIED = (".index", ".timeindex", ".txnindex", ".snapshot", ".deleted")

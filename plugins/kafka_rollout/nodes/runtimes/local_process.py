@@ -34,6 +34,7 @@ from typing import Protocol
 import psutil
 
 from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import (
     open_regular,
@@ -61,7 +62,6 @@ from kafka_rollout.nodes.runtimes.properties import (
     metadata_directory,
     parse_starts,
 )
-from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary, java_version
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.base.findings import Finding, warning
-from kafka_rollout.coordinator_logs.scan import RecordKind
 from kafka_rollout.coordinator_logs.verdicts import failure_reason
+from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import Catalogue, FeatureLevel, Release
 
 

@@ -18,11 +18,11 @@ import psutil
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import find_cluster
-from kafka_rollout.groups.described import DescribedGroup
 from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.kafka.client.groups import groups_of_broker
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.model.groups import DescribedGroup
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.traffic.processes.control import Control, Life, host_name
 from kafka_rollout.traffic.processes.heartbeat import Heartbeat

@@ -14,17 +14,8 @@ from pathlib import Path
 from threading import Lock
 
 from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
-from kafka_rollout.traffic.check import (
-    CONSUMER_GROUP,
-    TRANSACTIONAL_PRODUCER,
-    ConsumedRecord,
-    Position,
-    ReadMarks,
-    TrafficRecord,
-    TrafficVerdict,
-    TransactionOutcome,
-    compare,
-)
+from kafka_rollout.run.traffic_verdict import TRANSACTIONAL_PRODUCER, TrafficVerdict, TransactionOutcome
+from kafka_rollout.traffic.check import CONSUMER_GROUP, ConsumedRecord, Position, ReadMarks, TrafficRecord, compare
 
 NO_TRANSACTION = "-"
 

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.coordinator_logs.scan import LogRange
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.traffic.check import Position, ProducerMark
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from kafka_rollout.traffic.check import TRANSACTIONAL_PRODUCER, UNKNOWN_OFFSET, TransactionOutcome
+from kafka_rollout.run.traffic_verdict import TRANSACTIONAL_PRODUCER, TransactionOutcome
+from kafka_rollout.traffic.check import UNKNOWN_OFFSET
 from kafka_rollout.traffic.processes.journal import NO_TRANSACTION, Journal
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,8 @@ from kafka_rollout.features.users import ends_consumer_groups, ends_transactiona
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
-from kafka_rollout.traffic.check import Position, ProducerMark, TrafficVerdict, not_compared, together
+from kafka_rollout.run.traffic_verdict import TrafficVerdict
+from kafka_rollout.traffic.check import Position, ProducerMark, not_compared, together
 from kafka_rollout.traffic.processes.control import Control, Life, is_reachable, last_line
 from kafka_rollout.traffic.processes.heartbeat import ALONE_S, Heartbeat
 from kafka_rollout.traffic.processes.journal import Journal, compare_journals

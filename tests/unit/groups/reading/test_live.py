@@ -16,7 +16,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.coordinator_logs.findings import path_findings
 from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, out_of_order
-from kafka_rollout.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.groups.reading import live as coordinator_logs
@@ -26,6 +26,7 @@ from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.fetch import FetchedBytes
 from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
 from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import make_spec

@@ -10,8 +10,8 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
-from kafka_rollout.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.groups.monitor import MonitoredGroups
+from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.run_report import render
 from kafka_rollout.run.events import APPROVED, REJECTED, ApprovalOf

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.run.traffic_verdict import TrafficVerdict, TransactionOutcome
 from kafka_rollout.traffic.check import (
     UNKNOWN_OFFSET,
     ConsumedRecord,
     Position,
     ProducerMark,
     TrafficRecord,
-    TrafficVerdict,
-    TransactionOutcome,
     compare,
     together,
 )

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.fence import Fence
 from kafka_rollout.base.lease import CHANGE_WITHIN_S
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import Right, Rights
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done, Shell, refused_by_sudo
-from kafka_rollout.ports.cluster import Fence
 
 _UPTIME = "cut -d. -f1 /proc/uptime"
 _UPTIME_FRESH_S = 2.0

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.kafka.files import server_properties
@@ -42,7 +43,6 @@ from kafka_rollout.nodes.runtimes.properties import (
     changed_lines,
     metadata_directory,
 )
-from kafka_rollout.ports.cluster import Fence, unfenced
 from kafka_rollout.releases.facts import Release
 
 _POLL_S = 0.3
