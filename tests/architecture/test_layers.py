@@ -16,8 +16,8 @@ PACKAGE = ROOT / "plugins" / "kafka_rollout"
 # Rooms of one subject each, the lowest first, and their folders that touch the outside: files, sockets, processes, JVMs
 # and databases. Everything else in a room is pure.
 ROOMS = (
-    "rebalance",
     "base",
+    "rebalance",
     "releases",
     "model",
     "gates",
