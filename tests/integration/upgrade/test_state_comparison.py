@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, Finalizing
 from tests.integration.conftest import MakeCluster
+from tests.integration.harness.acks import error_with_acks_all
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
 from tests.integration.harness.cluster_contents import WITH_ACLS
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
@@ -68,19 +69,4 @@ def test_a_line_that_one_broker_lost_is_found_and_nothing_else(make_cluster: Mak
     assert [(one["subject"], one["foretold"]) for one in planned] == [("min.insync.replicas of all brokers", True)]
     for stopped_broker in cluster.spec.brokers[:2]:
         cluster.runtime.stop(stopped_broker, deadline_s=120, force=True)
-    assert _acks_all_error(cluster.spec.bootstrap_servers) == KafkaError.NOT_ENOUGH_REPLICAS
-
-
-def _acks_all_error(bootstrap_servers: str) -> int | None:
-    """The error of one record with acks=all to the topic without its own min.insync.replicas; None: acknowledged."""
-    errors: list[int | None] = []
-    settings = {"bootstrap.servers": bootstrap_servers, "acks": "all", "retries": 0, "message.timeout.ms": 120_000}
-    producer = Producer({**settings, "log_level": 0})
-
-    def delivered(error: KafkaError | None, _: object) -> None:
-        errors.append(None if error is None else error.code())
-
-    producer.produce("plain", b"a record", on_delivery=delivered)
-    producer.flush(150)
-    (error,) = errors
-    return error
+    assert error_with_acks_all(cluster.spec.bootstrap_servers, "plain") == KafkaError.NOT_ENOUGH_REPLICAS
