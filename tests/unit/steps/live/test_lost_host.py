@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
-from kafka_rollout.metadata_log.log_choice import NodeLog
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import events_of, has
-from kafka_rollout.run.offline_events import LiveLowered, OfflineUndone
+from kafka_rollout.run.offline_events import LiveLowered
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
 from tests.fakes.cluster import FakeCluster
@@ -108,30 +105,6 @@ def test_one_lost_host_leaves_the_cluster_with_an_active_controller(
         assert CONTROLLERS - {lost} <= running(world), "each controller whose host responds runs"
         assert world.leader is not None
         world.clock.sleep(1000)
-
-
-def test_a_leader_elected_in_the_moment_of_the_decision_keeps_the_snapshot(
-    world: FakeCluster,
-    ports: ClusterPorts,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What the logs show while the controllers run can be too old: the election ends before the kill."""
-    plan, read = approved(ports), FakeMetadataLogs.node_log
-
-    def before_the_election(logs: Any, node: NodeSpec, **options: Any) -> NodeLog:
-        log = read(logs, node, **options)
-        if world.leader is not None and world.replaced:
-            return replace(log, epoch=104 if node.is_controller else 3, newest_epoch=104, leader_id=-1, known_epoch=4)
-        return log
-
-    monkeypatch.setattr(FakeMetadataLogs, "node_log", before_the_election)
-    with monkeypatch.context() as patched:
-        patched.setattr(live, "quorum_lacks", lambda *given: "ssh: connection reset")
-        said = call(ports, plan)
-    assert not has(ports.run.events(), OfflineUndone), said
-    assert world.replaced.keys() == CONTROLLERS
-    assert world.finalized[METADATA_VERSION] == 29
-    finish(world, ports, plan)
 
 
 # --- each position ---
