@@ -66,6 +66,7 @@ lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools tests bench
 	$(BIN)/lint-imports
+	@$(BIN)/python -m tools.words
 
 bench: bench-roll bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start ## run all benchmarks
 
