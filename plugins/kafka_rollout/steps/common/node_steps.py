@@ -192,9 +192,16 @@ def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
     messages = [line.strip() for line in lines if not line.lstrip().startswith("at ")]
     events = parse_events(lines)
     if events:
-        errors = [lines[event.number] for event in events if event.level in {"ERROR", "FATAL"} or _is_refusal(event)]
-        # An exception that ends a process is the last line of its own.
-        errors += [line for line in lines[events[-1].number + 1 :] if is_throwable(line) and not line[0].isspace()]
+        errors: list[str] = []
+        ends = [*(event.number for event in events[1:]), len(lines)]
+        for event, end in zip(events, ends, strict=True):
+            # The reason is in the exception, and at last in its cause. Later lines can follow an exception that ends
+            # the process, or it stands alone at the end.
+            reasons = [line for line in lines[event.number + 1 : end] if is_throwable(line) and not line[0].isspace()]
+            if event.level in {"ERROR", "FATAL"} or _is_refusal(event):
+                errors += [lines[event.number], *reasons[-1:]]
+            elif end == len(lines):
+                errors += reasons
     else:
         errors = [line for line in messages if any(word in line for word in _ERROR_WORDS)]
     return f"its log shows: {(errors or messages or lines)[-1].strip()[:300]}"
