@@ -1,4 +1,4 @@
-"""Kafka's compression codecs and checksum, in the form that `wire` needs."""
+"""Kafka's compression codecs and checksum, in the form that `kafka/formats` needs."""
 
 from __future__ import annotations
 
