@@ -19,7 +19,10 @@ sys.path.insert(0, str(ROOT / "plugins"))
 from kafka_rollout.releases.facts import Release  # noqa: E402
 from kafka_rollout.releases.jars.resolve import LOGGING, resolve  # noqa: E402
 
-AGENTS = ("io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1", "org.jolokia:jolokia-agent-jvm:2.2.9:javaagent")
+AGENTS = (  # each contains its dependencies
+    "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1",
+    "org.jolokia:jolokia-agent-jvm:2.2.9:javaagent",
+)
 APPLICATIONS = "applications-"  # for tests of groups: Kafka Streams and Connect of a release
 
 
@@ -31,9 +34,9 @@ def lock(name: str) -> None:
         release = Release.parse(name.removeprefix(APPLICATIONS))
         modules = ("kafka-streams", "connect-runtime", "connect-file")
         wanted = (*(f"org.apache.kafka:{module}:{release}" for module in modules), *LOGGING[release.major])
-        folder_of_locks = ROOT / "tests" / "integration" / "locks"
+        folder_of_locks = ROOT / "tests" / "integration" / "harness" / "groups" / "locks"
     with tempfile.TemporaryDirectory() as folder:
-        jars = resolve(wanted, Path(folder))
+        jars = resolve(wanted, Path(folder), transitive=name != "agents")
     target = folder_of_locks / "releases" / "jars" / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps({"sha256": jars}, indent=1) + "\n")

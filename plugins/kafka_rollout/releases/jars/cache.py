@@ -28,8 +28,7 @@ from kafka_rollout.base.system.files import open_regular
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.releases.documents.catalogue import release_files
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jars import ivy
-from kafka_rollout.releases.jars.ivy import Module
+from kafka_rollout.releases.jars.maven import Module, open_repository
 
 LOCKS = "releases/jars"
 _ATTEMPTS = 3
@@ -139,7 +138,8 @@ class ReleaseCache:
                 before_sleep=lambda _: progress.again(),
                 reraise=True,
             )
-            retrying(ivy.fetch, modules, draft / "libs", transitive=False, on_jar=progress.jar)
+            with open_repository() as repository:
+                retrying(repository.jars, modules, draft / "libs", on_jar=progress.jar)
             _verify(draft / "libs", locked, title)
             draft.chmod(0o755)
             if home.exists():  # an incomplete folder without jars

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jars import ivy
 from kafka_rollout.releases.jars.cache import ReleaseCache, sha256_of_jar
-from kafka_rollout.releases.jars.ivy import Module, ModulesMissingError
+from kafka_rollout.releases.jars.dependencies import find_dependencies
+from kafka_rollout.releases.jars.maven import Module, ModulesMissingError, open_repository
 
 # kafka_2.13's own dependencies have no binding of SLF4J: a broker without one runs but logs nothing.
 LOGGING = {
@@ -25,11 +25,18 @@ def resolve(
     modules: Iterable[str],
     folder: Path,
     *,
+    transitive: bool = True,
     on_jar: Callable[[str], None] = lambda name: None,
     repository: str = "",
 ) -> dict[str, str]:
-    """Download modules with their dependencies into `folder`; return module → SHA-256. Errors: see ivy.fetch."""
-    found = ivy.fetch(map(Module.parse, modules), folder, transitive=True, on_jar=on_jar, repository=repository)
+    """Download modules, with their dependencies if `transitive`; return module → SHA-256. Errors: see Repository.
+
+    `repository`: URL of a Maven repository; "" is Maven Central. Each file is compared with the published SHA-1.
+    """
+    with open_repository(repository) as opened:
+        wanted = tuple(map(Module.parse, modules))
+        found = find_dependencies(wanted, opened) if transitive else wanted
+        opened.jars(found, folder, published=True, on_jar=on_jar)
     return {str(module): sha256_of_jar(folder / module.file) for module in found}
 
 

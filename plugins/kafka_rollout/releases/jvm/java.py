@@ -1,4 +1,4 @@
-"""The Java for brokers, Ivy and Spark: that of the machine if it is new enough, else that of the Python packages."""
+"""The Java for brokers and Spark: that of the machine if it is new enough, else that of the Python packages."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import multiprocessing
 import os
 import signal
 import time
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,9 +17,9 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jars import ivy
+from kafka_rollout.releases.jars import cache as cache_module
 from kafka_rollout.releases.jars.cache import ReleaseCache, main
-from kafka_rollout.releases.jars.ivy import Module
+from kafka_rollout.releases.jars.maven import Module
 from tests.paths import ROOT
 
 RELEASE = Release.parse("9.9.9")
@@ -35,28 +35,31 @@ def cache(tmp_path: Path) -> ReleaseCache:
 
 
 class Repository:
-    """Stands in for Ivy: writes the jars it was given, and counts the fetches."""
+    """Stands in for Maven Central: writes the jars that it has, and counts the fetches."""
 
-    def __init__(self, jars: dict[str, bytes]) -> None:
-        self.jars = jars
+    def __init__(self, content: dict[str, bytes]) -> None:
+        self.content = content
         self.fetches = 0
+        self.errors: list[TransientError] = []
 
-    def fetch(
-        self, modules: Iterable[Module], folder: Path, *, transitive: bool, on_jar: Callable[[str], None]
-    ) -> tuple[Module, ...]:
-        assert not transitive, "the lock names every jar; resolving again could bring others"
+    @contextmanager
+    def open(self) -> Iterator[Repository]:
+        yield self
+
+    def jars(self, modules: Iterable[Module], folder: Path, *, on_jar: Callable[[str], None]) -> None:
+        if self.errors:
+            raise self.errors.pop()
         self.fetches += 1
         folder.mkdir(parents=True, exist_ok=True)
         for module in modules:
             on_jar(module.file)
-            (folder / module.file).write_bytes(self.jars[str(module)])
-        return tuple(modules)
+            (folder / module.file).write_bytes(self.content[str(module)])
 
 
 @pytest.fixture
 def repository(monkeypatch: pytest.MonkeyPatch) -> Repository:
     repository = Repository(dict(JARS))
-    monkeypatch.setattr(ivy, "fetch", repository.fetch)
+    monkeypatch.setattr(cache_module, "open_repository", repository.open)
     return repository
 
 
@@ -68,7 +71,7 @@ def test_a_release_is_fetched_once(cache: ReleaseCache, repository: Repository) 
 
 
 def test_a_jar_that_is_not_the_locked_one_is_never_shown(cache: ReleaseCache, repository: Repository) -> None:
-    repository.jars["org.slf4j:slf4j-api:1.7.36"] = b"something else"
+    repository.content["org.slf4j:slf4j-api:1.7.36"] = b"something else"
     with pytest.raises(FatalError, match=r"slf4j-api-1\.7\.36\.jar does not have the locked SHA-256") as caught:
         cache.libs(RELEASE)
     assert "repeat the command" in caught.value.remedy
@@ -122,7 +125,7 @@ def test_jars_are_read_again_only_when_they_changed(
 def test_a_changed_lock_gets_a_folder_of_its_own(cache: ReleaseCache, repository: Repository) -> None:
     before = cache.libs(RELEASE)
     lock = cache.include / "releases" / "jars" / "9.9.9.json"
-    repository.jars["org.slf4j:slf4j-api:1.7.36"] = b"newer"
+    repository.content["org.slf4j:slf4j-api:1.7.36"] = b"newer"
     locked = json.loads(lock.read_text())
     locked["sha256"]["org.slf4j:slf4j-api:1.7.36"] = hashlib.sha256(b"newer").hexdigest()
     lock.write_text(json.dumps(locked))
@@ -138,33 +141,31 @@ def test_a_release_without_a_lock_names_the_known_ones(cache: ReleaseCache, repo
     assert repository.fetches == 0
 
 
-def test_a_network_that_fails_for_a_moment_is_tried_again(
-    cache: ReleaseCache, repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = [TransientError("no answer")]
-
-    def fetch(*args: object, **options: object) -> object:
-        if answers:
-            raise answers.pop()
-        return repository.fetch(*args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ivy, "fetch", fetch)
+def test_a_network_that_fails_for_a_moment_is_tried_again(cache: ReleaseCache, repository: Repository) -> None:
+    repository.errors.append(TransientError("no answer"))
     assert cache.libs(RELEASE).is_dir()
+    assert not repository.errors
 
 
-def _get(cache: ReleaseCache, ready: Path, log: Path, pause: float) -> None:
-    def fetch(
-        modules: Iterable[Module], folder: Path, *, transitive: bool, on_jar: Callable[[str], None]
-    ) -> tuple[Module, ...]:
-        with log.open("a") as file:
+class SlowRepository(Repository):
+    """Writes `log`, then one jar, touches `ready`, waits for `pause` seconds, and writes the rest."""
+
+    def __init__(self, ready: Path, log: Path, pause: float) -> None:
+        super().__init__(dict(JARS))
+        self.ready, self.log, self.pause = ready, log, pause
+
+    def jars(self, modules: Iterable[Module], folder: Path, *, on_jar: Callable[[str], None]) -> None:
+        with self.log.open("a") as file:
             file.write("fetched\n")
         folder.mkdir(parents=True)
         (folder / "kafka_2.13-9.9.9.jar").write_bytes(b"broker")
-        ready.touch()
-        time.sleep(pause)
-        return Repository(dict(JARS)).fetch(modules, folder, transitive=transitive, on_jar=on_jar)
+        self.ready.touch()
+        time.sleep(self.pause)
+        super().jars(modules, folder, on_jar=on_jar)
 
-    ivy.fetch = fetch
+
+def _get(cache: ReleaseCache, ready: Path, log: Path, pause: float) -> None:
+    setattr(cache_module, "open_repository", SlowRepository(ready, log, pause).open)  # noqa: B010
     cache.libs(RELEASE)
 
 
@@ -212,17 +213,6 @@ def test_every_lock_names_each_jar_once_and_what_it_is_for(lock: Path) -> None:
     else:
         assert artifacts["kafka_2.13"] == artifacts["kafka-clients"] == lock.stem
         assert {"slf4j-reload4j", "log4j-slf4j-impl"} & artifacts.keys(), "without a binding a broker logs nothing"
-
-
-def test_certificates_that_the_system_trusts_are_put_into_javas_trust_store(tmp_path: Path) -> None:
-    from cryptography.hazmat.primitives.serialization import pkcs12
-
-    bundle = ivy.system_certificates()
-    assert bundle is not None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        store = pkcs12.load_pkcs12(ivy._trust_store(bundle), b"changeit")
-    assert len(store.additional_certs) >= bundle.read_text().count("BEGIN CERTIFICATE") * 0.95
 
 
 def _lock(cache: ReleaseCache) -> str:
