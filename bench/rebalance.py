@@ -41,12 +41,12 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.rebalance.member import Handover, Member
 from kafka_rollout.rebalance.protocols import Partition, RebalanceProtocol
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tools.demo.folder import PROJECT_ROOT
+from tools.demo.local_cluster import LocalCluster
 
 MEMBERS, PARTITIONS = 8, 64
 RESULTS = PROJECT_ROOT / "bench" / "results" / "rebalance.json"

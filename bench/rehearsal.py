@@ -24,11 +24,11 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.demo.local_nodes import Layout
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tools.demo.folder import PROJECT_ROOT
+from tools.demo.local_cluster import LocalCluster
+from tools.demo.local_nodes import Layout
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "rehearsal.json"
 _SOURCE, _TARGET = "3.9.1", "4.3.1"

@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm import java
+from tools.demo.local_cluster import LocalCluster
 
 _AGENTS_ALLOWED = "-XX:+UnlockDiagnosticVMOptions -XX:+AllowArchivingWithJavaAgent"
 _QUIET = "-XX:-PrintWarnings -Xlog:cds=off -Xlog:cds+dynamic=off"

@@ -34,8 +34,8 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.releases.facts import Release
+from tools.demo.folder import PROJECT_ROOT
 from tools.testbed.bed import Bed, missing, service, up
 from tools.testbed.image import LOGIN
 

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.scan.coordinator_log import TOPIC
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tools.demo.local_cluster import LocalCluster
 
 _DEADLINE_S = 180.0
 _LOADED = "Finished loading of metadata from {topic}-{partition} "

@@ -27,7 +27,7 @@ from pathlib import Path
 from bench.scan.coordinator_log import LogPlan, write_log
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.spark.submit import environment
-from kafka_rollout.demo.folder import PROJECT_ROOT
+from tools.demo.folder import PROJECT_ROOT
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "scan_start.json"
 _LOG_BYTES, _KEYS, _PARTITIONS = 1 << 20, 2_000, 2

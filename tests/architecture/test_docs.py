@@ -15,11 +15,11 @@ from jinja2 import Template
 from typer.core import TyperGroup
 
 from kafka_rollout.cli.app import app
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Section
+from tools.demo.folder import PROJECT_ROOT
 
 PAGES = [PROJECT_ROOT / name for name in subprocess.run(
     ["git", "ls-files", "*.md"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True

@@ -15,7 +15,6 @@ import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.store.runs import SqlRunStore
@@ -23,6 +22,7 @@ from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, FakeCluster, make_spec
 from tests.fakes.ports import fake_bench
 from tests.records import run_history
+from tools.demo.folder import PROJECT_ROOT
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
@@ -27,6 +26,7 @@ from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from tests.fakes.clock import FakeClock
+from tools.demo.folder import PROJECT_ROOT
 
 INCLUDE = PROJECT_ROOT / "include"
 R340, R341, R391, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.3.1"))

@@ -14,14 +14,14 @@ import pytest
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
-from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.class_archives import ClassArchives
 from tests.integration.harness.airflow.server import House
 from tests.integration.harness.feature_harness import Command
 from tests.scheduling import needs_house
+from tools.demo.folder import PROJECT_ROOT
+from tools.demo.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -105,7 +105,7 @@ def end_cluster(folder: Path) -> None:
     """Kill the nodes of a cluster and remove its data; no node waits for a controlled shutdown."""
     import shutil
 
-    from kafka_rollout.demo.local_cluster import stop_nodes
+    from tools.demo.local_cluster import stop_nodes
 
     stop_nodes(folder, deadline_s=0.0)
     shutil.rmtree(folder / "nodes", ignore_errors=True)

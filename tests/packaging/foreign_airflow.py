@@ -20,11 +20,11 @@ import httpx
 import kafka_rollout
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.airflow_server import AirflowServer
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import NEVER
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tools.demo.airflow_server import AirflowServer
+from tools.demo.local_cluster import LocalCluster
 
 THREE_LINES = """\
 from kafka_rollout.airflow.graphs.all_clusters import all_dags

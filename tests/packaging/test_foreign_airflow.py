@@ -48,7 +48,13 @@ def run(*command: str | Path) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "AIRFLOW"))}
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, check=False, env=environment, timeout=3000
+        [str(word) for word in command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=3000,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout
@@ -67,7 +73,8 @@ def test_upgrades_of_a_real_cluster_succeed_by_three_lines_and_inside_a_user_s_o
     python: Path, tmp_path: Path
 ) -> None:
     releases = ("4.0.1", "4.2.1", "4.3.1")
-    printed = run(python, "-I", Path(__file__).with_name("foreign_airflow.py"), tmp_path / "run", *releases)
+    program = ("-E", "-s", "-m", "tests.packaging.foreign_airflow")  # of the checkout, with the package of the wheel
+    printed = run(python, *program, tmp_path / "run", *releases)
     found = json.loads(printed.splitlines()[-1])
     for dag_id, source, target in zip(("kafka_upgrade_foreign", "nightly"), releases[:-1], releases[1:], strict=True):
         upgrade = found[dag_id]

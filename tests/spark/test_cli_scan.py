@@ -14,8 +14,8 @@ import pytest
 
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli.run import INTERRUPTED
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from tests.spark.conftest import FixtureLogs
+from tools.demo.folder import PROJECT_ROOT
 
 BROKEN_BY_431 = "3.4.0"
 

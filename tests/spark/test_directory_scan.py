@@ -16,7 +16,6 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, out_of_order
 from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.kafka.formats.coordinator_records import ClassKey, classify
@@ -29,6 +28,7 @@ from tests.integration.harness.logs.planted_logs import COMMITTED, EMPTY_GROUP, 
 from tests.integration.harness.logs.planted_orders import planted_orders
 from tests.paths import FIXTURES
 from tests.spark.conftest import MERGED_BY_SPARK, MERGED_ON_DRIVER, FixtureLogs, Scan, find
+from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = pytest.mark.spark
 

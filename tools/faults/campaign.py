@@ -12,8 +12,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.run.store.database import Database
+from tools.demo.folder import PROJECT_ROOT
 from tools.faults import contents
 from tools.faults.contents import Snapshot, changed_configs, changed_contents
 from tools.faults.database import RunDatabase, open_database

@@ -10,14 +10,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.demo.local_nodes import Layout
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import node_processes
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm import java
 from tests.class_archives import ClassArchives
+from tools.demo.local_cluster import LocalCluster, stop_nodes
+from tools.demo.local_nodes import Layout
 from tools.faults import isolation
 from tools.faults.contents import PROPERTIES
 from tools.faults.kinds import Kind

@@ -15,7 +15,7 @@ from threading import Lock
 import psutil
 
 from kafka_rollout.base.system.files import write_whole
-from kafka_rollout.demo.folder import PROJECT_ROOT
+from tools.demo.folder import PROJECT_ROOT
 from tools.faults.world import NotPossibleError
 
 # The clock of the command is the machine's, plus the seconds in a file.

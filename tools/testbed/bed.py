@@ -17,12 +17,12 @@ from types import MappingProxyType
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.local_cluster import is_in_service
-from kafka_rollout.demo.local_nodes import kafka_uuid, node_properties
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tools.demo.local_cluster import is_in_service
+from tools.demo.local_nodes import kafka_uuid, node_properties
 from tools.testbed import network, ssh_files
 from tools.testbed.hosts import Host
 from tools.testbed.image import LOGIN, base_image, build_image

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.approvals import Approve
-from kafka_rollout.demo.cluster import NAME, SNAPSHOT_INTERVAL, create_topics
-from kafka_rollout.demo.folder import DemoFolder
-from kafka_rollout.demo.run import run_demo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
+from tools.demo.approvals import Approve
+from tools.demo.cluster import NAME, SNAPSHOT_INTERVAL, create_topics
+from tools.demo.folder import DemoFolder
+from tools.demo.run import run_demo
 from tools.testbed.bed import missing, up
 from tools.testbed.machine import TestbedError
 

@@ -16,12 +16,12 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
 from tests.dags.conftest import spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.records import scan_history
+from tools.demo.folder import PROJECT_ROOT
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

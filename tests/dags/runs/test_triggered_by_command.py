@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from tests.dags.conftest import DAG_ID
+from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = pytest.mark.airflow
 

@@ -15,7 +15,6 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client import features as kafka_features
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.state import GroupState, NodeFeatures
@@ -23,6 +22,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION, VersionRange
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import SETTINGS, set_settings, wait_until_all_know
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

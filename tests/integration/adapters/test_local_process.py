@@ -19,7 +19,6 @@ import psutil
 import pytest
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
-from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import NodeSpec
@@ -28,6 +27,7 @@ from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
+from tools.demo.local_cluster import LocalCluster, stop_nodes
 
 pytestmark = pytest.mark.integration
 
@@ -104,7 +104,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from kafka_rollout.demo import local_cluster\n"
+        "from tools.demo import local_cluster\n"
         "from kafka_rollout.clusters.inventory import load_cluster\n"
         "from kafka_rollout.releases.jars.cache import ReleaseCache\n"
         "from kafka_rollout.nodes.runtimes import local_process\n"
@@ -229,7 +229,7 @@ def test_two_clusters_created_at_once_share_no_port_and_stop_separately(make_clu
 
 def test_a_node_without_home_or_release_is_refused(tmp_path: Path, release_cache: ReleaseCache) -> None:
     from kafka_rollout.clusters.inventory import find_cluster
-    from kafka_rollout.demo.folder import PROJECT_ROOT
+    from tools.demo.folder import PROJECT_ROOT
 
     spec = find_cluster(PROJECT_ROOT / "include" / "clusters", "local")
     runtime = LocalProcessRuntime(spec, release_cache)

@@ -14,7 +14,6 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.counters import expected_counters
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.counters import ACTIVE_BROKERS
@@ -25,6 +24,7 @@ from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

@@ -10,9 +10,9 @@ import pytest
 
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import load_cluster
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

@@ -16,11 +16,11 @@ from cryptography.x509.oid import NameOID
 
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jars.maven import Module, open_repository
 from kafka_rollout.releases.jvm import java
+from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = pytest.mark.jvm
 

@@ -23,7 +23,6 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.remedies import StepKind, find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import scan_command
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.releases.documents.catalogue import load_catalogue
@@ -34,6 +33,7 @@ from tests.integration.harness.logs.load_oracle import Outcome, load, watch
 from tests.integration.harness.logs.planted_logs import COMMIT, COMMITTED, batch, deleted_while_pending, with_own_groups
 from tests.waiting import wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

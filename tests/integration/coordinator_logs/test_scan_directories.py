@@ -9,11 +9,11 @@ import pytest
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import scan_command, submit
-from kafka_rollout.demo.local_cluster import LocalCluster
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_live import is_quiet
 from tests.waiting import wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS, make_traffic, plant, versioned
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,6 @@ from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import FAIL_ON_EXIT_CODE, scan_command
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.fetch import FetchSource
@@ -37,6 +36,7 @@ from tools.coordinator_traffic import (
     plant,
     versioned,
 )
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

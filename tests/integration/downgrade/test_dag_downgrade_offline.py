@@ -11,7 +11,6 @@ from uuid import uuid4
 import pytest
 
 from kafka_rollout.base.system.files import write_whole
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.step_events import Finalizing, Started, Stopped, Stopping, Validated
@@ -20,6 +19,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns
 from tests.integration.harness.airflow.server import all_run, finalized, starts
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
@@ -39,6 +38,7 @@ from tests.integration.groups.test_traffic import control_of
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
 from tests.integration.harness.feature_harness import opened
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.facts import METADATA_VERSION
@@ -37,6 +36,7 @@ from tests.integration.downgrade.test_offline_downgrade import format_anew
 from tests.integration.harness.faults.separation import needs_routing_rules, run_as_another_user, separated
 from tests.integration.harness.feature_harness import opened
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
 

@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.metadata_log.changes.places import temporary_copy
@@ -45,6 +44,7 @@ from tests.integration.harness.logs.many_records import many_records
 from tests.integration.harness.shell import APPROVED as ANSWERS
 from tests.integration.harness.shell import QUICK, Shell
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 

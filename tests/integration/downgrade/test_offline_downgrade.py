@@ -14,7 +14,6 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.changes import places as metadata_places
@@ -46,6 +45,7 @@ from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.harness.feature_harness import opened
 from tests.integration.metadata_log.test_metadata_on_brokers import SNAPSHOTS
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

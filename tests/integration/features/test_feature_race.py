@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
@@ -19,6 +18,7 @@ from tests.integration.harness.airflow.dag_in_process import ProcessRuns
 from tests.integration.harness.feature_harness import Command, meanwhile, opened
 from tests.integration.harness.shell import APPROVED
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

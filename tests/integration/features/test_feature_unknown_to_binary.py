@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.logs.planted_logs import batch
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

@@ -16,7 +16,6 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.features.answers import Result
 from kafka_rollout.features.requests import (
     FeatureAction,
@@ -33,6 +32,7 @@ from kafka_rollout.steps.features.update import apply_features, plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
 from tests.integration.harness.feature_harness import Command, approved, codes, eventually, has_groups, opened, planned
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

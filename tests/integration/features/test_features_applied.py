@@ -14,7 +14,6 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.requests import ClusterConnections, error_name
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import METADATA_VERSION
@@ -26,6 +25,7 @@ from tests.integration.harness.feature_harness import Command, has_groups, meanw
 from tests.integration.harness.shell import APPROVED, Shell
 from tests.records import change_lock, run_history, run_ids
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,6 @@ import pytest
 
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
@@ -22,6 +21,7 @@ from tests.integration.harness.faults.cable import Cable
 from tests.integration.harness.feature_harness import Command, codes, opened, planned
 from tests.integration.harness.shell import APPROVED
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

@@ -9,7 +9,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.steps.features.update import plan_features
 from tests.integration.conftest import MakeCluster
@@ -25,6 +24,7 @@ from tests.integration.harness.groups.gated_groups import (
     wait_for_gate,
 )
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 

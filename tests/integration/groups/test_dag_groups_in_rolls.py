@@ -13,7 +13,6 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka import cleaning as scan_cleaning
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.releases.facts import Release
@@ -44,6 +43,7 @@ from tests.integration.harness.groups.gated_groups import (
 )
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 

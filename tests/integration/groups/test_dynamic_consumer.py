@@ -18,13 +18,13 @@ from kafka.structs import MemberState, OffsetAndMetadata
 
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.rebalance.protocols import RebalanceProtocol
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.foreign_members import ConfluentMember, ConsoleConsumer
 from tests.integration.harness.groups.members import DEADLINE_S, LiveGroup, Worker, wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

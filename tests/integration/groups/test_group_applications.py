@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system.free_ports import free_ports
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 from tests.integration.conftest import MakeCluster
@@ -28,6 +27,7 @@ from tests.integration.harness.groups.applications import (
 )
 from tests.integration.harness.groups.gated_groups import shared
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1200)]
 

@@ -20,7 +20,6 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.composition.background import find_background, start_group_monitor, stop_group_monitor
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka import cleaning as scan_cleaning
 from kafka_rollout.kafka.cleaning import CleaningConfig
@@ -35,6 +34,7 @@ from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.members import LiveGroup, wait_until
 from tests.records import change_lock
 from tools.coordinator_traffic import CONSUMER_OFFSETS, plant, versioned
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

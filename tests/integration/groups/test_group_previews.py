@@ -13,7 +13,6 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.cleaning import SettingChange
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -26,6 +25,7 @@ from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 from tests.integration.harness.shell import Shell
 from tests.records import run_history
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1200)]
 

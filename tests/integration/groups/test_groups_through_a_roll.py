@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.run.step_events import Started
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.member_process import GROUPS, MEMBERS
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
 from tests.waiting import wait_until
+from tools.demo.folder import PROJECT_ROOT
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

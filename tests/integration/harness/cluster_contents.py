@@ -30,12 +30,12 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsRequest,
 )
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 WITH_ACLS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

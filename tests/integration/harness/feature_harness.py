@@ -13,7 +13,6 @@ import pytest
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import APPROVED, ApprovalOf
@@ -24,6 +23,7 @@ from kafka_rollout.steps.features import sending as feature_sending
 from kafka_rollout.steps.features import update as feature_update
 from kafka_rollout.steps.features.update import plan_features
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 Command = Callable[[LocalCluster, str], tuple[int, str, str]]  # (exit code, standard output, standard error)
 

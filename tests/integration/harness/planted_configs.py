@@ -11,8 +11,6 @@ from kafka.protocol.admin import AlterClientQuotasRequest, IncrementalAlterConfi
 
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.requests import ClusterConnections, ResourceType
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
@@ -23,6 +21,8 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until
+from tools.demo.folder import PROJECT_ROOT
+from tools.demo.local_cluster import LocalCluster
 
 _WAIT_S = 180.0  # a busy machine
 

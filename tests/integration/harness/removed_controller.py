@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_rollout.base.system.free_ports import free_ports
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import NodeSpec, Role
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
@@ -16,6 +15,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.java import java_binary
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 REGISTERED = "Our registration has been persisted to the metadata log"
 

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.run.events import Event, events_of
 from kafka_rollout.run.store.runs import SqlRunStore
 from tests.records import run_history, run_ids
+from tools.demo.folder import PROJECT_ROOT
+from tools.demo.local_cluster import LocalCluster
 
 APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")
 QUICK = ("--soak", "0", "--checks", "2", "--interval", "0.5")

@@ -10,8 +10,6 @@ import pytest
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.background import find_background
-from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.run.background import BackgroundKind
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started, Stopping
@@ -22,6 +20,8 @@ from tests.beds import MakeBed
 from tests.integration.harness.airflow import hosts as airflow_hosts
 from tests.integration.harness.airflow.hosts import airflow_settings, control_services, use_celery, worker_host
 from tests.integration.harness.airflow.server import PATIENCE_S, House, Run, nothing_lost, wait_for
+from tools.demo.folder import PROJECT_ROOT
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.integration,

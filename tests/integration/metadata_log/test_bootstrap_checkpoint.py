@@ -10,7 +10,6 @@ import pytest
 from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.metadata_log.changes import install as metadata_bootstrap
 from kafka_rollout.metadata_log.changes.install import lower_bootstrap, replace_bootstrap
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
@@ -21,6 +20,7 @@ from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.integration.conftest import MakeCluster
 from tests.integration.metadata_log.test_metadata_on_brokers import SNAPSHOTS, finalized, metadata_of, wait_for_snapshot
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]  # 3.7.2 is no release that `make test` fetches
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.metadata_log.classes import dynamic_configs
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = pytest.mark.jvm
 

@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.requests import ResourceType
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -21,6 +20,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
 from tests.integration.harness.planted_configs import predict, restart_on, set_configs, set_quota
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.unit.metadata_log.changes.test_trimmer import whole
+from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = pytest.mark.jvm
 

@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
 from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.metadata_log.classes.loss_report import loss_report
@@ -30,6 +29,7 @@ from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, op
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

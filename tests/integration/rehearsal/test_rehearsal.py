@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.nodes.runtimes.local_process import node_processes
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.feature_harness import Command
 from tests.integration.harness.groups.committing import commit
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 SMALL = {"segment.bytes": "14000"}

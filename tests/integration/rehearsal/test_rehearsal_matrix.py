@@ -15,7 +15,6 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.nodes.runtimes.local_process import node_processes
 from kafka_rollout.releases.facts import Release
@@ -29,6 +28,7 @@ from tests.integration.harness.planted_configs import set_configs
 from tests.integration.harness.shell import Shell
 from tests.integration.metadata_log.test_dynamic_configs_on_brokers import CASES, Case
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 _S = 60.0

@@ -14,7 +14,6 @@ from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.coordinator_logs.page.report import render_scan
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.integration.conftest import MakeCluster
@@ -33,6 +32,7 @@ from tests.integration.harness.airflow.server import (
     no_lock_left,
 )
 from tests.records import scan_history
+from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
 

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.shell import Shell
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
 

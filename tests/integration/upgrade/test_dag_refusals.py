@@ -15,13 +15,13 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import House, starts, wait_for
 from tests.integration.harness.removed_controller import RemovedController
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.plan import NodeStep
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import NodeEvent, Stopped, Stopping
@@ -28,6 +27,7 @@ from tests.integration.harness.airflow.server import (
     nothing_lost,
     wait_for,
 )
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 

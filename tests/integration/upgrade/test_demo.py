@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.demo.folder import demo_clean
 from kafka_rollout.nodes.runtimes.local_process import node_processes
+from tools.demo.folder import demo_clean
 
 pytestmark = pytest.mark.integration
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from kafka_rollout.demo.run import run_demo
+from tools.demo.run import run_demo
 from kafka_rollout.releases.facts import Release
 try:
     code = run_demo(Release.parse(sys.argv[1]), Release.parse(sys.argv[2]), approve="auto", below=Path(sys.argv[3]))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
@@ -21,6 +20,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.cable import Cable
 from tests.integration.harness.feature_harness import opened
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
 

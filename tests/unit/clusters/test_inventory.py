@@ -19,8 +19,8 @@ from kafka_rollout.clusters.inventory import (
     load_clusters,
     readable_clusters,
 )
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.model.topology import Role
+from tools.demo.folder import PROJECT_ROOT
 
 CLUSTERS = PROJECT_ROOT / "include" / "clusters"
 

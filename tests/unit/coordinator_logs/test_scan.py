@@ -22,7 +22,6 @@ from kafka_rollout.coordinator_logs.scan import (
     worst_of,
 )
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records, unknown_ends
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import (
@@ -34,6 +33,7 @@ from kafka_rollout.releases.facts import (
     ReleaseFacts,
     VersionRange,
 )
+from tools.demo.folder import PROJECT_ROOT
 
 OFFSETS = "__consumer_offsets"
 OLD, TOLERANT, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

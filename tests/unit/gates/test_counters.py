@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.gates.check import Condition, GateCheck
 from kafka_rollout.gates.counters import (
     AGREES,
@@ -24,6 +23,7 @@ from kafka_rollout.model.state import ClusterState, NodeMetrics, RegisteredNodes
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from tests.unit.builders import R391, R431, SEPARATE, node_state, partition, replace_node, state
+from tools.demo.folder import PROJECT_ROOT
 
 R340 = Release.parse("3.4.0")
 NO_AGENTS = replace(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.model.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
+from tools.demo.folder import PROJECT_ROOT
 
 _DOCS = (PROJECT_ROOT / "docs" / "security.md").read_text()
 

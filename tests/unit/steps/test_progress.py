@@ -8,7 +8,7 @@ from kafka_rollout.features.answers import FeatureOutcome, Result
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.run.step_events import FeatureResults, Finalized, GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.steps.progress import Progress, duration, place
-from tests.unit.demo.examples import MIDDLE, plan
+from tests.unit.tools.demo.examples import MIDDLE, plan
 
 FIRST, SECOND = ("3.4.0-to-3.4.1", 101), ("3.4.0-to-3.4.1", 1)
 

@@ -130,24 +130,6 @@ def report(
     show.say(data)
 
 
-def demo(context: typer.Context) -> None:
-    """Start a real cluster, test traffic and Airflow on this machine. Upgrade or downgrade the cluster through the DAG.
-
-    Options: `demo --help`.
-    """
-    from kafka_rollout.demo.run import main
-
-    raise typer.Exit(main(context.args))
-
-
-def demo_clean() -> None:
-    """Stop all processes that demos of this checkout started."""
-    from kafka_rollout.demo.folder import demo_clean
-
-    stopped = demo_clean()
-    show.say(f"Stopped {stopped} processes of demos." if stopped else "No demo is running.")
-
-
 def _print_state(cluster: ClusterSpec, state: ClusterState) -> None:
     quorum = state.quorum
     leader = "unknown" if quorum is None else str(quorum.leader_id)

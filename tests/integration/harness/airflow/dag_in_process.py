@@ -10,13 +10,13 @@ import pytest
 
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.folder import PROJECT_ROOT
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import NEVER
 from kafka_rollout.run.store.runs import SqlRunStore
 from tests.dags.conftest import Asked, answer_at_once
 from tests.dags.runs.dag_run import run_dag
 from tests.records import run_history
+from tools.demo.folder import PROJECT_ROOT
+from tools.demo.local_cluster import LocalCluster
 
 QUICKLY = {"soak_seconds": 0, "checks": 2, "gate_timeout_minutes": 10}
 

@@ -23,10 +23,10 @@ from cryptography.fernet import Fernet
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.spark.submit import environment as spark_environment
 from kafka_rollout.coordinator_logs.spark.submit import spark_submit
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from tests.integration.harness.airflow.server import House
 from tests.postgres import Postgres, running_postgres
 from tests.waiting import wait_until
+from tools.demo.folder import PROJECT_ROOT
 from tools.testbed import network
 from tools.testbed.bed import Bed
 

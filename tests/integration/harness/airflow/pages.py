@@ -8,9 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.integration.harness.airflow.server import House
+from tools.demo.folder import PROJECT_ROOT
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [

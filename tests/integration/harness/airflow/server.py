@@ -16,8 +16,6 @@ import psutil
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, NodeSpec
@@ -25,6 +23,8 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.run.store.runs import SqlRunStore
 from tests.records import change_lock, run_history
 from tests.waiting import wait_until
+from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
+from tools.demo.local_cluster import LocalCluster
 
 ADMIN, APPROVER, OTHER = "admin", "anna", "otto"
 PATIENCE_S = 900.0  # limit of each wait: for a busy machine

@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import select
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.gates.check import GateCheck, GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.jvm.jvm import Jvm
@@ -27,6 +26,7 @@ from kafka_rollout.run.store.tables import events
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until
 from tests.records import database_of
+from tools.demo.local_cluster import LocalCluster
 
 TOPIC, PARTITIONS, RECORDS = "orders", 6, 60
 EAGER = {"partition.assignment.strategy": "range"}

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tools.coordinator_traffic import SHARE_GROUP_STATE
+from tools.demo.local_cluster import LocalCluster
 
 Place = tuple[str, int]
 _DEADLINE_S = 300.0

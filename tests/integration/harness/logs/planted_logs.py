@@ -11,7 +11,6 @@ from typing import Any
 
 import crc32c
 
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
@@ -20,6 +19,7 @@ from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.facts import Release
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, versioned
+from tools.demo.folder import PROJECT_ROOT
 
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"
 NEWEST = Release(4, 3, 1)

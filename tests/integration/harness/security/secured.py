@@ -37,7 +37,6 @@ from cryptography.x509.oid import NameOID
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.rights import (
     CHANGING,
@@ -52,6 +51,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.committing import commit
 from tests.integration.harness.security.token_server import TokenServer
+from tools.demo.local_cluster import LocalCluster
 
 ROOT, READER, CHANGER, TRAFFIC_USER, CONTROLLERS = "broker", "reader", "changer", "traffic", "CN=rollout"
 MUTUAL = "mutual"

@@ -18,7 +18,6 @@ from kafka_rollout.coordinator_logs.findings import path_findings
 from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, out_of_order
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.groups.reading import live as coordinator_logs
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.groups.records import conversion_conditions
@@ -40,6 +39,7 @@ from tests.integration.harness.logs.planted_logs import (
 )
 from tests.integration.harness.logs.planted_logs import GROUP as GROUP_KEY
 from tests.integration.harness.logs.planted_orders import planted_orders
+from tools.demo.folder import PROJECT_ROOT
 
 OFFSETS = "__consumer_offsets"
 INCLUDE = PROJECT_ROOT / "include"

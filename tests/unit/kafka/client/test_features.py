@@ -13,7 +13,6 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.features.answers import FeatureUpdateResult, refused_by_controller
 from kafka_rollout.kafka.client.features import node_features, send_feature_updates
 from kafka_rollout.kafka.client.requests import ClusterConnections
@@ -22,6 +21,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from tests.fakes.clock import FakeClock
 from tests.unit.builders import state
 from tests.unit.kafka.client.kafka_listener import accepting_plain
+from tools.demo.folder import PROJECT_ROOT
 
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
 from kafka_rollout.metadata_log.classes.replay import encode_batch
@@ -27,6 +26,7 @@ from kafka_rollout.metadata_log.records import RecordType
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.paths import FIXTURES
+from tools.demo.folder import PROJECT_ROOT
 
 NEWEST = Release(4, 4, 0)
 INCLUDE = PROJECT_ROOT / "include"

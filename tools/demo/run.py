@@ -18,16 +18,16 @@ from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.composition.records import open_run
-from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
-from kafka_rollout.demo.approvals import Approve, Approver
-from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic, lowerable_from
-from kafka_rollout.demo.folder import DEMOS, DemoFolder, end_demo
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.progress import Progress, duration
+from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
+from tools.demo.approvals import Approve, Approver
+from tools.demo.cluster import NAME, create_cluster, live_traffic, lowerable_from
+from tools.demo.folder import DEMOS, DemoFolder, end_demo
 
 
 def succeeded(report: Mapping[str, Any]) -> bool:

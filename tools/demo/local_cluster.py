@@ -1,7 +1,7 @@
 """A real cluster on loopback: brokers and controllers of a release as processes of this machine.
 
-python -m kafka_rollout.demo.local_cluster create --folder F --name N --release 3.9.1 [--layout combined]
-python -m kafka_rollout.demo.local_cluster stop --folder F
+python -m tools.demo.local_cluster create --folder F --name N --release 3.9.1 [--layout combined]
+python -m tools.demo.local_cluster stop --folder F
 
 `create` writes the nodes' homes to F/nodes/<cluster>/<node> and the inventory to F/clusters/<cluster>.yaml (its path
 is the last line printed). The cluster keeps running. `stop` stops the nodes below F and no others.
@@ -25,7 +25,6 @@ from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, Tr
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
-from kafka_rollout.demo.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
@@ -39,6 +38,7 @@ from kafka_rollout.nodes.runtimes.local_process import (
     node_processes,
 )
 from kafka_rollout.releases.facts import Release
+from tools.demo.local_nodes import ClusterDraft, Layout, Quorum
 
 _ATTEMPTS = 3
 _READY_S = 240.0  # enough for a busy machine; a node that exits is reported at once
@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from kafka_rollout.base.system.settings import Settings
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
-    parser = argparse.ArgumentParser(prog="python -m kafka_rollout.demo.local_cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.demo.local_cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     create = commands.add_parser("create", help="format and start a cluster")
     create.add_argument("--folder", type=Path, required=True)

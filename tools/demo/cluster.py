@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.demo.folder import DemoFolder
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, MetadataVersionLevel, Release, ReleaseFacts
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tools.demo.folder import DemoFolder
+from tools.demo.local_cluster import LocalCluster
 
 NAME = "demo"
 TOPICS = {"orders": 6, "payments": 3, "shipments": 3}  # topic → partitions

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from kafka_rollout.base.errors import TransientError, UserError
-from kafka_rollout.demo.airflow_server import AirflowClient
 from tests.fakes.clock import FakeClock
+from tools.demo.airflow_server import AirflowClient
 
 LOCKED = httpx.Response(500, text="database is locked")
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.demo.airflow_server import AirflowClient
 from kafka_rollout.model.plan import Plan
+from tools.demo.airflow_server import AirflowClient
 
 Approve = Literal["auto", "ask", "ui"]
 

@@ -15,9 +15,9 @@ import psutil
 from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.composition.rehearsal import remove_rehearsals
-from kafka_rollout.demo.local_cluster import stop_nodes
+from tools.demo.local_cluster import stop_nodes
 
-PROJECT_ROOT = Path(__file__).resolve().parents[3]
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 
 # In the environment of Airflow and of all processes that it starts, so that `demo-clean` finds them.

@@ -16,15 +16,15 @@ from rich.console import Console
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.demo.approvals import Approve, Approver
-from kafka_rollout.demo.cluster import lowerable_from
-from kafka_rollout.demo.folder import MARK, PROJECT_ROOT, DemoFolder, demo_clean, end_demo
-from kafka_rollout.demo.run import kept, main, show, succeeded
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
-from tests.unit.demo.examples import NEW, plan
+from tests.unit.tools.demo.examples import NEW, plan
 from tests.waiting import wait_until
+from tools.demo.approvals import Approve, Approver
+from tools.demo.cluster import lowerable_from
+from tools.demo.folder import MARK, PROJECT_ROOT, DemoFolder, demo_clean, end_demo
+from tools.demo.run import kept, main, show, succeeded
 
 
 def test_a_demo_that_goes_on_says_how_a_shell_reaches_its_cluster(tmp_path: Path) -> None:

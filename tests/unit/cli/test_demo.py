@@ -1,0 +1,29 @@
+"""`kafka-rollout demo` finds the demo of the checkout; an installed package has none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.cli.app import run_main
+from kafka_rollout.cli.commands import demo
+
+
+def test_the_command_finds_the_demo_from_any_folder(tmp_path: Path) -> None:
+    command = [Path(sys.executable).with_name("kafka-rollout"), "demo", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert "--approve" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--help"], ["demo-clean"]])
+def test_an_installed_package_says_where_the_demo_is(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "_CHECKOUT", tmp_path)
+    assert run_main(arguments) == 2
+    assert capsys.readouterr().err.split(". ")[0] == (
+        "The demo is part of the source checkout of kafka-rollout, not of the installed package"
+    )
