@@ -55,7 +55,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import many_partitions
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.records import list_runs, open_run
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec
@@ -65,6 +64,7 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import Event, events_of
 from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent, OfflineStopping
 from kafka_rollout.run.step_events import GatePassed, NodeEvent, Stopping
+from kafka_rollout.run.store.opening import list_runs, open_run
 from tests.class_archives import ClassArchives
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster, stop_nodes

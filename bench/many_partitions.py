@@ -19,7 +19,6 @@ from typing import Any
 from unittest import mock
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.gates.check import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.controllers import check_before_controllers_stop
 from kafka_rollout.kafka.formats.message_writer import encode
@@ -42,6 +41,7 @@ from kafka_rollout.steps.gates import checks
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.planning.plans import plan_downgrade
+from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tools.demo.local_cluster import LocalCluster, stop_nodes
 
 PER_TOPIC, ABSENT = 100, (901, 902, 903)

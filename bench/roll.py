@@ -26,7 +26,6 @@ from typing import Any
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -34,6 +33,7 @@ from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.walk import roll_release_steps
+from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tools.demo.airflow_server import AirflowClient, AirflowServer
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster, stop_nodes

@@ -130,11 +130,3 @@ def test_text_from_outside_is_made_safe_to_show_in_one_module() -> None:
     known = re.compile(r"rich\.markup|\\u202[a-e]|\\x1b|\\x9b", re.IGNORECASE)
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if known.search(path.read_text())}
     assert found <= asides
-
-
-def test_the_composition_loads_adapters_when_it_is_called_and_not_before() -> None:
-    for path in (PACKAGE / "composition").glob("*.py"):
-        loaded = [node.module for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
-        folders = ("adapters", *(folder for folder in OUTSIDE if folder != "base/system"))
-        outside = tuple(f"kafka_rollout.{folder.replace('/', '.')}." for folder in folders)
-        assert not [name for name in loaded if name and f"{name}.".startswith(outside)], path

@@ -55,7 +55,7 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(folder))
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
     # A fake cluster has no groups for the monitor process.
-    monkeypatch.setattr("kafka_rollout.composition.background.start_group_monitor", lambda *_, **__: None)
+    monkeypatch.setattr("kafka_rollout.traffic.processes.of_run.start_group_monitor", lambda *_, **__: None)
     return folder
 
 

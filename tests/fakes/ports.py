@@ -15,7 +15,6 @@ from typing import cast
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.features.checks import undo_of
 from kafka_rollout.features.min_isr import MIN_ISR
@@ -43,6 +42,7 @@ from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.fenced import fence_cluster_ports
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.logs import FakeLogs

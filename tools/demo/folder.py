@@ -14,7 +14,7 @@ import psutil
 
 from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.rehearsal import remove_rehearsals
+from kafka_rollout.rehearsal.machine.local import remove_rehearsals
 from tools.demo.local_cluster import stop_nodes
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]

@@ -17,12 +17,12 @@ from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, 
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
-from kafka_rollout.composition.records import open_run
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.steps.progress import Progress, duration
 from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from tools.demo.approvals import Approve, Approver

@@ -12,9 +12,9 @@ from airflow.listeners import hookimpl
 from sqlalchemy.orm.exc import DetachedInstanceError
 
 from kafka_rollout.airflow.common.dag_ids import TAG
-from kafka_rollout.composition.background import request_stop
-from kafka_rollout.composition.records import list_clusters_of_run, open_lock, open_run
 from kafka_rollout.run.projections.runs import find_dag_id
+from kafka_rollout.run.store.opening import list_clusters_of_run, open_lock, open_run
+from kafka_rollout.traffic.processes.of_run import request_stop
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

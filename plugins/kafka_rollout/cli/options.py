@@ -13,14 +13,14 @@ import typer
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.cluster_ports import open_cluster_ports
-from kafka_rollout.composition.clusters import get_cluster
-from kafka_rollout.composition.credentials import read_credentials
-from kafka_rollout.composition.records import list_runs
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.kafka.client.security.credentials import read_credentials
+from kafka_rollout.run.store.opening import list_runs
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 if TYPE_CHECKING:
-    from kafka_rollout.composition.credentials import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
 Target = Annotated[str, typer.Option("--to", help="Target release, for example 4.3.1.")]

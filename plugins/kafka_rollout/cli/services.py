@@ -11,25 +11,20 @@ from typing import TYPE_CHECKING
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.show import ProgressLines, err, say
-from kafka_rollout.composition.background import (
-    start_group_monitor,
-    start_traffic,
-    stop_group_monitor,
-    stop_traffic,
-)
-from kafka_rollout.composition.pages import write_run_report
-from kafka_rollout.composition.records import traffic_folder
-from kafka_rollout.composition.scans import scan_cluster
 from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.spark.submit import scan_command
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.offline_events import LiveLowered
+from kafka_rollout.run.store.opening import traffic_folder
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence
+from kafka_rollout.steps.procedures.lookup import write_run_report
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
+from kafka_rollout.traffic.processes.of_run import start_group_monitor, start_traffic, stop_group_monitor, stop_traffic
 
 if TYPE_CHECKING:
-    from kafka_rollout.composition.credentials import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +44,7 @@ class ShellServices:
     def monitor_groups(self) -> None:
         if not self._has_monitor:
             cluster, run_id = self.ports.cluster.name, self.ports.run_id
-            start_group_monitor(cluster, run_id, security=self.security, only_with=os.getpid(), settings=self.settings)
+            start_group_monitor(cluster, run_id, security=self.security, only_with=os.getpid())
             self._has_monitor = True
 
     def start_traffic(self) -> None:
@@ -91,7 +86,7 @@ class ShellServices:
 
     def report(self, *, dry_run: bool) -> None:
         plan = self.ports.run.load_plan()
-        page, data = write_run_report(self.ports, plan, dry_run=dry_run, settings=self.settings)
+        page, data = write_run_report(self.ports, plan, dry_run=dry_run)
         say(f"report: {page}")
         say(data)
         if plan.offline and (took := outage_sentence(self.ports.run.events(), expected_outage_s(self.ports))):
@@ -129,7 +124,7 @@ def scan_logs(
 
     progress.say("scan: starting Spark")
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as scratch, lock.keep_lock(ports):
-        result = scan_cluster(
+        _, result = scan_command(
             ports.cluster,
             settings,
             security=security,

@@ -32,6 +32,7 @@ from pydantic import (
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import read_regular
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.credential_search import find_credential
 from kafka_rollout.clusters.host_entries import Host, ServiceEntry, dump_services, service_of
 from kafka_rollout.model.topology import (
@@ -284,16 +285,17 @@ def load_cluster(path: Path) -> ClusterSpec:
         raise UserError(f"The inventory {path} is wrong: {sentence}.", remedy=remedy) from None
 
 
-def load_clusters(folder: Path) -> dict[str, ClusterSpec]:
-    """Return all clusters of a folder by name, sorted; raise the first file's error."""
-    clusters, problems = readable_clusters(folder)
+def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
+    """Return all clusters by name, sorted; raise the first file's error."""
+    clusters, problems = list_readable_clusters(settings)
     for problem in problems.values():
         raise problem
     return clusters
 
 
-def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, UserError]]:
+def list_readable_clusters(settings: Settings | None = None) -> tuple[dict[str, ClusterSpec], dict[Path, UserError]]:
     """Return the readable clusters by name, and the errors of the other files."""
+    folder = (settings or Settings.from_environment()).clusters
     if not folder.is_dir():
         raise UserError(
             f"The folder {folder} for inventories does not exist.",
@@ -323,14 +325,15 @@ def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, 
     return dict(sorted(clusters.items())), problems
 
 
-def find_cluster(folder: Path, name: str) -> ClusterSpec:
-    """Return the cluster of that name; raise UserError with the existing names."""
-    clusters, problems = readable_clusters(folder)
+def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
+    """Return the cluster of that name; raise UserError with the existing names, also if its file cannot be read."""
+    settings = settings or Settings.from_environment()
+    clusters, problems = list_readable_clusters(settings)
     if name not in clusters:
         unread = f", and cannot be read: {', '.join(path.name for path in problems)}" if problems else ""
         raise UserError(
             f"The inventory contains no cluster {name}.",
-            remedy=f"{folder} has {', '.join(clusters) or 'none'}{unread}.",
+            remedy=f"{settings.clusters} has {', '.join(clusters) or 'none'}{unread}.",
         )
     return clusters[name]
 

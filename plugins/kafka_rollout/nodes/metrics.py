@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,9 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.metric_names import OwnNames, our_labels, our_metric, own_names
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.releases.reported import identify_release
 
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
 
@@ -183,6 +185,23 @@ class NodeMetricsReader:
         if node.service is None or self.through is None:
             return {}
         return dict.fromkeys(("all://127.0.0.1", "all://localhost"), self.through(node.service.host))
+
+
+def read_running_releases(cluster: ClusterSpec, catalogue: Catalogue) -> frozenset[Release]:
+    """Return the releases that the nodes report now; a node that does not respond is left out."""
+    reader = NodeMetricsReader(
+        identify=lambda version: identify_release(version, catalogue, cluster.apache_releases).release,
+        names=cluster.metrics,
+    )
+
+    def read(node: NodeSpec) -> Release | None:
+        try:
+            return reader.read(node).release
+        except TransientError:
+            return None
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return frozenset(release for release in pool.map(read, cluster.nodes) if release is not None)
 
 
 def _counts(counted: Iterable[tuple[str, int, str, str, int]]) -> tuple[RequestCount, ...]:

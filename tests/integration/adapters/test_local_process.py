@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import NodeSpec
@@ -228,10 +229,10 @@ def test_two_clusters_created_at_once_share_no_port_and_stop_separately(make_clu
 
 
 def test_a_node_without_home_or_release_is_refused(tmp_path: Path, release_cache: ReleaseCache) -> None:
-    from kafka_rollout.clusters.inventory import find_cluster
+    from kafka_rollout.clusters.inventory import get_cluster
     from tools.demo.folder import PROJECT_ROOT
 
-    spec = find_cluster(PROJECT_ROOT / "include" / "clusters", "local")
+    spec = get_cluster("local", replace(Settings.from_environment(), clusters=PROJECT_ROOT / "include" / "clusters"))
     runtime = LocalProcessRuntime(spec, release_cache)
     homeless = replace(spec.node(1), directory=str(tmp_path / "none"))
     with pytest.raises(UserError, match="does not exist"):

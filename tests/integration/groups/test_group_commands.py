@@ -18,8 +18,6 @@ from kafka.structs import TopicPartition
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.composition.background import find_background, start_group_monitor, stop_group_monitor
-from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka import cleaning as scan_cleaning
 from kafka_rollout.kafka.cleaning import CleaningConfig
@@ -28,6 +26,8 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.background import BackgroundKind, BackgroundProcess
 from kafka_rollout.steps.gates.groups import check_conversion
+from kafka_rollout.traffic.processes.of_run import find_background, start_group_monitor, stop_group_monitor
+from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic
 from tests.integration.harness.cluster_contents import wait_until_all_know

@@ -9,13 +9,13 @@ from typing import cast
 import pytest
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.background import find_background
 from kafka_rollout.run.background import BackgroundKind
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started, Stopping
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.traffic.processes.of_run import find_background
 from tests.beds import MakeBed
 from tests.integration.harness.airflow import hosts as airflow_hosts
 from tests.integration.harness.airflow.hosts import airflow_settings, control_services, use_celery, worker_host

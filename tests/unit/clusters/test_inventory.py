@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 import yaml
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import (
     dump_cluster,
-    find_cluster,
+    get_cluster,
     json_schema,
+    list_clusters,
+    list_readable_clusters,
     load_cluster,
-    load_clusters,
-    readable_clusters,
 )
 from kafka_rollout.model.topology import Role
 from tools.demo.folder import PROJECT_ROOT
@@ -55,8 +57,12 @@ def write(folder: Path, data: object, name: str = "orders.yaml") -> Path:
     return path
 
 
+def at(folder: Path) -> Settings:
+    return replace(Settings.from_environment(), clusters=folder)
+
+
 def test_the_example_is_a_cluster_of_three_controllers_and_three_brokers() -> None:
-    spec = load_clusters(CLUSTERS)["local"]
+    spec = list_clusters(at(CLUSTERS))["local"]
     assert (len(spec.controllers), len(spec.brokers)) == (3, 3)
     assert spec.bootstrap_servers == "127.0.0.1:19010,127.0.0.1:19020,127.0.0.1:19030"
 
@@ -210,7 +216,7 @@ def test_a_wrong_inventory_is_one_sentence_naming_file_and_key(tmp_path: Path, d
 def test_an_inventory_that_is_a_fifo_is_refused_and_the_others_are_read(tmp_path: Path) -> None:
     write(tmp_path, inventory())
     os.mkfifo(tmp_path / "fifo.yaml")
-    clusters, problems = readable_clusters(tmp_path)
+    clusters, problems = list_readable_clusters(at(tmp_path))
     assert list(clusters) == ["orders"]
     assert "is a FIFO, not a file" in problems[tmp_path / "fifo.yaml"].sentence
 
@@ -219,20 +225,20 @@ def test_two_files_may_not_describe_one_cluster(tmp_path: Path) -> None:
     write(tmp_path, inventory(), "a.yaml")
     write(tmp_path, inventory(), "b.yaml")
     with pytest.raises(UserError, match=r"a\.yaml and .*b\.yaml both describe cluster orders"):
-        load_clusters(tmp_path)
+        list_clusters(at(tmp_path))
 
 
 def test_an_unknown_cluster_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     write(tmp_path, inventory())
     with pytest.raises(UserError, match=r"contains no cluster order\..* has orders"):
-        find_cluster(tmp_path, "order")
+        get_cluster("order", at(tmp_path))
 
 
 def test_a_missing_file_or_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         load_cluster(tmp_path / "none.yaml")
     with pytest.raises(UserError, match="for inventories does not exist"):
-        load_clusters(tmp_path / "none")
+        list_clusters(at(tmp_path / "none"))
 
 
 HOSTS = """

@@ -14,9 +14,9 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
-from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.planning.request import Request
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.procedures.lookup import write_run_report
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_bench

@@ -15,9 +15,10 @@ from kafka_rollout.airflow.common.dag_ids import TAG
 from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.base.outside_text import escape_invisible, escape_markdown, quote_markdown
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.clusters import list_readable_clusters, list_releases
+from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.request import DowngradeType
+from kafka_rollout.releases.documents.catalogue import list_releases
 from kafka_rollout.steps.step import Procedure
 
 GATES = "Gates"

@@ -11,7 +11,8 @@ from kafka_rollout.airflow.graphs.changes import upgrade_params
 from kafka_rollout.airflow.graphs.cluster_dags import fields_of_plans
 from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.clusters import get_cluster, list_releases
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.releases.documents.catalogue import list_releases
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.composition.cluster_ports import open_cluster_ports
-from kafka_rollout.composition.clusters import get_cluster
-from kafka_rollout.composition.credentials import ConnectionSettings, use_connections
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.kafka.client.security.credentials import ConnectionSettings, use_connections
+from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
     from paramiko import SSHClient
 
-    from kafka_rollout.composition.credentials import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 

@@ -23,8 +23,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.outside_text import escape_invisible
-from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.run.store.opening import open_scan_history
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -26,10 +26,10 @@ from kafka_rollout.airflow.common.deciding import (
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.composition.records import open_run
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import APPROVED, REJECTED, Answered, AnswerReceived, ApprovalOf
 from kafka_rollout.run.projections.runs import is_plan_refused, newest_answer
+from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import shorten_lease

@@ -16,13 +16,14 @@ from kafka_rollout.airflow.notifiers.scan_alert import Alert, ScanAlertNotifier
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.clusters import get_catalogue, get_cluster
-from kafka_rollout.composition.pages import render_scan_page
-from kafka_rollout.composition.records import open_scan_history
-from kafka_rollout.composition.scans import releases_to_scan
+from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
+from kafka_rollout.coordinator_logs.page.report import render_scan
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.planning.release_path import relevant_releases
+from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.store.opening import open_scan_history
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task
@@ -56,16 +57,23 @@ class CompatibilityScanOperator(SparkScanOperator):
         return replace(
             request,
             parquet=scratch / PARQUET,
-            releases=chosen or releases_to_scan(get_cluster(self.cluster, settings), settings),
+            releases=chosen or self._relevant_releases(settings),
             live=params["depth"] == "live",
             classes_only=params["depth"] == "classes",
         )
+
+    def _relevant_releases(self, settings: Settings) -> tuple[Release, ...]:
+        from kafka_rollout.nodes.metrics import read_running_releases
+
+        cluster, catalogue = get_cluster(self.cluster, settings), get_catalogue(settings)
+        running = read_running_releases(cluster, catalogue)
+        return relevant_releases(catalogue, running, map(Release.parse, cluster.scan_releases))
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
         tables = scratch / PARQUET
         history = open_scan_history(self.cluster)
         earlier = history.newest(TREND)
-        page = render_scan_page(result, get_catalogue(), earlier=earlier)
+        page = render_scan(result, get_catalogue(), earlier=earlier)
         parquet = tables if tables.exists() else None
         kept = history.keep(result, page, parquet=parquet, run_id=str(context["run_id"]))
         found: dict[str, Any] = {

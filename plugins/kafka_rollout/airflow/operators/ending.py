@@ -21,17 +21,17 @@ from kafka_rollout.airflow.common.base import (
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.airflow.operators.traffic import run_traffic, stop_watching_groups
-from kafka_rollout.composition.background import stop_traffic
-from kafka_rollout.composition.pages import render_run_page
-from kafka_rollout.composition.records import open_run
 from kafka_rollout.planning.request import FinalizePolicy
+from kafka_rollout.report.run_report import render
 from kafka_rollout.run.step_events import TrafficCompared
+from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.report.run import TRAFFIC_VERDICT
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
+from kafka_rollout.traffic.processes.of_run import stop_traffic
 
 
 class StartTrafficOperator(RolloutOperator):
@@ -83,7 +83,7 @@ class ReportOperator(RolloutOperator):
             raise AirflowFailException(f"The run has no plan, so there is no report.{why}")
         plan = frozen_plan(ports, context)
         data = build_report_of_run(ports, plan, dry_run=bool(context["params"]["dry_run"]))
-        page, machine_form = ports.run.write_report(render_run_page(data), data)
+        page, machine_form = ports.run.write_report(render(data), data)
         release_lock(ports)
         self.log.info("Report: %s", page)
         return {"outcome": data["outcome"], "sentence": data["sentence"], "html": str(page), "json": str(machine_form)}

@@ -21,11 +21,10 @@ from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.clusters import get_cluster
-from kafka_rollout.composition.credentials import credentials_file
-from kafka_rollout.composition.pages import render_scan_page
-from kafka_rollout.composition.scans import problem_in, spark_job
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.coordinator_logs.page.report import render_scan
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.kafka.client.security.credentials import credentials_file
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
 
@@ -67,6 +66,8 @@ class SparkScanOperator(SparkSubmitOperator):
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
+        from kafka_rollout.coordinator_logs.spark.submit import spark_job
+
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)
         result = scratch / "scan.json"
@@ -101,6 +102,8 @@ class SparkScanOperator(SparkSubmitOperator):
         return hook
 
     def _noted(self, lines: Iterable[Any]) -> Iterator[Any]:
+        from kafka_rollout.coordinator_logs.spark.submit import problem_in
+
         for line in lines:
             self._problem = problem_in(str(line)) or self._problem
             yield line
@@ -133,7 +136,7 @@ class ScanForRunOperator(SparkScanOperator):
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
         with cluster_ports(self.cluster, context) as ports:
-            ports.run.attach_page(page_of(self.file), render_scan_page(result, ports.catalogue))
+            ports.run.attach_page(page_of(self.file), render_scan(result, ports.catalogue))
             ports.run.attach(self.file, result)
             record_done(ports, self.task_id)
             where = ports.run.location(self.file)

@@ -6,10 +6,10 @@ from airflow.sdk import Context
 
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.composition.background import start_group_monitor, start_traffic, stop_group_monitor
 from kafka_rollout.run.background import BackgroundProcess
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
+from kafka_rollout.traffic.processes.of_run import start_group_monitor, start_traffic, stop_group_monitor
 
 
 def run_traffic(ports: ClusterPorts) -> BackgroundProcess:

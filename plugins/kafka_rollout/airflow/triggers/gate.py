@@ -19,7 +19,7 @@ from kafka_rollout.steps.gates.waiting import record_outcome
 from kafka_rollout.steps.planning.check import check_plan
 
 if TYPE_CHECKING:
-    from kafka_rollout.composition.credentials import ClientSecurity
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 LOG_AGAIN_S = 30.0  # an unchanged message is logged again after this time

@@ -21,7 +21,7 @@ from kafka_rollout.airflow.views.records import page_of_run, runs_of, scan_page,
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.clusters import list_readable_clusters
+from kafka_rollout.clusters.inventory import list_readable_clusters
 
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {"page.js": "text/javascript", "page.css": "text/css"}

@@ -18,13 +18,6 @@ from kafka_rollout.airflow.views.read_runs import READ_RUNS, ReadRun
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.records import (
-    list_clusters_of_run,
-    list_run_versions,
-    open_lock,
-    open_run,
-    open_scan_history,
-)
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
@@ -32,6 +25,13 @@ from kafka_rollout.run.events import Event, RunOf, TaskFailed, Unknown
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections import runs as projections
 from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
+from kafka_rollout.run.store.opening import (
+    list_clusters_of_run,
+    list_run_versions,
+    open_lock,
+    open_run,
+    open_scan_history,
+)
 from kafka_rollout.steps.procedures.lookup import PROCEDURES, procedure_of
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure

@@ -46,6 +46,14 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o600, like: Path | N
         file.write(content)
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file that the user named, completely or not at all. Raises UserError if it cannot be written."""
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.", remedy="Use another file.") from None
+
+
 @contextmanager
 def writing_whole(path: Path, *, mode: int = 0o600, like: Path | None = None) -> Iterator[BinaryIO]:
     """`write_whole` for content in parts; the file appears when the block ends without an error."""

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson
-from kafka_rollout.composition.catalogue import add_release, check_release
-from kafka_rollout.composition.clusters import get_catalogue
+from kafka_rollout.derivation.adding import add_release, check_release
+from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release, ReleaseFacts
 
 app = typer.Typer(
@@ -57,7 +58,7 @@ def add(releases: Names) -> None:
     blocker.
     """
     for release in [Release.parse(text) for text in releases]:
-        facts = add_release(release, _progress(release))
+        facts = add_release(Settings.from_environment(), release, _progress(release))
         show.out.print(f"{release}: added, {facts.coordinator_class}, metadata.version {_levels(facts)}")
         for fact, reason in facts.gaps.items():
             show.out.print(show.as_text(f"{release}: gap: {fact}: {reason}"), soft_wrap=True)
@@ -68,7 +69,7 @@ def check(releases: Names) -> None:
     """Derive the facts of releases of the catalogue again from their jars, and compare them with the catalogue."""
     differing = []
     for release in [Release.parse(text) for text in releases]:
-        differences = check_release(release, _progress(release))
+        differences = check_release(Settings.from_environment(), release, _progress(release))
         differing += differences
         print(f"{release}: {few(differences) if differences else 'as derived from its jars'}")
     if differing:

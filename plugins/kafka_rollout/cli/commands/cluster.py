@@ -22,17 +22,17 @@ from kafka_rollout.cli.options import (
     milliseconds,
     open_ports,
 )
-from kafka_rollout.composition.clusters import get_cluster, list_clusters
-from kafka_rollout.composition.pages import write_run_report
-from kafka_rollout.composition.records import list_runs
+from kafka_rollout.clusters.inventory import get_cluster, list_clusters
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.store.opening import list_runs
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_upgrade
+from kafka_rollout.steps.procedures.lookup import write_run_report
 from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.verify import verify as verify_cluster
 
@@ -125,7 +125,7 @@ def report(
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
     with open_ports(cluster, run or known[0], connection_file) as (ports, _, _security):
         dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN
-        page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run, settings=settings)
+        page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run)
     show.say(f"report: {page}")
     show.say(data)
 

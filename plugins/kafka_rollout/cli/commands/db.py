@@ -3,7 +3,7 @@
 import typer
 
 from kafka_rollout.cli.show import say
-from kafka_rollout.composition import records
+from kafka_rollout.run.store import opening as records
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 

@@ -17,10 +17,10 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_ports
-from kafka_rollout.composition.groups import ClusterGroups, open_groups
 from kafka_rollout.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
 from kafka_rollout.groups.described import with_records
 from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.groups.reading.cluster import ClusterGroups, open_groups
 from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

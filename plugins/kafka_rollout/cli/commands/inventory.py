@@ -12,8 +12,10 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
-from kafka_rollout.composition.clusters import discover_inventory, get_cluster, list_sudoers_files
-from kafka_rollout.composition.credentials import read_credentials_file
+from kafka_rollout.clusters.discovery.draft import discover_inventory
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.clusters.sudoers import list_sudoers_files
+from kafka_rollout.kafka.client.security.credentials import read_credentials_file
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory

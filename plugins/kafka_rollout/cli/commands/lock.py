@@ -12,8 +12,8 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import ClusterName
-from kafka_rollout.composition.clusters import get_cluster
-from kafka_rollout.composition.records import open_lock
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.run.store.opening import open_lock
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +19,26 @@ import typer
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.outside_text import escape_json
+from kafka_rollout.base.system.files import write_file
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import JsonFile
-from kafka_rollout.composition.metadata import MetadataLog, open_metadata_log, read_properties
-from kafka_rollout.composition.pages import write_file
 from kafka_rollout.features.requests import parse_requests
+from kafka_rollout.kafka.files.server_properties import directory_ids, read_properties
+from kafka_rollout.metadata_log.changes.install import install, lower_bootstrap, uninstall
+from kafka_rollout.metadata_log.changes.trimmer import plan_of, trim, undo_trim
+from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts
+from kafka_rollout.metadata_log.classes.loss_report import loss_report
+from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
+from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
+from kafka_rollout.metadata_log.disk.quorum import node_log
 from kafka_rollout.metadata_log.log_choice import choose_log
-from kafka_rollout.metadata_log.losses import Loss, LossReport
+from kafka_rollout.metadata_log.losses import Loss, LossReport, with_paths
 from kafka_rollout.metadata_log.scan import MetadataScan
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 _LARGE_MIB = 16
 
@@ -54,8 +68,12 @@ def losses(
     cluster_id: ClusterId = None,
 ) -> None:
     """Show the metadata that would be lost at a lower metadata.version. Read-only."""
-    log = _open(log_dir, cluster_id)
-    report = log.losses(to_level, release=log.release(release), properties=read_properties(config))
+    folder, cache = _open(log_dir, cluster_id)
+    report = loss_report(folder, to_level, cache=cache, release=_release(cache, release))
+    paths = directory_ids({"log.dirs": str(folder.root), **read_properties(config)})
+    report = replace(
+        report, losses=with_paths(report.losses, paths), default_only=with_paths(report.default_only, paths)
+    )
     if not _json(json_file, to_json(report)):
         _print_losses(report)
 
@@ -71,8 +89,8 @@ def scan(
     cluster_id: ClusterId = None,
 ) -> None:
     """Check whether a node of the release can start on this metadata log. Exit code 3 if it cannot. Read-only."""
-    log = _open(log_dir, cluster_id)
-    found = log.scan(log.release(release), properties=read_properties(config))
+    folder, cache = _open(log_dir, cluster_id)
+    found = scan_metadata_log(folder, _release(cache, release), cache=cache, settings=read_properties(config))
     if not _json(json_file, found.to_dict()):
         _print_scan(found)
     if found.failures:
@@ -103,10 +121,18 @@ def snapshot(
     cluster_id: ClusterId = None,
 ) -> None:
     """Write a snapshot of the metadata at the log end with Kafka's own classes, and check that it can be loaded."""
-    log = _open(log_dir, cluster_id)
+    folder, cache = _open(log_dir, cluster_id)
     features = {one.feature: one.level for one in parse_requests(downgrades=feature or ())}
-    target = None if release is None else log.release(release)
-    written = log.write_snapshot(to_level, out, target=target, features=features, epoch=epoch)
+    written = write_snapshot(
+        folder,
+        to_level,
+        out,
+        cache=cache,
+        release=_release(cache),
+        readers=() if release is None else (_release(cache, release),),
+        features=features,
+        epoch=epoch,
+    )
     _print_entries("lost", written.losses)
     show.err.print(
         f"{written.records} records at metadata.version {written.to_level}, kraft.version {written.kraft_version}; "
@@ -131,9 +157,9 @@ def trim_command(
 
     After an interruption, repeat the command to finish the trim.
     """
-    log = _open(log_dir, cluster_id)
+    folder, cache = _open(log_dir, cluster_id)
     if dry_run:
-        plan = log.plan_trim()
+        plan = plan_of(folder)
         if plan is None:
             show.out.print("No change needed: the log already begins at its newest snapshot.")
             return
@@ -143,8 +169,8 @@ def trim_command(
             soft_wrap=True,
         )
         return
-    target = None if release is None else log.release(release)
-    result = log.undo_trim() if undo else log.trim(release=target)
+    target = None if release is None else _release(cache, release)
+    result = undo_trim(folder) if undo else trim(folder, release=target, cache=cache)
     show.say(result.sentence)
 
 
@@ -158,18 +184,18 @@ def choose(
     json_file: JsonFile = None,
 ) -> None:
     """Choose among the logs of stopped nodes the log that contains every committed record. Read-only."""
-    folders = [open_metadata_log(directory, cluster_id=cluster_id) for directory in log_dir]
+    folders = [open_folder(directory, cluster_id=cluster_id) for directory in log_dir]
     if len({folder.cluster_id for folder in folders}) > 1:
         clusters = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
         raise UserError(f"These logs belong to different clusters ({clusters}).", remedy="Use the logs of one cluster.")
     nameless = [folder for folder in folders if folder.node_id is None]
     if nameless:
         raise UserError(
-            f"There is no meta.properties next to {nameless[0].path}, so its node is unknown.",
+            f"There is no meta.properties next to {nameless[0].log}, so its node is unknown.",
             remedy="Copy meta.properties too.",
         )
     by_node = {folder.node_id: folder for folder in folders if folder.node_id is not None}
-    logs = [folder.read_end(node_id) for node_id, folder in by_node.items()]
+    logs = [node_log(folder, node_id) for node_id, folder in by_node.items()]
     voters = max(logs, key=lambda log: (log.epoch, log.end_offset)).voters
     if not voters:
         raise UserError("None of these logs contains the voters of the quorum.", remedy="Use the logs of controllers.")
@@ -196,22 +222,38 @@ def install_command(
     Stop all nodes of the cluster, and run this command on every node before you start the first one. After an
     interruption, repeat the command to finish.
     """
-    log = _open(log_dir, cluster_id)
-    show.say(log.install(snapshot_file, log.release(release)))
+    folder, cache = _open(log_dir, cluster_id)
+    target = _release(cache, release)
+    level = JvmKafkaClasses(cache).load_checkpoint(target, snapshot_file).features[METADATA_VERSION]
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        bootstrap = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
+        show.say(install(folder, snapshot_file, bootstrap=bootstrap))
 
 
 @app.command("uninstall")
 def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
     """Restore the files that the newest `install` replaced. Refused if a broker has registered since then."""
-    show.say(_open(log_dir, cluster_id).uninstall())
+    folder, _ = _open(log_dir, cluster_id)
+    show.say(uninstall(folder))
 
 
-def _open(directory: Path, cluster_id: str | None) -> MetadataLog:
-    log = open_metadata_log(directory, cluster_id=cluster_id)
-    size = log.size_bytes >> 20
+def _open(directory: Path, cluster_id: str | None) -> tuple[MetadataFolder, ReleaseCache]:
+    """Open a metadata.log.dir, or a copy of its __cluster_metadata-0.
+
+    Raises UserError if there is no log, it is damaged, or it belongs to another cluster than `cluster_id`.
+    """
+    folder = open_folder(directory, cluster_id=cluster_id)
+    size = sum(path.stat().st_size for path in folder.segments) >> 20
     if size >= _LARGE_MIB:
         show.err.print(f"Reading {size} MiB of log: 0.5 to 2 s per MiB.")
-    return log
+    return folder, ReleaseCache.from_settings(Settings.from_environment())
+
+
+def _release(cache: ReleaseCache, name: str | None = None) -> Release:
+    """Return a release of the catalogue; without a name the newest. Raises UserError for an unknown release."""
+    release = known_releases(*cache.catalogue_folders)[-1] if name is None else Release.parse(name)
+    metadata_facts(release, *cache.catalogue_folders)
+    return release
 
 
 def _json(where: str | None, data: Mapping[str, Any]) -> bool:

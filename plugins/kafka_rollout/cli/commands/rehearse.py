@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import (
     AcceptUnavailable,
@@ -20,10 +21,9 @@ from kafka_rollout.cli.options import (
     milliseconds,
     open_ports,
 )
-from kafka_rollout.composition.rehearsal import LocalRehearsals, read_backup_release, remove_rehearsals
-from kafka_rollout.composition.scans import stop_on_sigterm
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.rehearsal.machine.local import LocalRehearsals, read_backup_release, remove_rehearsals
 from kafka_rollout.rehearsal.planned import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import Outcome, RehearsalResult
 from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT
@@ -100,7 +100,7 @@ def rehearse(
             limit=nodes,
             folder=folder,
         )
-        with stop_on_sigterm():
+        with interrupt_on_sigterm():
             say = show.ProgressLines().say
             result = rehearsals.rehearse_backup(job, backup, say) if backup else rehearsals.rehearse(job, say)
     print_result(result, as_json=as_json)

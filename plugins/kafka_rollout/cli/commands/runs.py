@@ -10,9 +10,9 @@ import typer
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, require_run
-from kafka_rollout.composition import records
-from kafka_rollout.composition.clusters import get_cluster
+from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
+from kafka_rollout.run.store import opening as records
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 

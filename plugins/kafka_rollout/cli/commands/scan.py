@@ -15,16 +15,20 @@ import typer
 from rich.text import Text
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import ConnectionFile, JsonFile
-from kafka_rollout.composition.clusters import get_catalogue, get_cluster
-from kafka_rollout.composition.credentials import credentials_file, read_credentials
-from kafka_rollout.composition.pages import render_scan_page, write_file
-from kafka_rollout.composition.records import open_scan_history
-from kafka_rollout.composition.scans import check_log_dirs, stop_on_sigterm, submit_scan
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.coordinator_logs.page.report import render_scan
+from kafka_rollout.coordinator_logs.reading.directories import partition_folders
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanRequest, ScanResult, worst_of
+from kafka_rollout.coordinator_logs.spark.submit import submit
+from kafka_rollout.kafka.client.security.credentials import credentials_file, read_credentials
+from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.run.store.opening import open_scan_history
 
 STANDARD_OUTPUT = "-"
 TREND = 30  # number of earlier scans on the page
@@ -91,7 +95,7 @@ def scan(
         catalogue.get(asked)
     _check_source(catalogue, cluster, log_dir or (), topic or ())
     with (
-        stop_on_sigterm(),
+        interrupt_on_sigterm(),
         tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder,
         ExitStack() as stack,
     ):
@@ -113,7 +117,7 @@ def scan(
             request = replace(request, cluster=spec.name, bootstrap_servers=spec.bootstrap_servers)
             file = stack.enter_context(credentials_file(security, settings))
             request = replace(request, security_file=file)
-        code, result = submit_scan(request, settings, master=master, on_progress=_say)
+        code, result = submit(request, settings, master=master, on_progress=_say)
         text = request.json_file.read_text(encoding="utf-8")
     _write_result(
         result, text, catalogue, json_file=json_file, html=html, keep=settings if cluster is not None else None
@@ -134,7 +138,7 @@ def _write_result(
     if html is not None or keep is not None:
         history = None if keep is None else open_scan_history(result.cluster, keep)
         earlier = history.newest(TREND) if history else ()
-        page = render_scan_page(result, catalogue, earlier=earlier)
+        page = render_scan(result, catalogue, earlier=earlier)
         if html is not None:
             write_file(html, page.encode())
         if history is not None:
@@ -157,7 +161,7 @@ def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[
         raise UserError(
             "A scan reads either a cluster or log directories.", remedy="Add --cluster NAME or --log-dir DIR."
         )
-    check_log_dirs(log_dirs, topics or known)
+    partition_folders(log_dirs, topics or known)
 
 
 def print_scan(result: ScanResult) -> None:

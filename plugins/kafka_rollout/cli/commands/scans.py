@@ -12,13 +12,13 @@ from kafka_rollout.base.wording import size
 from kafka_rollout.cli import show
 from kafka_rollout.cli.commands.scan import print_scan
 from kafka_rollout.cli.options import AsJson
-from kafka_rollout.composition.clusters import get_catalogue
-from kafka_rollout.composition.records import list_scanned_clusters, open_scan_history
 from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
 from kafka_rollout.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import ignored_tags
+from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.run.ports import KeptScan, ScanHistory
+from kafka_rollout.run.store.opening import list_scanned_clusters, open_scan_history
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 

@@ -12,10 +12,10 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile
-from kafka_rollout.composition.background import find_background, start_traffic, stop_traffic
-from kafka_rollout.composition.clusters import get_cluster
-from kafka_rollout.composition.credentials import read_credentials
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.kafka.client.security.credentials import read_credentials
 from kafka_rollout.run.background import BackgroundKind, BackgroundProcess
+from kafka_rollout.traffic.processes.of_run import find_background, start_traffic, stop_traffic
 
 _RUN_ID = "traffic"  # the run id of test traffic without a run
 
@@ -86,9 +86,9 @@ def traffic_run(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Run test traffic until Ctrl-C, then compare acknowledged with consumed records."""
-    from kafka_rollout.composition.scans import stop_on_sigterm
+    from kafka_rollout.base.system.signals import interrupt_on_sigterm
 
-    with stop_on_sigterm():
+    with interrupt_on_sigterm():
         traffic_start(cluster, folder, connection_file)
         show.err.print("Test traffic runs. Press Ctrl-C to stop and compare.")
         try:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import yaml
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import escape_invisible
-from kafka_rollout.clusters.discovery.cluster import DiscoveredCluster
-from kafka_rollout.clusters.inventory import NAME, load_cluster
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.discovery.cluster import DiscoveredCluster, discover_cluster
+from kafka_rollout.clusters.inventory import NAME, list_readable_clusters, load_cluster
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import identify_by_levels
 
@@ -25,6 +28,29 @@ _SERVICE = """\
 #   symlink: /opt/kafka
 #   configuration_file: /etc/kafka/server.properties
 """
+
+
+def discover_inventory(
+    bootstrap: str, name: str | None, security: ClientSecurity | None, settings: Settings
+) -> tuple[Path, ClusterSpec]:
+    """Write the inventory of a running cluster to the folder of the inventories. `bootstrap`: `host:port` of a broker.
+
+    `name`: of the cluster; None: one by its id. Raises UserError if the folder has the cluster or the file already.
+    """
+    existing, _ = list_readable_clusters(settings)
+    if name is not None:
+        _refuse_existing(name, existing)
+    found = discover_cluster(bootstrap, security or ClientSecurity())
+    name = name or default_name(found.cluster_id)
+    _refuse_existing(name, existing)
+    return write_inventory(
+        found, name, settings.clusters, get_catalogue(settings), bootstrap=bootstrap, secured=security is not None
+    )
+
+
+def _refuse_existing(name: str, existing: Mapping[str, ClusterSpec]) -> None:
+    if name in existing:
+        raise UserError(f"The inventory has a cluster {name} already.", remedy="Choose another name with --name.")
 
 
 def default_name(cluster_id: str) -> str:

@@ -17,6 +17,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,26 @@ _ERROR = "error: "
 _TAIL_LINES = 20
 _END_S = 15.0  # Spark's shutdown hooks take about one second
 _LOOPBACK = re.compile(r"local(\[.*)?|spark://(127\.0\.0\.1|localhost):\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkJob:
+    """Arguments of spark-submit for the job: its script, environment variables and Spark configuration."""
+
+    submit: Path
+    application: Path
+    environment: Mapping[str, str]
+    configuration: Mapping[str, str]
+
+
+def spark_job(settings: Settings, master: str, scratch: Path) -> SparkJob:
+    """Return the arguments for a caller that runs spark-submit itself. `scratch`: folder for files of the driver."""
+    return SparkJob(
+        submit=spark_submit(),
+        application=APPLICATION,
+        environment=environment(settings),
+        configuration=configuration(master, scratch),
+    )
 
 
 def environment(settings: Settings) -> dict[str, str]:

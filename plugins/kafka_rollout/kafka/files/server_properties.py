@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
-from kafka_rollout.base.system.files import read_regular
+from kafka_rollout.base.system.files import read_regular, reading
 from kafka_rollout.model.config_providers import is_reference
 from kafka_rollout.model.host_state import DirectoryFormat
 
@@ -34,6 +34,14 @@ _ENTRY = re.compile(rf"((?:\\.|[^{_BLANK}=:\\])*)[{_BLANK}]*[=:]?[{_BLANK}]*(.*)
 def parse(content: bytes) -> dict[str, str]:
     """Return keys and values as java.util.Properties reads them. Raises UserError for a file that it refuses."""
     return {key: value for _, key, value in _entries(_lines(content)) if key is not None}
+
+
+def read_properties(file: Path | None) -> Mapping[str, str]:
+    """Read a node's server.properties; empty without a file. Raises UserError if the file cannot be read."""
+    if file is None:
+        return {}
+    with reading(file):
+        return parse(file.read_bytes())
 
 
 def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:

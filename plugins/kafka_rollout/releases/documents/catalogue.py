@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.releases.facts import (
     METADATA_VERSION,
     Advisory,
@@ -191,6 +192,16 @@ def release_files(*folders: Path, of: str = "releases") -> dict[Release, Path]:
             except UserError:
                 continue
     return dict(sorted(found.items()))
+
+
+def get_catalogue(settings: Settings | None = None) -> Catalogue:
+    """Return the facts of every supported release."""
+    return load_catalogue(*(settings or Settings.from_environment()).catalogue_folders)
+
+
+def list_releases(settings: Settings | None = None) -> list[str]:
+    """Return the names of all supported releases, oldest first. Reads no catalogue file."""
+    return [str(release) for release in release_files(*(settings or Settings.from_environment()).catalogue_folders)]
 
 
 def load_catalogue(*folders: Path) -> Catalogue:

@@ -16,6 +16,7 @@ from kafka_rollout.model.contents import PARTS, ClusterInventory, Difference
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state_comparison import compare_states, digest, new_settings
 from kafka_rollout.planning.expected_configs import find_expected_configs
+from kafka_rollout.rehearsal.contents import read_inventory
 from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.run.projections.approvals import newest_decision
 from kafka_rollout.run.projections.comparisons import accepted_digests, find_unaccepted, newest_comparison
@@ -23,7 +24,6 @@ from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.approval import heading, refuse_unproved
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.contents import read_inventory
 from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.step import SkippedStepError
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.report.run_report import render
 from kafka_rollout.run.events import RunOf
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -43,3 +44,9 @@ def build_report_of_run(
     procedure = procedure or procedure_of(events)
     data = _REPORTS[procedure.name](ports, plan, dry_run=dry_run, proofs=procedure.proofs)
     return {**data, "steps": [asdict(line) for line in step_lines(procedure, events)]}
+
+
+def write_run_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> tuple[str, str]:
+    """Build, render and store the report of a run. Return the locations of report.html and report.json."""
+    data = build_report_of_run(ports, plan, dry_run=dry_run)
+    return ports.run.write_report(render(data), data)

@@ -18,6 +18,7 @@ from kafka_rollout.model.contents import find_unserved_types
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.rehearsal.contents import read_contents
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.rehearsal.planned import request_in_sandbox
 from kafka_rollout.rehearsal.result import (
@@ -40,7 +41,6 @@ from kafka_rollout.run.projections.nodes import find_last_node_event
 from kafka_rollout.run.step_events import ComparedAfter, Finalized, GateFailed, Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.common.contents import read_contents
 from kafka_rollout.steps.common.coordinators import check_coordinators
 from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.features.sending import levels_now

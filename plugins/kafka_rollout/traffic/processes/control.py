@@ -26,7 +26,7 @@ from kafka_rollout.run.background import BackgroundKey, BackgroundProcess
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.database import open_database
 
-MODULE = "kafka_rollout.processes.background"
+MODULE = "kafka_rollout.traffic.processes.main"
 LOG = "process.log"
 HEARTBEAT_S = 2.0
 LOST_AFTER_S = 60.0

@@ -17,7 +17,7 @@ import psutil
 
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.clusters.inventory import find_cluster
+from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.kafka.client.groups import groups_of_broker
 from kafka_rollout.kafka.client.requests import ClusterConnections
@@ -86,7 +86,7 @@ def run(
     process: BackgroundProcess, security: ClientSecurity, heartbeat: Heartbeat, stop: Event, settings: Settings
 ) -> None:
     """The body of the process."""
-    cluster = find_cluster(settings.clusters, process.key.cluster)
+    cluster = get_cluster(process.key.cluster, settings)
     connections = ClusterConnections(cluster, security, timeout_s=_TIMEOUT_S)
     watch = MonitoredGroups()
     silent: set[int] = set()

@@ -10,13 +10,13 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.fence import unfenced
-from kafka_rollout.composition.fenced import calls_of
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.connection import NodeConnection
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports.cluster import ClusterChanges
+from kafka_rollout.steps.common.fenced import calls_of
 from tests.unit.kafka.client.kafka_listener import Listener, accepting_plain
 
 PLAINTEXT = ClientSecurity()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.composition.fenced import calls_of
 from kafka_rollout.metadata_log.changes.backup import MANIFEST, Files
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, stopped_node
+from kafka_rollout.steps.common.fenced import calls_of
 
 
 def mode(path: Path) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
@@ -20,7 +19,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize, prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.planning.plans import plan_upgrade
-from kafka_rollout.steps.procedures.lookup import build_report_of_run
+from kafka_rollout.steps.procedures.lookup import build_report_of_run, write_run_report
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.records import open_run, run_folder, traffic_folder
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
+from kafka_rollout.run.store.opening import open_run, run_folder, traffic_folder
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
 
 if TYPE_CHECKING:

@@ -15,16 +15,6 @@ from kafka_rollout.model.topology import ClusterSpec
 if TYPE_CHECKING:
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
-__all__ = [
-    "ClientSecurity",
-    "ConnectionSettings",
-    "credentials_file",
-    "no_credentials",
-    "read_credentials",
-    "read_credentials_file",
-    "use_connections",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
@@ -33,13 +23,6 @@ class ConnectionSettings:
     login: str | None
     password: str | None
     extra: Mapping[str, Any]
-
-
-def no_credentials() -> ClientSecurity:
-    """Return the settings for PLAINTEXT without authentication."""
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-
-    return ClientSecurity()
 
 
 def read_credentials_file(file: Path | None) -> ClientSecurity | None:

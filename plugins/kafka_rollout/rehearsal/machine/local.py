@@ -19,12 +19,12 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.rehearsal.configuration import refuse_escaping
+from kafka_rollout.rehearsal.contents import read_contents
 from kafka_rollout.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT, select_nodes
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.contents import read_contents
 
 if TYPE_CHECKING:
     from kafka_rollout.rehearsal.machine.node_files import NodeFiles
@@ -231,7 +231,7 @@ def run_job(
     from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT
 
     write_whole(sandbox.path / JOB, json.dumps(to_json(job)).encode())
-    command = [*namespace, sys.executable, "-m", "kafka_rollout.processes.rehearsal", str(sandbox.path)]
+    command = [*namespace, sys.executable, "-m", "kafka_rollout.wiring.rehearsal", str(sandbox.path)]
     last = ""
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

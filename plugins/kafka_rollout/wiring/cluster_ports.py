@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, assert_never
 
 from kafka_rollout.base.fence import Fence
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.composition.clusters import get_catalogue, get_cluster
-from kafka_rollout.composition.fenced import fence_cluster_ports, make_fence
-from kafka_rollout.composition.records import open_lock, open_run
-from kafka_rollout.composition.rehearsal import LocalRehearsals
+from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import NodeRuntime
+from kafka_rollout.rehearsal.machine.local import LocalRehearsals
+from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
+from kafka_rollout.run.store.opening import open_lock, open_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.fenced import fence_cluster_ports, make_fence
 
 if TYPE_CHECKING:
     from paramiko import SSHClient

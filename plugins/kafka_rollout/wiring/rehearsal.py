@@ -7,19 +7,32 @@ the parent is gone.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import FrameType
 
 from kafka_rollout.base.errors import FatalError, RolloutError
-from kafka_rollout.composition.sandbox import run_in_sandbox
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.rehearsal.job import RehearsalJob
+from kafka_rollout.rehearsal.machine.guard import GuardedRuntime
 from kafka_rollout.rehearsal.machine.machine import enter_loopback
-from kafka_rollout.rehearsal.machine.sandbox import Sandbox
+from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, Sandbox
+from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.rehearsal.run import Rehearsal
+from kafka_rollout.wiring.cluster_ports import open_cluster_ports
+
+_RUN_ID = "rehearsal"
 
 
 def main() -> int:
@@ -42,7 +55,7 @@ def main() -> int:
     Thread(target=_end_with_parent, args=(sandbox,), daemon=True).start()
     try:
         enter_loopback()
-        run_in_sandbox(sandbox.path, _say, lambda: asked)
+        run_in_sandbox(sandbox, _say, lambda: asked)
     except RolloutError as error:
         _say(str(error))
         return error.exit_code
@@ -50,6 +63,27 @@ def main() -> int:
         _say(f"Unexpected error: {type(error).__name__}: {error}")
         return FatalError.exit_code
     return 0
+
+
+def run_in_sandbox(sandbox: Sandbox, say: Callable[[str], None], stop_asked: Callable[[], bool]) -> None:
+    """Carry out the job of a sandbox and write its result."""
+    path = sandbox.path
+    job = from_json(RehearsalJob, json.loads((path / JOB).read_text()))
+    settings = sandbox.settings(Settings.from_environment())
+
+    def guard(ports: ClusterPorts) -> ClusterPorts:
+        runtime = GuardedRuntime(
+            ports.cluster,
+            ReleaseCache.from_settings(settings),
+            sandbox=path,
+            real_addresses=frozenset(job.real_addresses),
+            real_directories=frozenset(job.real_directories),
+        )
+        return replace(ports, runtime=runtime)
+
+    with open_cluster_ports(job.cluster, _RUN_ID, None, settings, adjust=guard) as ports:
+        result = Rehearsal(ports=ports, job=job, say=say, stop_asked=stop_asked).run()
+    write_whole(path / RESULT, json.dumps(to_json(result)).encode())
 
 
 def _say(line: str) -> None:
@@ -64,7 +98,7 @@ def _end_with_parent(sandbox: Sandbox) -> None:
     """
     while os.read(0, 1):  # a buffered read would hold a lock at this process's end
         pass
-    command = [sys.executable, "-m", "kafka_rollout.processes.rehearsal", str(sandbox.path), "--remove"]
+    command = [sys.executable, "-m", "kafka_rollout.wiring.rehearsal", str(sandbox.path), "--remove"]
     subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     os._exit(FatalError.exit_code)
 
