@@ -64,7 +64,7 @@ test-full: setup setup-browser setup-hosts setup-postgres setup-celery ## run al
 lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools tests bench
+	$(BIN)/mypy plugins/kafka_rollout spark_jobs consumer tools tests bench
 	$(BIN)/lint-imports
 	@$(BIN)/python -m tools.words
 

@@ -37,12 +37,12 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
+from dynamic_protocol_consumer import DynamicProtocolConsumer
+from dynamic_protocol_consumer.coordinator import KeptJoins
+from dynamic_protocol_consumer.member import Handover, Member
+from dynamic_protocol_consumer.protocols import Partition, RebalanceProtocol
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
-from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.rebalance.member import Handover, Member
-from kafka_rollout.rebalance.protocols import Partition, RebalanceProtocol
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tools.demo.folder import PROJECT_ROOT

@@ -37,7 +37,7 @@ os.environ.setdefault("KAFKA_ROLLOUT_REHEARSE", "0")
 def pytest_configure(config: pytest.Config) -> None:
     """Compile the project once, where PYTHONDONTWRITEBYTECODE is set, and not in each process of a test."""
     if not hasattr(config, "workerinput"):
-        for folder in ("plugins", "spark_jobs"):
+        for folder in ("plugins", "spark_jobs", "consumer"):
             compileall.compile_dir(ROOT / folder, quiet=1)
 
 

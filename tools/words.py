@@ -24,7 +24,7 @@ WORDS = re.compile(
     + r")\b",
     re.IGNORECASE,
 )
-PYTHON = ("plugins", "spark_jobs", "dags", "tools", "bench", "tests")
+PYTHON = ("plugins", "spark_jobs", "consumer", "dags", "tools", "bench", "tests")
 PROSE = ("README.md", "CHANGELOG.md", "docs", "include", "bench", "plugins")
 PROSE_ENDINGS = {".md", ".j2", ".html", ".js", ".css", ".yaml"}
 

@@ -49,7 +49,8 @@ def test_the_image_starts_from_the_airflow_of_the_lock() -> None:
 def test_setuptools_is_the_same_everywhere() -> None:
     version = _locked("setuptools")
     assert f"setuptools=={version}" in DOCKERFILE
-    assert f'requires = ["setuptools=={version}"]' in (ROOT / "pyproject.toml").read_text()
+    for project in (ROOT, ROOT / "consumer"):
+        assert f'requires = ["setuptools=={version}"]' in (project / "pyproject.toml").read_text()
 
 
 def test_what_the_image_copies_is_in_the_repository_and_in_its_context() -> None:

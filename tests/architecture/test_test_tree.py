@@ -9,7 +9,11 @@ from tests.scheduling import LONGEST_FIRST
 
 UNIT = ROOT / "tests" / "unit"
 PACKAGES = ROOT / "plugins" / "kafka_rollout"
-OUTSIDE = {"spark": ROOT / "spark_jobs" / "kafka_rollout_spark", "tools": ROOT / "tools"}
+OUTSIDE = {
+    "consumer": ROOT / "consumer" / "dynamic_protocol_consumer",
+    "spark": ROOT / "spark_jobs" / "kafka_rollout_spark",
+    "tools": ROOT / "tools",
+}
 
 
 def package_of(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from kafka.coordinator.assignors import cooperative_sticky
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import TopicPartition
 
-from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
+from dynamic_protocol_consumer.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm

@@ -1,8 +1,9 @@
-"""The wheel: its files, its entry points, and the consumer where kafka-python is all that is installed."""
+"""The wheels of the tool and of the consumer: their files, their entry points, and what they need."""
 
 from __future__ import annotations
 
 import configparser
+import re
 import shutil
 import subprocess
 import sys
@@ -17,30 +18,68 @@ from kafka_rollout.airflow.provider import get_provider_info
 from tests.paths import ROOT
 
 SOURCES = ("pyproject.toml", "setup.py", "LICENSE", "README.md", "plugins", "spark_jobs", "include")
+CONSUMER = ("pyproject.toml", "LICENSE", "README.md", "dynamic_protocol_consumer")
 IMPORT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
+from dynamic_protocol_consumer import DynamicProtocolConsumer
 print(sorted({name.split(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"__main__"}))
 """
+# The command line where none of the packages is installed that an extra adds.
+COMMAND = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class WithoutExtras(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] in {"airflow", "asyncpg", "croniter", "numba", "psycopg2", "pyarrow", "pyspark"}:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, WithoutExtras())
+sys.path.insert(0, sys.argv.pop(1))
+from kafka_rollout.cli.app import main
+main()
+"""
+
+
+def unpack_wheel(folder: Path, sources: tuple[str, ...], to: Path) -> Path:
+    """Build the wheel of a project from a copy; return its files as they lie in site-packages."""
+    for name in sources:
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        if (folder / name).is_dir():
+            shutil.copytree(folder / name, to / "source" / name, ignore=ignore)
+        else:
+            (to / "source").mkdir(exist_ok=True)
+            shutil.copy(folder / name, to / "source" / name)
+    build = "from setuptools.build_meta import build_wheel; import sys; build_wheel(sys.argv[1])"
+    command = [sys.executable, "-c", build, str(to)]
+    subprocess.run(command, cwd=to / "source", check=True, capture_output=True, timeout=600)
+    (wheel,) = to.glob("*.whl")
+    with ZipFile(wheel) as files:
+        files.extractall(to / "site")
+    return to / "site"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's files as they lie in site-packages."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in SOURCES:
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=ignore)
-        else:
-            shutil.copy(ROOT / name, source / name)
-    build = "from setuptools.build_meta import build_wheel; import sys; build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(out)], cwd=source, check=True, capture_output=True, timeout=600)
-    (wheel,) = out.glob("*.whl")
-    with ZipFile(wheel) as files:
-        files.extractall(out / "site")
-    return out / "site"
+    return unpack_wheel(ROOT, SOURCES, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def consumer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack_wheel(ROOT / "consumer", CONSUMER, tmp_path_factory.mktemp("consumer"))
+
+
+def needed(site: Path) -> list[str]:
+    """The requirements of a distribution without its extras."""
+    (about,) = site.glob("*.dist-info")
+    lines = (about / "METADATA").read_text().splitlines()
+    return [line for line in lines if line.startswith("Requires-Dist") and "extra ==" not in line]
+
+
+def run_alone(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-E", "-c", code, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
 
 
 def test_the_wheel_has_every_data_file_of_the_packages_and_of_include(installed: Path) -> None:
@@ -62,41 +101,38 @@ def test_the_wheel_has_the_licence_and_the_entry_points(installed: Path) -> None
     entries = configparser.ConfigParser()
     entries.read(about / "entry_points.txt")
     assert set(entries.sections()) == {"console_scripts", "airflow.plugins", "apache_airflow_provider"}
-    needs = [line for line in (about / "METADATA").read_text().splitlines() if line.startswith("Requires-Dist")]
-    assert [line for line in needs if "extra ==" not in line] == ["Requires-Dist: kafka-python<3.1,>=3.0.12"]
+    assert dict(entries["console_scripts"]) == {"kafka-rollout": "kafka_rollout.cli.app:main"}
+    extras = [line for line in (about / "METADATA").read_text().splitlines() if line.startswith("Provides-Extra")]
+    assert extras == [f"Provides-Extra: {name}" for name in ("spark", "airflow", "postgres", "all")]
 
 
-def test_the_consumer_needs_kafka_python_and_nothing_else(installed: Path) -> None:
+def test_the_base_install_is_the_command_line(installed: Path) -> None:
+    done = run_alone(COMMAND, str(installed), "catalogue", "list", "--json")
+    assert '"4.3.1"' in done.stdout, done.stderr
+    done = run_alone(COMMAND, str(installed), "clusters", "--help")
+    assert done.returncode == 0, done.stderr
+    names = {"kafka-python", "confluent-kafka", "typer"}
+    assert names <= {re.split("[^a-z-]", line.removeprefix("Requires-Dist: "))[0] for line in needed(installed)}
+
+
+def test_an_installed_command_line_says_where_the_demo_is(installed: Path) -> None:
+    done = run_alone(COMMAND, str(installed), "demo", "--help")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "part of the source checkout" in done.stderr
+
+
+def test_the_consumer_needs_kafka_python_and_nothing_else(consumer: Path) -> None:
+    assert needed(consumer) == ["Requires-Dist: kafka-python<3.1,>=3.0.12"]
+    (about,) = consumer.glob("*.dist-info")
+    assert "Apache License" in (about / "licenses" / "LICENSE").read_text()
     spec = find_spec("kafka")
     assert spec is not None
     assert spec.origin is not None
-    if not (installed / "kafka").exists():
-        (installed / "kafka").symlink_to(Path(spec.origin).parent)
+    (consumer / "kafka").symlink_to(Path(spec.origin).parent)
     # -S: without the site-packages of this environment; -E: without its variables.
-    done = subprocess.run(
-        [sys.executable, "-S", "-E", "-c", IMPORT, str(installed)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.stdout.strip() == "['kafka', 'kafka_rollout']", done.stderr
-
-
-def test_the_command_without_its_packages_names_the_extra(installed: Path) -> None:
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from kafka_rollout.cli.entry import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-S", "-E", "-c", code, str(installed)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == [
-        "error: The command line needs the package typer, which is not installed."
-        ' Install the extra cli: pip install "kafka-rollout[cli]".'
-    ]
+    command = [sys.executable, "-S", "-E", "-c", IMPORT, str(consumer)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "['dynamic_protocol_consumer', 'kafka']", done.stderr
 
 
 def test_an_installed_package_reads_its_own_data_and_inventories_of_the_home_folder(installed: Path) -> None:

@@ -16,17 +16,17 @@ from kafka_rollout.model.groups import (
     CLASSIC,
     CONNECT,
     CONSUMER,
+    COOPERATIVE_STICKY,
     MIGRATION_POLICY,
     SHARE,
     SINK_PREFIX,
     STREAMS,
     DescribedGroup,
 )
-from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY
 from kafka_rollout.releases.facts import GROUP_VERSION
 
 _STREAMS_ASSIGNOR = "stream"
-_CONSUMERS_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY.name})
+_CONSUMERS_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY})
 _ORDER = (CLASSIC, CONSUMER, STREAMS, SHARE)
 
 
@@ -118,7 +118,7 @@ def _to_cooperative(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
         return _blocked(
             group, (f"its members use {group.protocol_type or 'an unknown protocol'}, not the consumer protocol type")
         )
-    if group.assignor == COOPERATIVE_STICKY.name:
+    if group.assignor == COOPERATIVE_STICKY:
         return _done(group, note="" if any(member.kept_partitions for member in group.members) else _MAY_BE_EAGER)
     if group.group_id.startswith(SINK_PREFIX):
         where = "consumer.partition.assignment.strategy of the workers (or consumer.override.… of the connector)"

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_rollout.model.groups import DescribedGroup, Partition
-from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY
+from kafka_rollout.model.groups import COOPERATIVE_STICKY, DescribedGroup, Partition
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class GroupHistory:
     def _owners_now(self, group: DescribedGroup, members: frozenset[str]) -> dict[Partition, str]:
         if not group.is_rebalancing:
             return {partition: member.member_id for member in group.members for partition in member.assigned}
-        if self.assignor != COOPERATIVE_STICKY.name:
+        if self.assignor != COOPERATIVE_STICKY:
             return {}
         return {partition: owner for partition, owner in self._owners.items() if owner in members}
 

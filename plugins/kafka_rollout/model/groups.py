@@ -10,6 +10,8 @@ Partition = tuple[str, int]
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 
+COOPERATIVE_STICKY = "cooperative-sticky"  # the cooperative assignor of Kafka's clients (KIP-429)
+
 CONNECT = "connect"  # protocol type of the groups that Connect workers form
 
 SINK_PREFIX = "connect-"  # group name prefix of sink connectors

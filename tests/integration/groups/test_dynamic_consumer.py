@@ -16,9 +16,9 @@ from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener, Co
 from kafka.errors import CommitFailedError
 from kafka.structs import MemberState, OffsetAndMetadata
 
+from dynamic_protocol_consumer import DynamicProtocolConsumer
+from dynamic_protocol_consumer.protocols import RebalanceProtocol
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
-from kafka_rollout.rebalance.protocols import RebalanceProtocol
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster

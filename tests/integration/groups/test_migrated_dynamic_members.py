@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.rebalance.member import Member
-from kafka_rollout.rebalance.protocols import RebalanceProtocol
+from dynamic_protocol_consumer.member import Member
+from dynamic_protocol_consumer.protocols import RebalanceProtocol
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.foreign_members import ConfluentMember
 from tests.integration.harness.groups.members import LiveGroup, wait_until

@@ -17,9 +17,9 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
-from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
-from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.rebalance.protocols import RebalanceProtocol
+from dynamic_protocol_consumer import DynamicProtocolConsumer
+from dynamic_protocol_consumer.coordinator import KeptJoins
+from dynamic_protocol_consumer.protocols import RebalanceProtocol
 from tests import waiting
 
 DEADLINE_S = 180.0  # a machine that is busy with much else takes its time; nobody waits longer than he has to

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from kafka_rollout.rebalance.protocols import Partition
+from dynamic_protocol_consumer.protocols import Partition
 
 Pick = Callable[[Sequence[str]], str]
 """Chooses where Kafka's choice is that of a hash table."""

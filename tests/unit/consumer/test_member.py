@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.base.errors import UserError
-from kafka_rollout.rebalance.member import Handover, Member
-from kafka_rollout.rebalance.protocols import (
+from dynamic_protocol_consumer.member import Handover, Member
+from dynamic_protocol_consumer.protocols import (
     COOPERATIVE_STICKY,
     RANGE,
     Assignor,
     RebalanceProtocol,
     highest_common_protocol,
 )
-from tests.unit.rebalance.coordinator import most_voted
+from tests.unit.consumer.coordinator import most_voted
 
 P0, P1, P2 = (("orders", number) for number in range(3))
 COOPERATIVE_ONLY = Assignor(name="mine", protocols=frozenset({RebalanceProtocol.COOPERATIVE}))
@@ -42,9 +41,9 @@ def test_a_member_of_the_cooperative_assignor_alone_starts_cooperative() -> None
 
 
 def test_assignors_without_a_common_protocol_are_refused_by_name() -> None:
-    with pytest.raises(UserError, match="mine, range"):
+    with pytest.raises(ValueError, match="mine, range"):
         highest_common_protocol([COOPERATIVE_ONLY, RANGE])
-    with pytest.raises(UserError, match="none"):
+    with pytest.raises(ValueError, match="none"):
         highest_common_protocol([])
 
 

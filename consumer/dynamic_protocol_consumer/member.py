@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kafka_rollout.rebalance.protocols import Assignor, Partition, RebalanceProtocol, highest_common_protocol
+from dynamic_protocol_consumer.protocols import Assignor, Partition, RebalanceProtocol, highest_common_protocol
 
 _NOTHING: frozenset[Partition] = frozenset()
 
@@ -59,7 +59,7 @@ class Member:
 
     @classmethod
     def start(cls, assignors: Iterable[Assignor]) -> Self:
-        """Return a member that has not joined. Raises UserError if its assignors have no common protocol."""
+        """Return a member that has not joined. Raises ValueError if its assignors have no common protocol."""
         assignors = tuple(assignors)
         return cls(assignors=assignors, protocol=highest_common_protocol(assignors))
 

@@ -6,7 +6,7 @@ import pytest
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.future import Future
 
-from kafka_rollout.clients.joins import KeptJoins, UnreadJoin
+from dynamic_protocol_consumer.coordinator import KeptJoins, UnreadJoin
 
 
 def coordinator() -> KeptJoins:

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kafka_rollout.base.errors import UserError
-
 Partition = tuple[str, int]
 """Topic and partition number; kafka-python's TopicPartition is one."""
 
@@ -40,13 +38,13 @@ COOPERATIVE_STICKY = Assignor(name="cooperative-sticky", protocols=frozenset(Reb
 
 
 def highest_common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
-    """Return the protocol with which a member starts. Raises UserError if its assignors have no common protocol."""
+    """Return the protocol with which a member starts. Raises ValueError if its assignors have no common protocol."""
     assignors = tuple(assignors)
     common = frozenset(RebalanceProtocol).intersection(*(assignor.protocols for assignor in assignors))
     if not assignors or not common:
         names = ", ".join(assignor.name for assignor in assignors) or "none"
-        raise UserError(
-            f"The assignors of a consumer need a common rebalance protocol. These have none: {names}.",
-            remedy=f"Configure {COOPERATIVE_STICKY.name} and {RANGE.name}.",
+        raise ValueError(
+            f"The assignors of a consumer need a common rebalance protocol. These have none: {names}."
+            f" Configure {COOPERATIVE_STICKY.name} and {RANGE.name}."
         )
     return max(common)

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 from kafka import KafkaConsumer
 
-from kafka_rollout.base.errors import UserError
-from kafka_rollout.clients.assignors import BY_NAME
-from kafka_rollout.clients.dynamic_coordinator import DynamicCoordinator, check_kafka_python
-from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY, RANGE, RebalanceProtocol
+from dynamic_protocol_consumer.assignors import BY_NAME
+from dynamic_protocol_consumer.coordinator import DynamicCoordinator, check_kafka_python
+from dynamic_protocol_consumer.protocols import COOPERATIVE_STICKY, RANGE, RebalanceProtocol
 
 
 class DynamicProtocolConsumer(KafkaConsumer):  # type: ignore[misc]
@@ -19,6 +18,9 @@ class DynamicProtocolConsumer(KafkaConsumer):  # type: ignore[misc]
     that is no coroutine runs in a thread of its own and may commit; in an eager rebalance positions come from the
     committed offsets, as Java's do; and poll() raises CommitFailedError after a rebalance in which offsets were not
     committed because their partitions might have been another member's already.
+
+    Raises ValueError for an unknown assignor or for assignors without a common protocol, and RuntimeError for a version
+    of kafka-python that this class does not support.
     """
 
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
@@ -31,18 +33,17 @@ class DynamicProtocolConsumer(KafkaConsumer):  # type: ignore[misc]
         strategy = configs.get("partition_assignment_strategy", self.DEFAULT_CONFIG["partition_assignment_strategy"])
         configs["partition_assignment_strategy"] = tuple(_assignor(given) for given in strategy)
         super().__init__(*topics, **configs)
-        DynamicCoordinator.take_over(self._coordinator)
+        self._dynamic = DynamicCoordinator.take_over(self)
 
     @property
     def rebalance_protocol(self) -> RebalanceProtocol:
         """The protocol this member uses in its next rebalance."""
-        protocol: RebalanceProtocol = self._coordinator.member.protocol
-        return protocol
+        return self._dynamic.member.protocol
 
 
 def _assignor(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     if given not in BY_NAME:
-        raise UserError(f"Assignor {given} is unknown.", remedy=f"Use one of {', '.join(BY_NAME)}.")
+        raise ValueError(f"Assignor {given} is unknown; use one of {', '.join(BY_NAME)}, or a class.")
     return BY_NAME[given]

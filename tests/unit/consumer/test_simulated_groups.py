@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY, RANGE, Assignor, RebalanceProtocol
-from tests.unit.rebalance.simulation import Group
+from dynamic_protocol_consumer.protocols import COOPERATIVE_STICKY, RANGE, Assignor, RebalanceProtocol
+from tests.unit.consumer.simulation import Group
 
 OLD = (RANGE,)
 NEW = (COOPERATIVE_STICKY, RANGE)

@@ -1,4 +1,8 @@
-"""kafka-python's coordinator with the dynamic rebalance protocol of KAFKA-12477."""
+"""kafka-python's coordinator with the dynamic rebalance protocol of KAFKA-12477.
+
+The only module that uses names of kafka-python that are not public. `check_kafka_python` compares them with the
+installed version; pyproject.toml has the range of versions.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import kafka
+from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.assignors.abstract import RebalanceProtocol as KafkaProtocol
 from kafka.coordinator.consumer import ConsumerCoordinator
@@ -19,11 +24,9 @@ from kafka.protocol.consumer import UNKNOWN_MEMBER_ID
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from kafka_rollout.base.errors import UserError
-from kafka_rollout.clients.assignors import CooperativeStickyAssignor
-from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.rebalance.member import Member
-from kafka_rollout.rebalance.protocols import Assignor, RebalanceProtocol
+from dynamic_protocol_consumer.assignors import CooperativeStickyAssignor
+from dynamic_protocol_consumer.member import Member
+from dynamic_protocol_consumer.protocols import Assignor, RebalanceProtocol
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,56 @@ _ATTRIBUTES = (
 )
 
 
+class UnreadJoin:
+    """A join that is not done until its result was read: the base class takes None for a join that was read."""
+
+    is_done = False
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    def add_callback(self, call: Callable[[Any], None]) -> None:
+        self.task.add_callback(call)
+
+    def add_errback(self, call: Callable[[Any], None]) -> None:
+        self.task.add_errback(call)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        awaiting: Generator[Any, Any, Any] = self.task.__await__()
+        return awaiting
+
+
+class KeptJoins(ConsumerCoordinator):  # type: ignore[misc]
+    """kafka-python's coordinator with a fix: the next poll() continues a rebalance that takes longer than one poll().
+
+    The base class loses such a rebalance in two cases, and the member leaves the group temporarily or permanently:
+
+    - It drops a join whose response arrives between two polls and starts again, and so all other members rejoin, too.
+      With polls shorter than a join, or on a slow machine, the group may never become stable.
+    - A leader rejoins because metadata changed. It assigns with the new metadata, so the reason no longer exists. If
+      the poll times out during this rejoin, the member continues without an assignment and without heartbeats.
+    """
+
+    @property
+    def _join_task(self) -> UnreadJoin | None:
+        join: UnreadJoin | None = self.__dict__["_join_task"]
+        return join
+
+    @_join_task.setter
+    def _join_task(self, task: Any) -> None:
+        self.__dict__["_join_task"] = None if task is None else UnreadJoin(task)
+
+    def need_rejoin(self) -> bool:
+        begun = self.rejoining and self._subscription.partitions_auto_assigned()
+        return bool(begun or super().need_rejoin())
+
+    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
+        """Leave the group and drop a finished join whose result was not read."""
+        super().reset_generation(member_id)
+        if self._join_task is not None and self._join_task.task.is_done:
+            self._join_task = None
+
+
 class DynamicCoordinator(KeptJoins):
     """`Member` decides; the base class sends requests, heartbeats and commits."""
 
@@ -59,8 +112,12 @@ class DynamicCoordinator(KeptJoins):
     _in_listener: bool
 
     @classmethod
-    def take_over(cls, coordinator: ConsumerCoordinator) -> None:
-        """Change the class of an unused instance, because KafkaConsumer accepts no other class of coordinator."""
+    def take_over(cls, consumer: KafkaConsumer) -> DynamicCoordinator:
+        """Change the class of a new consumer's coordinator, because KafkaConsumer accepts no other class; return it.
+
+        Raises RuntimeError if the coordinator lacks an attribute, ValueError if its assignors have no common protocol.
+        """
+        coordinator = consumer._coordinator
         missing = [name for name in _ATTRIBUTES if name not in vars(coordinator)]
         if missing:
             raise _unfit(f"a coordinator has no {missing[0]}")
@@ -74,6 +131,8 @@ class DynamicCoordinator(KeptJoins):
         )
         coordinator._refusal = None
         coordinator._in_listener = False
+        taken: DynamicCoordinator = coordinator
+        return taken
 
     @property
     def member(self) -> Member:
@@ -230,7 +289,7 @@ class DynamicCoordinator(KeptJoins):
 
 
 def check_kafka_python() -> None:
-    """Raise UserError if this coordinator does not support the installed kafka-python."""
+    """Raise RuntimeError if this coordinator does not support the installed kafka-python."""
     if kafka.__version__.split(".")[:2] != TESTED.split(".")[:2]:
         raise _unfit("this version is not tested")
     for owner, methods in _TOUCHED.items():
@@ -241,10 +300,10 @@ def check_kafka_python() -> None:
                 raise _unfit(f"{owner.__name__}.{name} has other parameters")
 
 
-def _unfit(what: str) -> UserError:
-    return UserError(
-        f"DynamicProtocolConsumer does not support kafka-python {kafka.__version__}: {what}.",
-        remedy=f"Install kafka-python {TESTED}, the tested version.",
+def _unfit(what: str) -> RuntimeError:
+    return RuntimeError(
+        f"DynamicProtocolConsumer does not support kafka-python {kafka.__version__}: {what}; install kafka-python"
+        f" {TESTED}, the tested version."
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY, Partition
-from tests.unit.rebalance.coordinator import Claim
+from dynamic_protocol_consumer.protocols import COOPERATIVE_STICKY, Partition
+from tests.unit.consumer.coordinator import Claim
 
 
 def assign(

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from kafka_rollout.rebalance.member import Handover, Member
-from kafka_rollout.rebalance.protocols import Assignor, Partition, RebalanceProtocol
-from tests.unit.rebalance.assignment import assign
-from tests.unit.rebalance.coordinator import Claim, Coordinator, GroupState, Pick
+from dynamic_protocol_consumer.member import Handover, Member
+from dynamic_protocol_consumer.protocols import Assignor, Partition, RebalanceProtocol
+from tests.unit.consumer.assignment import assign
+from tests.unit.consumer.coordinator import Claim, Coordinator, GroupState, Pick
 
 _NO_GENERATION = -1
 

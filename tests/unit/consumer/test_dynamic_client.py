@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import kafka
@@ -10,22 +11,30 @@ from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.protocol.consumer import JoinGroupResponse
 
-from kafka_rollout.base.errors import UserError
-from kafka_rollout.clients import dynamic_consumer
-from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
-from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
-from kafka_rollout.clients.dynamic_coordinator import TESTED, DynamicCoordinator, check_kafka_python
-from kafka_rollout.rebalance.member import Member
-from kafka_rollout.rebalance.protocols import COOPERATIVE_STICKY, RANGE
+from dynamic_protocol_consumer import DynamicProtocolConsumer, consumer
+from dynamic_protocol_consumer.assignors import CooperativeStickyAssignor, RangeAssignor
+from dynamic_protocol_consumer.coordinator import TESTED, DynamicCoordinator, check_kafka_python
+from dynamic_protocol_consumer.member import Member
+from dynamic_protocol_consumer.protocols import COOPERATIVE_STICKY, RANGE
+from tests.paths import ROOT
 
 
 def test_the_installed_kafka_python_is_one_it_fits_on() -> None:
-    check_kafka_python()
+    try:
+        check_kafka_python()
+    except RuntimeError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def test_the_distribution_requires_the_versions_that_it_supports() -> None:
+    project = tomllib.loads((ROOT / "consumer" / "pyproject.toml").read_text())["project"]
+    major, minor, _ = map(int, TESTED.split("."))
+    assert project["dependencies"] == [f"kafka-python>={TESTED},<{major}.{minor + 1}"]
 
 
 def test_another_version_of_kafka_python_is_refused_with_the_tested_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "__version__", "3.1.0")
-    with pytest.raises(UserError, match=rf"3\.1\.0.*{TESTED}"):
+    with pytest.raises(RuntimeError, match=rf"3\.1\.0.*{TESTED}"):
         DynamicProtocolConsumer(bootstrap_servers="nowhere:1")
 
 
@@ -33,18 +42,18 @@ def test_a_coordinator_whose_methods_changed_is_refused_by_name(monkeypatch: pyt
     async def changed(self: Any, offsets: Any, more: Any) -> None: ...
 
     monkeypatch.setattr(ConsumerCoordinator, "_send_offset_commit_request", changed)
-    with pytest.raises(UserError, match="_send_offset_commit_request"):
+    with pytest.raises(RuntimeError, match="_send_offset_commit_request"):
         check_kafka_python()
     monkeypatch.undo()
     monkeypatch.delattr(ConsumerCoordinator, "_lookup_assignor")
-    with pytest.raises(UserError, match="_lookup_assignor"):
+    with pytest.raises(RuntimeError, match="_lookup_assignor"):
         check_kafka_python()
 
 
 def test_assignors_are_given_by_name_or_class_and_unknown_names_are_told() -> None:
-    assert dynamic_consumer._assignor("cooperative-sticky") is CooperativeStickyAssignor
-    assert dynamic_consumer._assignor(RangeAssignor) is RangeAssignor
-    with pytest.raises(UserError, match="cooperative-sticky, range"):
+    assert consumer._assignor("cooperative-sticky") is CooperativeStickyAssignor
+    assert consumer._assignor(RangeAssignor) is RangeAssignor
+    with pytest.raises(ValueError, match="cooperative-sticky, range"):
         DynamicProtocolConsumer(bootstrap_servers="nowhere:1", partition_assignment_strategy=["stick"])
 
 
