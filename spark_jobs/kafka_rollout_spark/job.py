@@ -202,8 +202,6 @@ def start_spark(gateway: JavaGateway | None = None, protection: Mapping[str, str
         "spark.python.daemon.module": WORKER_DAEMON,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",  # merged rows are few: record kinds, not records
-        "spark.sql.adaptive.enabled": "false",  # it would plan again between stages and change nothing
         **(protection or {}),
     }
     spark = SparkContext(conf=SparkConf().setAll(list(configuration.items())), gateway=gateway)

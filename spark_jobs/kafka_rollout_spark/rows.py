@@ -1,6 +1,6 @@
 """The rows that the workers of a scan return: one wide Arrow schema, in which every kind of row has its own columns.
 
-Rows are partial: each worker reports what it read. One aggregation by `kind` and MERGE_BY merges them: the sum of
+Rows are partial: each worker reports what it read. merge/merged.py merges them by `kind` and MERGE_BY: the sum of
 `SUMS`, the least of `MINIMA`, the greatest of `MAXIMA`, the value of `OF_FIRST` in the row with the least
 `first_offset`, and of `OF_LAST` in the row with the greatest `last_offset`. Nulls do not count.
 """

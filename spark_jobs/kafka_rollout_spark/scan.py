@@ -26,7 +26,7 @@ from kafka_rollout.kafka.documents.definitions import Schemas
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec
-from kafka_rollout_spark.merge.merged import MergedRows, read_on_driver, read_with_spark
+from kafka_rollout_spark.merge.merged import MergedRows, read_merged
 from kafka_rollout_spark.result import result as parts
 from kafka_rollout_spark.result.second_reading import find_deleted_while_pending, find_out_of_order
 from kafka_rollout_spark.rows import RowKind
@@ -127,7 +127,7 @@ class Scanned:
     few: list[dict[str, Any]]
 
     def owners(self, limit: int | None = None) -> Iterator[OwnerRecords]:
-        """Those with the most records first, streamed."""
+        """Those with the most records first; without `limit` all, streamed unsorted."""
         rows = self.contents.owners(limit) if self.contents else ()
         return (parts.owner_records(row, live=self.spec.live) for row in rows)
 
@@ -214,10 +214,7 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
         return
     splits, counts_only = logs.splits(spark.defaultParallelism), spec.depth is ScanDepth.CLASSES
     with reported(spark, len(splits), logs.size, logs.unit, report):
-        if logs.is_small or (counts_only and not spec.live):
-            rows = read_on_driver(spark, logs.source, spec, splits)
-        else:
-            rows = read_with_spark(spark, logs.source, spec, splits, few=counts_only)
+        rows = read_merged(spark, logs.source, spec, splits, is_small=logs.is_small)
         few = rows.table(*_FEW).to_pylist()
     try:
         found = {(row["topic"], row["partition"]) for row in few if row["kind"] in {RowKind.LOG, RowKind.DAMAGE}}

@@ -25,7 +25,7 @@ from tests.paths import FIXTURES
 FixtureLogs = Callable[..., Path]
 Scan = Callable[..., ScanResult]
 MASTER = "local[2]"
-MERGED_ON_DRIVER, MERGED_BY_SPARK = 0, 1 << 30  # size of a log
+MERGED_ON_DRIVER, MERGED_BY_TASKS = 0, 1 << 30  # size of a log; the tasks have four buckets
 TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
@@ -70,7 +70,7 @@ def find(*directories: Path) -> LogsToRead:
 def scan(spark: SparkContext) -> Scan:
     """`scan(directory, …)`, or `scan(logs=…)` of logs that were found before; other arguments are those of Question.
 
-    The rows are merged on the driver and by Spark, unless `log_bytes` chooses; both results must be equal.
+    The rows are merged on the driver and by tasks, unless `log_bytes` chooses; both results must be equal.
     """
     include = Settings.from_environment().include
     catalogue = load_catalogue(include)
@@ -80,7 +80,7 @@ def scan(spark: SparkContext) -> Scan:
         *directories: Path, logs: LogsToRead | None = None, log_bytes: int | None = None, **asked_for: Any
     ) -> ScanResult:
         asked, found = replace(question, **asked_for), logs or find(*directories)
-        ways = (MERGED_ON_DRIVER, MERGED_BY_SPARK) if log_bytes is None else (log_bytes,)
+        ways = (MERGED_ON_DRIVER, MERGED_BY_TASKS) if log_bytes is None else (log_bytes,)
         results = [read(asked, replace(found, log_bytes=size)) for size in ways]
         assert all(replace(result, scanned_at=results[0].scanned_at) == results[0] for result in results)
         return results[0]

@@ -27,7 +27,7 @@ from tests.integration.harness.logs import planted_logs as planted
 from tests.integration.harness.logs.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
 from tests.integration.harness.logs.planted_orders import planted_orders
 from tests.paths import FIXTURES
-from tests.spark.conftest import MERGED_BY_SPARK, MERGED_ON_DRIVER, FixtureLogs, Scan, find
+from tests.spark.conftest import MERGED_BY_TASKS, MERGED_ON_DRIVER, FixtureLogs, Scan, find
 from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = pytest.mark.spark
@@ -197,7 +197,7 @@ def test_an_empty_directory_loads_everywhere(scan: Scan, tmp_path: Path) -> None
     assert (result.records, [s.batches for s in result.sizes]) == (0, [0])
 
 
-@pytest.mark.parametrize("log_bytes", [MERGED_ON_DRIVER, MERGED_BY_SPARK])
+@pytest.mark.parametrize("log_bytes", [MERGED_ON_DRIVER, MERGED_BY_TASKS])
 def test_a_segment_that_is_gone_is_named_by_its_error(scan: Scan, fixture_logs: FixtureLogs, log_bytes: int) -> None:
     folder = fixture_logs("4.3.1")
     logs = find(folder)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
@@ -20,7 +21,6 @@ from py4j.protocol import Py4JError
 from pydantic import SecretStr
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json
@@ -39,7 +39,7 @@ from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.merge.merged import merge, merge_table
+from kafka_rollout_spark.merge.merged import merge_rows
 from kafka_rollout_spark.result.output import write_json, write_parquet
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.scan import progress_line
@@ -274,26 +274,31 @@ def test_credentials_are_refused_to_executors_that_spark_does_not_protect(
     assert (done.returncode, sentence in line) == (code, True), line
 
 
-@pytest.mark.spark
-def test_rows_of_one_thing_merge_to_one_row(spark: SparkContext) -> None:
+def test_rows_of_one_thing_merge_to_one_row_in_any_order_and_in_several_steps() -> None:
     one = {"kind": RowKind.CLASS, "topic": OFFSETS, "partition": 0, "key_version": 3, "value_version": None}
     state = {"kind": RowKind.STATE, "topic": OFFSETS, "partition": 0, "record": "GroupMetadata", "key_hash": 7}
+    broken = {**one, "kind": RowKind.BROKEN, "part": "value", "releases": "3.4.0"}
     rows = [
         {**one, "count": 4, "first_offset": 12},
         {**one, "count": 3, "first_offset": 5},
         {**one, "count": 0, "live": 2},
+        {**broken, "count": 1, "first_offset": 12, "reason": "later"},
+        {**broken, "count": 1, "first_offset": 5, "reason": "first"},
         {**state, "last_offset": 3, "key": b"k", "value": b"old"},
         {**state, "last_offset": 8, "key": b"k", "value": None},
     ]
-    frame = SparkSession(spark).createDataFrame(pa.Table.from_pylist(rows, schema=WORKER_ROWS))
-    found_by_spark = merge(frame).toArrow()
-    merged = {row["kind"]: row for row in found_by_spark.to_pylist()}
-    assert len(merged) == 2
-    found = merged["class"]
-    assert (found["count"], found["first_offset"], found["value_version"], found["live"]) == (7, 5, None, 2)
-    assert (merged["state"]["last_offset"], merged["state"]["value"]) == (8, None)
-    on_driver = merge_table(pa.Table.from_pylist(rows, schema=WORKER_ROWS)).to_pylist()
-    assert {row["kind"]: row for row in on_driver} == merged
+
+    def merged(*rows: dict[str, object]) -> list[dict[str, object]]:
+        return merge_rows([pa.RecordBatch.from_pylist(list(rows), schema=WORKER_ROWS)]).to_pylist()
+
+    for order in permutations(rows):
+        early = merged(*order[:3])
+        found = {str(row["kind"]): row for row in merged(*early, *order[3:])}
+        assert len(found) == 3
+        kind = found["class"]
+        assert (kind["count"], kind["first_offset"], kind["value_version"], kind["live"]) == (7, 5, None, 2)
+        assert (found["broken"]["count"], found["broken"]["reason"]) == (2, "first")
+        assert (found["state"]["last_offset"], found["state"]["value"]) == (8, None)
 
 
 @pytest.mark.spark

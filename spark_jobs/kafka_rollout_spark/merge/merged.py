@@ -1,34 +1,144 @@
-"""Starts the tasks that read, and merges their rows (see rows.py): a Spark frame, or a table on the driver if few."""
+"""Starts the tasks that read, and merges their rows (rows.py). One function merges, on the driver and on executors.
+
+Rows of a small log, or of a scan that only counts, are merged on the driver. Otherwise the rows are distributed over
+buckets by the hash in them, and one task per bucket merges them. Arrow tables travel as bytes, so Spark's plans, types
+and Pandas are not involved.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from operator import and_
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.util import PythonEvalType
+from pyspark import RDD, SparkContext, StorageLevel
 
-from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.rows import MAXIMA, MERGE_BY, MINIMA, OF_FIRST, OF_LAST, SUMS, WORKER_ROWS, RowKind
 from kafka_rollout_spark.source.splits import LogSource, Split, read_split
 
+Batches = Iterable[pa.RecordBatch]
+
 _BY = ("kind", *MERGE_BY)
 _OWNER_ORDER = ("topic", "partition", "name", "key_version", "value_version")  # after the greatest count
+_ROWS_AT_ONCE = 1 << 16  # partial rows that a task keeps before it merges them
+_BYTES_AT_ONCE = 1 << 20  # rows that are sent to buckets together; PySpark keeps ten per bucket in memory
+_NO_ROWS = WORKER_ROWS.empty_table()
 
 
-class MergedRows(ABC):
-    """pyarrow's expressions and Spark's columns have the same operators."""
+def merge_rows(batches: Batches) -> pa.Table:
+    """Return one row for all rows of the same thing. The result can be merged again."""
+    merged, pending, count = _NO_ROWS, [], 0
+    for batch in batches:
+        pending.append(batch)
+        count += batch.num_rows
+        if count > max(_ROWS_AT_ONCE, merged.num_rows):
+            merged, pending, count = _aggregate(merged, pending), [], 0
+    return _aggregate(merged, pending)
 
-    _column: Callable[[str], Any]
+
+def _aggregate(merged: pa.Table, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    rows = pa.concat_tables([merged, pa.Table.from_batches(batches, WORKER_ROWS)])
+    # States, which alone have columns of OF_LAST, have no first offset.
+    rows = rows.append_column("order", pc.coalesce(rows["first_offset"], pc.negate(rows["last_offset"])))
+    functions = {**dict.fromkeys(SUMS, "sum"), **dict.fromkeys(MINIMA, "min"), **dict.fromkeys(MAXIMA, "max")}
+    first = pc.ScalarAggregateOptions(skip_nulls=False, min_count=0)
+    steps: list[Any] = [*functions.items(), *((name, "first", first) for name in (*OF_FIRST, *OF_LAST))]
+    found = rows.sort_by("order").group_by(list(_BY), use_threads=False).aggregate(steps)
+    names = [*(f"{name}_{word}" for name, word in functions.items()), *(f"{n}_first" for n in (*OF_FIRST, *OF_LAST))]
+    return _with_all_columns(found.select([*_BY, *names]).rename_columns([*_BY, *functions, *OF_FIRST, *OF_LAST]))
+
+
+def read_merged(
+    spark: SparkContext, source: LogSource, spec: DecodingSpec, splits: Sequence[Split], *, is_small: bool
+) -> MergedRows:
+    """Read all splits. `is_small`: the driver can hold the rows of all tasks."""
+    rows = spark.parallelize(splits, len(splits)).flatMap(partial(read_split, source, spec))
+    counts_only = spec.depth is ScanDepth.CLASSES
+    if is_small or (counts_only and not spec.live):
+        return MergedRows(local=_merge(spec.live, map(_unpack, rows.map(_pack).collect())))
+    if spec.live:
+        rows = _merge_by_bucket(rows, spec.buckets, entries=True)
+    if counts_only:  # a row of each record kind in each bucket
+        return MergedRows(local=merge_rows(map(_unpack, rows.map(_pack).collect())))
+    packed = _merge_by_bucket(rows, spec.buckets, entries=False).map(_pack)
+    return MergedRows(packed=packed.persist(StorageLevel.MEMORY_AND_DISK))
+
+
+def _merge_by_bucket(rows: RDD[pa.RecordBatch], buckets: int, *, entries: bool) -> RDD[pa.RecordBatch]:
+    """Merge all rows of the same thing in one task. No task holds the rows or keys of more than one bucket.
+
+    `entries`: rows of kind `entries` become rows that add to `live`; these can be in several buckets afterwards.
+    """
+    shares = rows.mapPartitions(partial(_distribute, buckets)).partitionBy(buckets, int)
+    return shares.mapPartitions(partial(_merge_bucket, entries))
+
+
+def _merge_bucket(entries: bool, shares: Iterable[tuple[int, bytes]]) -> Batches:
+    return _merge(entries, (_unpack(data) for _, data in shares)).to_batches(_ROWS_AT_ONCE)
+
+
+def _merge(entries: bool, batches: Batches) -> pa.Table:
+    if entries:
+        from kafka_rollout_spark.merge.newest import reduce_entries  # loads numba
+
+        batches = reduce_entries(iter(batches))
+    return merge_rows(batches)
+
+
+def _distribute(buckets: int, batches: Batches) -> Iterator[tuple[int, bytes]]:
+    """Yield (bucket, packed rows). Rows of the same thing have the same bucket."""
+    import numpy as np  # the driver does not load numpy
+
+    for table in _chunks(batches):
+        hashes = pc.coalesce(table["bucket"].cast(pa.int64()), table["name_hash"], table["key_hash"], pa.scalar(0))
+        places = np.asarray(hashes) % buckets
+        for bucket in np.unique(places).tolist():
+            for batch in table.filter(pa.array(places == bucket)).combine_chunks().to_batches():
+                yield bucket, _pack(batch)
+
+
+def _chunks(batches: Batches) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(part.nbytes for part in held) >= _BYTES_AT_ONCE:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _pack(batch: pa.RecordBatch) -> bytes:
+    """Return an Arrow stream without the columns that have no value: a kind of row has few of all columns."""
+    filled = [name for name in batch.schema.names if batch[name].null_count < batch.num_rows]
+    part = batch.select(filled)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, part.schema) as stream:
+        stream.write_batch(part)
+    return sink.getvalue().to_pybytes()
+
+
+def _unpack(data: bytes) -> pa.RecordBatch:
+    (batch,) = pa.ipc.open_stream(data)
+    return _with_all_columns(batch)
+
+
+def _with_all_columns(rows: Any) -> Any:
+    """Return a table or a batch with the schema WORKER_ROWS."""
+    known, size = set(rows.schema.names), rows.num_rows
+    columns = [rows[f.name] if f.name in known else pa.nulls(size, f.type) for f in WORKER_ROWS]
+    return type(rows).from_arrays(columns, schema=WORKER_ROWS)
+
+
+class MergedRows:
+    """The merged rows: a table on the driver, or packed batches that Spark keeps in memory and on disk."""
+
+    def __init__(self, *, local: pa.Table = _NO_ROWS, packed: RDD[bytes] | None = None) -> None:
+        self._local, self._packed = local, packed
 
     def table(
         self,
@@ -43,150 +153,55 @@ class MergedRows(ABC):
         `is_null`: a column that has, or does not have, a value.
         """
         values: dict[str, Collection[Any]] = {"kind": [str(kind) for kind in kinds], **among}
-        conditions = [self._column(name).isin(list(found)) for name, found in values.items()]
-        conditions += [self._is_null(name) for name in (is_null,) if name]
-        conditions += [~self._is_null(name) for name in (is_valid,) if name]
-        return self._select(reduce(and_, conditions), columns, limit)
+        conditions = [pc.field(name).isin(list(found)) for name, found in values.items()]
+        conditions += [pc.field(name).is_null() for name in (is_null,) if name]
+        conditions += [pc.field(name).is_valid() for name in (is_valid,) if name]
+        select = partial(_select, reduce(and_, conditions), tuple(columns) or tuple(WORKER_ROWS.names), limit)
+        found, count = [select(_NO_ROWS)], 0
+        for part in self._parts(select, stream=limit is not None):
+            found.append(part)
+            count += part.num_rows
+            if limit is not None and count >= limit:
+                break
+        return pa.concat_tables(found).slice(length=limit)
 
-    @abstractmethod
     def owners(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """The rows of named owners, those with the most records first."""
+        """The rows of named owners: those with the most records first, or without `limit` all, streamed unsorted."""
+        select = partial(_select_owners, limit)
+        parts = self._parts(select, stream=limit is None)
+        for part in parts if limit is None else [select(pa.concat_tables([_NO_ROWS, *parts]))]:
+            for batch in part.to_batches(_ROWS_AT_ONCE):
+                yield from batch.to_pylist()
 
-    @abstractmethod
     def close(self) -> None:
         """Free the memory in Spark."""
+        if self._packed is not None:
+            self._packed.unpersist()
 
-    @abstractmethod
-    def _is_null(self, name: str) -> Any: ...
-
-    @abstractmethod
-    def _select(self, condition: Any, columns: Sequence[str], limit: int | None) -> pa.Table: ...
-
-
-class LocalRows(MergedRows):
-    _column = staticmethod(pc.field)
-
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-
-    def owners(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        found = self.table(RowKind.OWNER, is_valid="name")
-        order = [("count", "descending", "at_start"), *((name, "ascending", "at_start") for name in _OWNER_ORDER)]
-        yield from found.take(pc.sort_indices(found, order)[:limit]).to_pylist()
-
-    def close(self) -> None:
-        return
-
-    def _is_null(self, name: str) -> Any:
-        return pc.field(name).is_null()
-
-    def _select(self, condition: Any, columns: Sequence[str], limit: int | None) -> pa.Table:
-        return self._rows.filter(condition).slice(length=limit).select(columns or self._rows.column_names)
+    def _parts(self, select: Callable[[pa.Table], pa.Table], *, stream: bool) -> Iterator[pa.Table]:
+        """Yield selected rows. `stream`: one partition after the other, because all of them can be too large."""
+        if self._packed is None:
+            yield select(self._local)
+            return
+        found = self._packed.flatMap(partial(_select_packed, select))
+        for data in found.toLocalIterator(prefetchPartitions=True) if stream else found.collect():
+            yield pa.Table.from_batches(pa.ipc.open_stream(data))
 
 
-class SparkRows(MergedRows):
-    _column = staticmethod(F.col)
-
-    def __init__(self, rows: DataFrame) -> None:
-        self._rows = rows
-
-    def owners(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        named = self._rows.filter((F.col("kind") == RowKind.OWNER) & F.col("name").isNotNull())
-        ordered = named.orderBy(F.desc("count"), *_OWNER_ORDER)
-        found = ordered if limit is None else ordered.limit(limit)
-        return (row.asDict() for row in found.toLocalIterator(prefetchPartitions=True))
-
-    def close(self) -> None:
-        self._rows.unpersist()
-
-    def _is_null(self, name: str) -> Any:
-        return F.col(name).isNull()
-
-    def _select(self, condition: Any, columns: Sequence[str], limit: int | None) -> pa.Table:
-        found = self._rows.filter(condition).select(*(columns or self._rows.columns))
-        return (found if limit is None else found.limit(limit)).toArrow()
+def _select_packed(select: Callable[[pa.Table], pa.Table], data: bytes) -> Iterator[bytes]:
+    table = select(pa.Table.from_batches([_unpack(data)]))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    if table.num_rows:
+        yield sink.getvalue().to_pybytes()
 
 
-def merge(rows: DataFrame) -> DataFrame:
-    """One row for all rows of the same thing; all kinds stay in one frame."""
-    return (
-        rows.groupBy(*_BY)
-        .agg(
-            *(F.sum(name).alias(name) for name in SUMS),
-            *(F.min(name).alias(name) for name in MINIMA),
-            *(F.max(name).alias(name) for name in MAXIMA),
-            *(F.min_by(name, "first_offset").alias(name) for name in OF_FIRST),
-            *(F.max_by(name, "last_offset").alias(name) for name in OF_LAST),
-        )
-        .select(*_BY, *SUMS, *MINIMA, *MAXIMA, *OF_FIRST, *OF_LAST)
-    )
+def _select(condition: pc.Expression, columns: Sequence[str], limit: int | None, rows: pa.Table) -> pa.Table:
+    return rows.filter(condition).slice(length=limit).select(columns)
 
 
-def merge_table(rows: pa.Table) -> pa.Table:
-    """The same on the driver: for few rows, Spark's shuffle takes longer."""
-    # States, which alone have columns of OF_LAST, have no first offset.
-    rows = rows.append_column("order", pc.coalesce(rows["first_offset"], pc.negate(rows["last_offset"])))
-    functions = {**dict.fromkeys(SUMS, "sum"), **dict.fromkeys(MINIMA, "min"), **dict.fromkeys(MAXIMA, "max")}
-    first = pc.ScalarAggregateOptions(skip_nulls=False, min_count=0)
-    steps: list[Any] = [*functions.items(), *((name, "first", first) for name in (*OF_FIRST, *OF_LAST))]
-    merged = rows.sort_by("order").group_by(list(_BY), use_threads=False).aggregate(steps)
-    names = [*(f"{name}_{word}" for name, word in functions.items()), *(f"{n}_first" for n in (*OF_FIRST, *OF_LAST))]
-    return merged.select([*_BY, *names]).rename_columns([*_BY, *functions, *OF_FIRST, *OF_LAST])
-
-
-Batches = Iterator[pa.RecordBatch]
-
-
-def read_on_driver(spark: SparkContext, source: LogSource, spec: DecodingSpec, splits: Sequence[Split]) -> MergedRows:
-    """Without Spark SQL, whose first query takes several seconds of planning and code generation."""
-    tables = spark.parallelize(splits, len(splits)).map(partial(_read_table, source, spec)).collect()
-    rows = pa.concat_tables(tables)
-    if spec.live:
-        from kafka_rollout_spark.merge.newest import reduce_entries  # loads numba
-
-        rows = pa.Table.from_batches(reduce_entries(iter(rows.to_batches())))
-    return LocalRows(merge_table(rows))
-
-
-def read_with_spark(
-    spark: SparkContext, source: LogSource, spec: DecodingSpec, splits: Sequence[Split], *, few: bool
-) -> MergedRows:
-    """`few`: the merged rows fit the driver."""
-    numbers = SparkSession(spark).range(0, len(splits), 1, len(splits))
-    rows = map_in_arrow(numbers, partial(_read_numbered, source, spec, tuple(splits)))
-    if spec.live:
-        rows = count_newest(rows, spec.buckets)
-    return LocalRows(merge_table(rows.toArrow())) if few else SparkRows(merge(rows).persist())
-
-
-def _read_table(source: LogSource, spec: DecodingSpec, split: Split) -> pa.Table:
-    return pa.Table.from_batches(read_split(source, spec, split), WORKER_ROWS).combine_chunks()
-
-
-def _read_numbered(source: LogSource, spec: DecodingSpec, splits: Sequence[Split], numbers: Batches) -> Batches:
-    for batch in numbers:
-        for number in batch["id"].to_pylist():
-            yield from read_split(source, spec, splits[number])
-
-
-def count_newest(rows: DataFrame, buckets: int) -> DataFrame:
-    """Replace rows of kind `entries` by rows that add to `live`. No task holds the keys of more than one bucket."""
-    # Rows of other kinds are only passed through, evenly by all tasks.
-    elsewhere = F.pmod(F.hash(*MERGE_BY), F.lit(buckets))
-    return map_in_arrow(rows.repartitionById(buckets, F.coalesce("bucket", elsewhere)), _reduce_entries)
-
-
-def _reduce_entries(batches: Batches) -> Batches:
-    from kafka_rollout_spark.merge.newest import reduce_entries  # loads numba
-
-    return reduce_entries(batches)
-
-
-def map_in_arrow(frame: DataFrame, function: Callable[[Batches], Batches]) -> DataFrame:
-    """DataFrame.mapInArrow to worker rows. The public method requires Pandas, which it does not use; if Pandas is
-    installed, PyArrow imports it in every worker.
-    """
-    udf: Any = vectorized_udf(function, from_arrow_schema(WORKER_ROWS), PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = udf(*(frame[name] for name in frame.columns))
-    mapped = DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
-    return mapped.select(*WORKER_ROWS.names)
+def _select_owners(limit: int | None, rows: pa.Table) -> pa.Table:
+    found = rows.filter((pc.field("kind") == str(RowKind.OWNER)) & pc.field("name").is_valid())
+    order = [("count", "descending", "at_start"), *((name, "ascending", "at_start") for name in _OWNER_ORDER)]
+    return found if limit is None else found.take(pc.sort_indices(found, order)[:limit])

@@ -98,8 +98,7 @@ class NewestOfKeys:
 def reduce_entries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of kind `entries` become rows that bring `live`; all other rows are handed through.
 
-    For mapInArrow over rows that are partitioned by `bucket` (each bucket in one partition, best as many partitions as
-    buckets: one holds the keys of its buckets). Rows of other kinds have no bucket.
+    Buckets do not share a key: one call gets all entries of its buckets.
     """
     newest = NewestOfKeys()
     for batch in batches:
