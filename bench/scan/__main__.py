@@ -42,12 +42,11 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.kafka.formats.log_types import Codec
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout_spark.kernel.spec import ScanDepth
 from tools.demo.folder import PROJECT_ROOT
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "scan.json"
 PARTS = ("classes", "deep", "live", "broker", "sizes", "keys")
-_SCANS = {"classes": (ScanDepth.CLASSES, False), "deep": (ScanDepth.DEEP, False), "live": (ScanDepth.CLASSES, True)}
+_SCANS = {"classes": {"classes_only": True}, "deep": {}, "live": {"classes_only": True, "live": True}}
 _TIMES_DUMP_LOG = {"classes": 100.0, "deep": 20.0, "live": 40.0}
 _PARTITIONS, _OF_MIX = 16, 8  # partitions of the largest log; the first 8 (4 GiB) are read by all programs
 _MOST_KEYS = 0.25  # keys of a partition, in millions: about forty records per key
@@ -166,7 +165,7 @@ def _run(bench: Bench, wanted: set[str]) -> None:
         try:
             folders = [written.folder for written in logs[:_OF_MIX]]
             cat_s(folders)
-            seconds, _ = spark.files_s(folders, spark.question(ScanDepth.CLASSES), _records(logs[:_OF_MIX]))
+            seconds, _ = spark.files_s(folders, spark.request(classes_only=True), _records(logs[:_OF_MIX]))
             bench.add_figures("cold start: the session", spread([spark.start_s]), "s")
             bench.add_figures("cold start: its first scan", spread([seconds]), "s")
             if files := [part for part in _SCANS if part in wanted]:
@@ -196,22 +195,22 @@ def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
     cache = ReleaseCache.from_settings(bench.settings)
     dump_log = DumpLog.fetch(bench.folder / "tools", cache.libs(RELEASE))
     samples = _samples(bench)
-    questions = {name: spark.question(depth, live=live) for name, (depth, live) in _SCANS.items() if name in scans}
-    classes = spark.question(ScanDepth.CLASSES)
+    requests = {name: spark.request(**options) for name, options in _SCANS.items() if name in scans}
+    classes = spark.request(classes_only=True)
     found = spark.find(folders)
     rates: defaultdict[str, list[float]] = defaultdict(list)
     starts: list[float] = []
     kernel = BareKernel()
     try:
-        kernel.seconds(found, classes.spec(found), records)
-        for question in questions.values():
-            spark.files_s(folders, question, records)
+        kernel.seconds(found, spark.spec(classes, found), records)
+        for request in requests.values():
+            spark.files_s(folders, request, records)
         for number in range(1, bench.rounds + 1):
             bench.clock.next(f"files: round {number} of {bench.rounds}")
             rates["cat"].append(megabytes / cat_s(folders))
-            rates["bare kernel"].append(megabytes / kernel.seconds(found, classes.spec(found), records))
-            for name, question in questions.items():
-                rates[name].append(megabytes / spark.files_s(folders, question, records)[0])
+            rates["bare kernel"].append(megabytes / kernel.seconds(found, spark.spec(classes, found), records))
+            for name, request in requests.items():
+                rates[name].append(megabytes / spark.files_s(folders, request, records)[0])
             starts.append(dump_log.seconds(samples["start"].folder))
             for name in ("mix", "none", "lz4", "zstd"):
                 sample = samples[name]
@@ -259,7 +258,7 @@ def _bytes_from_disk() -> int:
 
 def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> None:
     """Measure time and memory of the workers for logs of different sizes, at depth `classes`."""
-    question = spark.question(ScanDepth.CLASSES)
+    request = spark.request(classes_only=True)
     parts = {step: logs[:step] for step in _STEPS}
     half, whole = _STEPS[-2:]
     seconds: defaultdict[int, list[float]] = defaultdict(list)
@@ -271,7 +270,7 @@ def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
         for step in (*_STEPS, half):  # the half before and after the whole: both see the same load of the machine
             part, before = parts[step], _bytes_from_disk()
             with MemoryWatch(os.getpid()) as watch:
-                took, _ = spark.files_s([log.folder for log in part], question, _records(part))
+                took, _ = spark.files_s([log.folder for log in part], request, _records(part))
             from_disk[step].append((_bytes_from_disk() - before) / _MB)
             seconds[step].append(took)
             memory[step].append(watch.worker_mib)
@@ -292,14 +291,14 @@ def _broker(bench: Bench, spark: WarmSession) -> None:
     partitions = 4
     logs = bench.log("broker-log", bench.sizes.broker, 0.05, partitions)
     cache = ReleaseCache.from_settings(bench.settings)
-    question = spark.question(ScanDepth.CLASSES)
+    request = spark.request(classes_only=True)
     rates: defaultdict[str, list[float]] = defaultdict(list)
     bench.clock.next("starting a broker")
     with broker_with(bench.folder / "broker-log", partitions, bench.folder / "cluster", RELEASE, cache) as servers:
-        spark.broker_s(servers, question)
+        spark.broker_s(servers, request)
         for number in range(1, bench.rounds + 1):
             bench.clock.next(f"broker: round {number} of {bench.rounds}")
-            took, _ = spark.broker_s(servers, question)
+            took, _ = spark.broker_s(servers, request)
             rates["scan"].append(_bytes(logs) / _MB / took)
             took, read = consumer_s(servers, partitions)
             if read < _records(logs):

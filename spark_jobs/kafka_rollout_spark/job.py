@@ -1,47 +1,50 @@
 """Spark job: the releases that can load the coordinator logs, of a running cluster or in log directories.
 
-    spark-submit --master local[2] application/scan_coordinator_logs.py --cluster NAME --bootstrap-servers HOST:PORT
-    spark-submit --master local[2] application/scan_coordinator_logs.py --cluster NAME --log-dir DIR --log-dir DIR
+    spark-submit --master local[2] application/scan_coordinator_logs.py --job FILE
 
-Exit code 0 for any verdict; 3 with --fail-on R if release R cannot load a log; 2 for bad input; 1 if the logs could not
-be read. PYTHONPATH must contain plugins/ and spark_jobs/ (adapters.coordinator_logs.spark_submit sets it).
+FILE is the JSON form of a ScanRequest; docs/scan.md has an example. Exit code 0 for any verdict; 3 if a release of
+`fail_on` cannot load a log; 2 for bad input; 1 if the logs could not be read. PYTHONPATH must contain plugins/ and
+spark_jobs/ (coordinator_logs/spark/submit.py sets it).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import NoReturn
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pydantic import ValidationError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from kafka_rollout.base.errors import RolloutError, UserError
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.executor_credentials import SETTINGS, protect_credentials
 from kafka_rollout.coordinator_logs.reading.segments import SegmentGoneError
-from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SecurityProtocol
-from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout_spark.kernel.cache import COMPLETE
-from kafka_rollout_spark.kernel.spec import ScanDepth
 from kafka_rollout_spark.result.output import STANDARD_OUTPUT, write_json, write_parquet
-from kafka_rollout_spark.scan import Question, make_result, read_logs
+from kafka_rollout_spark.scan import Documents, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
 
 COULD_NOT_READ, VERDICT_FAILS = 1, 3
 WORKER_DAEMON = "kafka_rollout_spark.worker_daemon"  # not imported here: the driver does not need what it loads
-Gateway = Callable[[], JavaGateway | None]  # None: SparkContext starts the JVM
+Gateway = Callable[[], JavaGateway]
+_EXAMPLE = "See the example in docs/scan.md."
 # A worker's error arrives as text: the last line of its trace is `kafka_rollout.….TransientError: sentence`.
 _WORKERS_SENTENCE = re.compile(r"^(?:kafka_rollout[\w.]*)\.\w+Error: (.+)$", re.MULTILINE)
 
@@ -51,42 +54,55 @@ class _OneSentenceParser(argparse.ArgumentParser):
         raise UserError(f"{message[:1].upper()}{message[1:]}.", remedy="See --help.")
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+def read_request(arguments: Sequence[str]) -> ScanRequest:
+    """Return the request in the file that the arguments name. Raises UserError."""
     parser = _OneSentenceParser(prog="scan_coordinator_logs", description=__doc__.splitlines()[0])
-    parser.add_argument("--cluster", required=True, help="name of the cluster, for the output")
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--bootstrap-servers", help="brokers as host:port,…")
-    where.add_argument("--log-dir", type=Path, action="append", help="a log directory, or one partition's folder")
-    parser.add_argument("--security-file", type=Path, help="credentials for a secured cluster; mode 0600")
-    parser.add_argument("--topic", action="append", default=[], help="a coordinator log (default: all that exist)")
-    parser.add_argument(
-        "--release", action="append", default=[], help="a release to evaluate (default: all of the catalogue)"
-    )
-    parser.add_argument(
-        "--fail-on", action="append", default=[], metavar="RELEASE", help="exit code 3 if its verdict is fails"
-    )
-    parser.add_argument("--live", action="store_true", help="count current records separately from superseded ones")
-    parser.add_argument("--classes-only", action="store_true", help="count records by key and value version only")
-    parser.add_argument(
-        "--new-group-coordinator", action="store_true", help="evaluate 3.8 and 3.9 with their new group coordinator"
-    )
-    parser.add_argument("--json", help="file for the result; - is standard output")
-    parser.add_argument("--parquet", type=Path, help="folder for the result as Parquet")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str], gateway: Gateway = lambda: None) -> int:
+    parser.add_argument("--job", type=Path, required=True, metavar="FILE", help="JSON file of a ScanRequest")
+    file: Path = parser.parse_args(arguments).job
     try:
-        return _scan(parse_arguments(arguments), gateway)
+        data = json.loads(read_regular(file))
+        request = from_json(ScanRequest, data)
+    except FileNotFoundError:
+        raise UserError(f"The job file {file} does not exist.", remedy="Name an existing file with --job.") from None
+    except ValueError as error:
+        raise UserError(f"The job file {file} is not a scan request: {_first(error)}", remedy=_EXAMPLE) from None
+    if unknown := data.keys() - {field.name for field in fields(ScanRequest)}:
+        raise UserError(f"The job file {file} has unknown keys: {', '.join(sorted(unknown))}.", remedy=_EXAMPLE)
+    if bool(request.bootstrap_servers) == bool(request.log_dirs):
+        raise UserError(f"The job file {file} must have either bootstrap_servers or log_dirs.", remedy=_EXAMPLE)
+    return request
+
+
+def _first(error: ValueError) -> str:
+    """The first problem, in one sentence. pydantic's text has a line for each field."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error}."
+    problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}."
+
+
+def main(arguments: Sequence[str], gateway: Gateway) -> int:
+    try:
+        request = read_request(arguments)
+    except UserError as error:
+        return _fail(str(error), error.exit_code)
+    try:
+        return _scan(request, gateway)
     except RolloutError as error:
-        _say(f"error: {error}")
-        return error.exit_code if isinstance(error, UserError) else COULD_NOT_READ
+        code = error.exit_code if isinstance(error, UserError) else COULD_NOT_READ
+        return _fail(str(error), code, request.problem_file)
     except Py4JNetworkError:
-        _say("error: Spark's Java process stopped during the scan. Check the free memory, then scan again.")
-        return COULD_NOT_READ
+        stopped = "Spark's Java process stopped during the scan. Check the free memory, then scan again."
+        return _fail(stopped, COULD_NOT_READ, request.problem_file)
     except (PySparkException, Py4JError) as error:
-        _say(f"error: {workers_sentence(str(error))}")
-        return COULD_NOT_READ
+        return _fail(workers_sentence(str(error)), COULD_NOT_READ, request.problem_file)
+
+
+def _fail(sentence: str, code: int, problem_file: Path | None = None) -> int:
+    _say(f"error: {sentence}")
+    if problem_file is not None:
+        problem_file.write_text(sentence, encoding="utf-8")
+    return code
 
 
 def workers_sentence(trace: str) -> str:
@@ -101,40 +117,32 @@ def workers_sentence(trace: str) -> str:
     return f"Spark failed: {causes[-1]}"
 
 
-def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
+def _scan(request: ScanRequest, gateway: Gateway) -> int:
     folders = Settings.from_environment().catalogue_folders
     catalogue = load_catalogue(*folders)
-    must_load = [Release.parse(text) for text in options.fail_on]
-    releases = sorted({Release.parse(text) for text in options.release}) or list(catalogue)
-    releases = sorted({*releases, *must_load})
+    releases = sorted({*(request.releases or catalogue), *request.fail_on})
     for release in releases:
         catalogue.get(release)
-    security, protection = _task_security(options.security_file, gateway)
-    logs = _find_logs(options, catalogue, security)
-    question = Question(
-        catalogue=catalogue.configured(new_group_coordinator=logs.new_group_coordinator),
-        schemas=load_schemas(*folders, new_group_coordinator=logs.new_group_coordinator),
-        releases=releases,
-        depth=ScanDepth.CLASSES if options.classes_only else ScanDepth.DEEP,
-        live=options.live,
-    )
+    request = replace(request, releases=tuple(releases))
+    security, protection = _task_security(request.security_file, gateway)
+    logs = _find_logs(request, catalogue, security)
+    documents = Documents.load(folders, new_group_coordinator=logs.new_group_coordinator)
     _say("starting Spark")
     spark = start_spark(gateway(), protection)
     try:
         try:
-            result = _read(spark, question, logs, options.parquet)
+            result = _read(spark, request, documents, logs)
         except (PySparkException, Py4JError, SegmentGoneError) as error:
             if SegmentGoneError.__name__ not in f"{type(error).__name__}: {error}":
                 raise
             _say("a segment was replaced during the scan; scanning again")
-            logs = _find_logs(options, catalogue, security)
-            result = _read(spark, question, logs, options.parquet)
+            logs = _find_logs(request, catalogue, security)
+            result = _read(spark, request, documents, logs)
     finally:
         spark.stop()
-    if options.json:
-        write_json(result, options.json)
-    print(summary(result), file=sys.stderr if options.json == STANDARD_OUTPUT else sys.stdout)
-    return 0 if all(result.is_proved_loadable(release) for release in must_load) else VERDICT_FAILS
+    write_json(result, request.json_file)
+    print(summary(result), file=sys.stderr if request.json_file == STANDARD_OUTPUT else sys.stdout)
+    return 0 if all(result.is_proved_loadable(release) for release in request.fail_on) else VERDICT_FAILS
 
 
 def _task_security(file: Path | None, gateway: Gateway) -> tuple[Path | CarriedSecurity | None, dict[str, str]]:
@@ -148,49 +156,45 @@ def _task_security(file: Path | None, gateway: Gateway) -> tuple[Path | CarriedS
     security = ClientSecurity.from_file(file)
     if security.protocol is SecurityProtocol.PLAINTEXT:
         return None, {}
-    SparkContext._ensure_initialized(gateway=gateway())
-    configured = SparkConf()
-    protection = protect_credentials({name: configured.get(name) or "" for name in SETTINGS})
+    configured = gateway().jvm.org.apache.spark.SparkConf(True)  # of spark-submit and spark-defaults.conf
+    protection = protect_credentials({name: configured.get(name, "") for name in SETTINGS})
     return (CarriedSecurity.pack(security) if protection else file), protection
 
 
-def _find_logs(
-    options: argparse.Namespace, catalogue: Catalogue, security: Path | CarriedSecurity | None
-) -> LogsToRead:
+def _find_logs(request: ScanRequest, catalogue: Catalogue, security: Path | CarriedSecurity | None) -> LogsToRead:
     known = catalogue.coordinator_topics
-    for topic in options.topic:
+    for topic in request.topics:
         if topic not in known:
             raise UserError(f"{topic} is not a coordinator log.", remedy=f"Coordinator logs: {', '.join(known)}.")
-    if options.log_dir:
-        topics = options.topic or known
+    if request.log_dirs:
         logs = logs_in_directories(
-            cluster=options.cluster,
-            directories=options.log_dir,
-            topics=topics,
-            new_group_coordinator=options.new_group_coordinator,
+            cluster=request.cluster,
+            directories=request.log_dirs,
+            topics=request.topics or known,
+            new_group_coordinator=request.new_group_coordinator,
         )
     else:
         logs = live_logs(
-            cluster=options.cluster,
-            bootstrap_servers=options.bootstrap_servers,
+            cluster=request.cluster,
+            bootstrap_servers=request.bootstrap_servers,
             security=security,
-            topics=options.topic,
+            topics=request.topics,
             known=known,
         )
-        if logs.note and not options.new_group_coordinator:
+        if logs.note and not request.new_group_coordinator:
             _say(logs.note)
-        logs = replace(logs, new_group_coordinator=logs.new_group_coordinator or options.new_group_coordinator)
+        logs = replace(logs, new_group_coordinator=logs.new_group_coordinator or request.new_group_coordinator)
     if logs.new_group_coordinator:
         _say("3.8 and 3.9 are evaluated with their new group coordinator")
     _say(f"{len(logs.logs)} partitions, {logs.size} {logs.unit}")
     return logs
 
 
-def _read(spark: SparkContext, question: Question, logs: LogsToRead, parquet: Path | None) -> ScanResult:
-    with read_logs(spark, logs, question.spec(logs), _say) as scanned:
-        result = make_result(question, logs, scanned)
-        if parquet:
-            write_parquet(result, scanned.owners(), parquet)
+def _read(spark: SparkContext, request: ScanRequest, documents: Documents, logs: LogsToRead) -> ScanResult:
+    with read_logs(spark, logs, documents.spec(request, logs), _say) as scanned:
+        result = make_result(request, documents, logs, scanned)
+        if request.parquet:
+            write_parquet(result, scanned.owners(), request.parquet)
     return result
 
 

@@ -36,9 +36,9 @@ class RowKind(StrEnum):
 
 WORKER_ROWS = pa.schema(
     [
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("kind", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
         pa.field("key_version", pa.int32()),  # as in RecordKind
         pa.field("value_version", pa.int32()),
         pa.field("part", pa.string()),  # as in BrokenRecords

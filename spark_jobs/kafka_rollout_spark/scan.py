@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -15,15 +16,16 @@ from pyspark import SparkContext
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord, take_inventory
 from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, has_affected_release
-from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OwnerRecords, ScanResult
+from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OwnerRecords, ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import (
     evaluate_records,
     groups_out_of_order,
     unknown_ends,
     unloadable_groups,
 )
-from kafka_rollout.kafka.documents.definitions import Schemas
-from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge.merged import MergedRows, read_merged
@@ -94,23 +96,27 @@ _FEW = (RowKind.CLASS, RowKind.LOG, RowKind.BROKEN, RowKind.TAG, RowKind.PRODUCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What to evaluate; catalogue and schemas as the brokers are configured (Catalogue.configured)."""
+class Documents:
+    """Catalogue and message definitions, as the brokers are configured (Catalogue.configured)."""
 
     catalogue: Catalogue
     schemas: Schemas
-    releases: Sequence[Release]
-    depth: ScanDepth = ScanDepth.DEEP
-    live: bool = False
 
-    def spec(self, logs: LogsToRead) -> DecodingSpec:
+    @classmethod
+    def load(cls, folders: Sequence[Path], *, new_group_coordinator: bool = False) -> Documents:
+        return cls(
+            catalogue=load_catalogue(*folders).configured(new_group_coordinator=new_group_coordinator),
+            schemas=load_schemas(*folders, new_group_coordinator=new_group_coordinator),
+        )
+
+    def spec(self, request: ScanRequest, logs: LogsToRead) -> DecodingSpec:
         return make_spec(
             self.catalogue,
             self.schemas,
-            self.releases,
+            request.releases,
             {log.topic for log in logs.logs},
-            depth=self.depth,
-            live=self.live,
+            depth=ScanDepth.CLASSES if request.classes_only else ScanDepth.DEEP,
+            live=request.live,
             buckets=buckets_for(logs.log_bytes),
         )
 
@@ -230,19 +236,20 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
         rows.close()
 
 
-def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanResult:
-    """Evaluate every release."""
-    classes = parts.record_classes(scanned.few, live=question.live)
-    ends = unknown_ends(question.catalogue, parts.with_last_batches(scanned.few, classes), question.releases)
+def make_result(request: ScanRequest, documents: Documents, logs: LogsToRead, scanned: Scanned) -> ScanResult:
+    """Evaluate every release of the request."""
+    catalogue, releases = documents.catalogue, request.releases
+    classes = parts.record_classes(scanned.few, live=request.live)
+    ends = unknown_ends(catalogue, parts.with_last_batches(scanned.few, classes), releases)
     contents = scanned.contents
     deleted: tuple[DeletedWhilePending, ...] = ()
-    if contents and has_affected_release(question.catalogue, question.releases):
+    if contents and has_affected_release(catalogue, releases):
         deleted = find_deleted_while_pending(scanned.few, contents, logs)
-    unloadable = unloadable_groups(question.catalogue, deleted, question.releases)
-    ordered = facts_of_order(question.catalogue, question.releases)
+    unloadable = unloadable_groups(catalogue, deleted, releases)
+    ordered = facts_of_order(catalogue, releases)
     out_of_order = find_out_of_order(scanned.few, contents, logs, ordered) if contents and ordered else ()
     broken = (
-        *parts.broken_records(scanned.few, live=question.live),
+        *parts.broken_records(scanned.few, live=request.live),
         *ends,
         *unloadable,
         *groups_out_of_order(out_of_order),
@@ -256,16 +263,16 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
         logs=logs.logs,
         classes=classes,
         verdicts=evaluate_records(
-            question.catalogue,
+            catalogue,
             classes,
-            question.releases,
+            releases,
             broken=broken,
             partitions=[(log.topic, log.partition) for log in logs.logs],
             damage=damage,
         ),
         sizes=parts.log_sizes(scanned.few, logs.logs),
         broken=broken,
-        tagged=parts.tagged_fields(scanned.few, question.catalogue, question.schemas, scanned.owners_of_tags(states)),
+        tagged=parts.tagged_fields(scanned.few, catalogue, documents.schemas, scanned.owners_of_tags(states)),
         owners=owners,
         owners_left_out=owners_left_out,
         copies=logs.copies,

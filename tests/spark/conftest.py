@@ -12,13 +12,11 @@ import pytest
 from pyspark import SparkContext
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import configuration, environment
-from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.kafka.formats.record_batch import batches
-from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout_spark.job import start_spark
-from kafka_rollout_spark.scan import Question, make_result, read_logs
+from kafka_rollout_spark.scan import Documents, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, logs_in_directories
 from tests.paths import FIXTURES
 
@@ -68,25 +66,29 @@ def find(*directories: Path) -> LogsToRead:
 
 @pytest.fixture
 def scan(spark: SparkContext) -> Scan:
-    """`scan(directory, …)`, or `scan(logs=…)` of logs that were found before; other arguments are those of Question.
+    """`scan(directory, …)`, or `scan(logs=…)` of logs that were found before; other arguments are those of ScanRequest,
+    or `documents`.
 
     The rows are merged on the driver and by tasks, unless `log_bytes` chooses; both results must be equal.
     """
-    include = Settings.from_environment().include
-    catalogue = load_catalogue(include)
-    question = Question(catalogue=catalogue, schemas=load_schemas(include), releases=list(catalogue))
+    known = Documents.load([Settings.from_environment().include])
+    request = ScanRequest(cluster="copy", json_file=Path(), releases=tuple(known.catalogue))
 
     def run(
-        *directories: Path, logs: LogsToRead | None = None, log_bytes: int | None = None, **asked_for: Any
+        *directories: Path,
+        logs: LogsToRead | None = None,
+        log_bytes: int | None = None,
+        documents: Documents = known,
+        **asked_for: Any,
     ) -> ScanResult:
-        asked, found = replace(question, **asked_for), logs or find(*directories)
+        asked, found = replace(request, **asked_for), logs or find(*directories)
         ways = (MERGED_ON_DRIVER, MERGED_BY_TASKS) if log_bytes is None else (log_bytes,)
-        results = [read(asked, replace(found, log_bytes=size)) for size in ways]
+        results = [read(asked, documents, replace(found, log_bytes=size)) for size in ways]
         assert all(replace(result, scanned_at=results[0].scanned_at) == results[0] for result in results)
         return results[0]
 
-    def read(asked: Question, logs: LogsToRead) -> ScanResult:
-        with read_logs(spark, logs, asked.spec(logs), lambda _: None) as scanned:
-            return make_result(asked, logs, scanned)
+    def read(asked: ScanRequest, documents: Documents, logs: LogsToRead) -> ScanResult:
+        with read_logs(spark, logs, documents.spec(asked, logs), lambda _: None) as scanned:
+            return make_result(asked, documents, logs, scanned)
 
     return run

@@ -17,12 +17,11 @@ from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order
 from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.kafka.codecs import CODECS
-from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.kafka.formats.coordinator_records import ClassKey, classify
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
-from kafka_rollout_spark.kernel.spec import ScanDepth
+from kafka_rollout_spark.scan import Documents
 from tests.integration.harness.logs import planted_logs as planted
 from tests.integration.harness.logs.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
 from tests.integration.harness.logs.planted_orders import planted_orders
@@ -36,19 +35,19 @@ OFFSETS = "__consumer_offsets"
 
 
 @pytest.mark.parametrize(
-    ("release", "depth"),
-    [("3.9.1", ScanDepth.DEEP), ("4.3.1-all-groups", ScanDepth.DEEP), ("4.3.1", ScanDepth.CLASSES)],
+    ("release", "classes_only"),
+    [("3.9.1", False), ("4.3.1-all-groups", False), ("4.3.1", True)],
 )
 def test_the_classes_are_those_that_an_independent_consumer_counted(
-    scan: Scan, fixture_logs: FixtureLogs, release: str, depth: ScanDepth
+    scan: Scan, fixture_logs: FixtureLogs, release: str, classes_only: bool
 ) -> None:
-    result = scan(fixture_logs(release), depth=depth)
+    result = scan(fixture_logs(release), classes_only=classes_only)
     expected = json.loads((FIXTURES / f"coordinator-logs-{release}" / "classes.json").read_text())["classes"]
     found = [to_json(c) for c in result.classes]
     assert sorted(found, key=str) == sorted(expected, key=str)
     assert not any(Release.parse(release.split("-", maxsplit=1)[0]) in found.releases for found in result.broken)
     assert result.damage == ()
-    assert (result.inventory is None) is (depth is ScanDepth.CLASSES)
+    assert (result.inventory is None) is classes_only
 
 
 def test_what_is_asked_deeply_is_answered(scan: Scan, fixture_logs: FixtureLogs) -> None:
@@ -100,7 +99,7 @@ def test_groups_that_only_committed_offsets_are_in_the_inventory(scan: Scan, tmp
 def test_what_an_old_release_does_not_know_is_told_by_its_owner_also_when_it_alone_is_asked(
     scan: Scan, fixture_logs: FixtureLogs
 ) -> None:
-    result = scan(fixture_logs("4.3.1"), releases=[Release(3, 4, 1)])
+    result = scan(fixture_logs("4.3.1"), releases=(Release(3, 4, 1),))
     assert {o.name for o in result.owners if o.key_version == 3} == {"consumer-0", "consumer-1", "consumer-2"}
     assert {v.release for v in result.verdicts} == {Release(3, 4, 1)}
 
@@ -222,9 +221,9 @@ def test_a_group_s_records_are_taken_by_what_lies_before_them(scan: Scan, tmp_pa
             (folder / f"{one.base_offset:020}.log").write_bytes(one.data)
     include = PROJECT_ROOT / "include"
     for told in (False, True):
-        catalogue = load_catalogue(include).configured(new_group_coordinator=told)
-        facts = facts_of_order(catalogue, catalogue)
-        result = scan(tmp_path, catalogue=catalogue, schemas=load_schemas(include, new_group_coordinator=told))
+        documents = Documents.load([include], new_group_coordinator=told)
+        facts = facts_of_order(documents.catalogue, documents.catalogue)
+        result = scan(tmp_path, documents=documents)
         expected = [
             found
             for number, log in enumerate(logs)
@@ -241,7 +240,7 @@ def test_a_group_s_records_are_taken_by_what_lies_before_them(scan: Scan, tmp_pa
         data = json.loads(json.dumps(to_json(result)))
         assert from_json(ScanResult, data).out_of_order == result.out_of_order
         assert any(Release(3, 9, 1) in found.releases for found in expected) is told
-    alone = scan(tmp_path, releases=[Release(4, 3, 1)])
+    alone = scan(tmp_path, releases=(Release(4, 3, 1),))
     assert [found.releases for found in alone.out_of_order] == [
         (Release(4, 3, 1),) for found in expected if Release(4, 3, 1) in found.releases
     ]
@@ -274,5 +273,5 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_the_coordinators_o
     assert {tuple(found) for found in data["deleted_while_pending"]} == {
         ("topic", "partition", "offset", "group", "producers")
     }
-    assert scan(tmp_path, releases=[Release(4, 3, 1)]).deleted_while_pending == ()
-    assert scan(tmp_path, depth=ScanDepth.CLASSES).deleted_while_pending == ()
+    assert scan(tmp_path, releases=(Release(4, 3, 1),)).deleted_while_pending == ()
+    assert scan(tmp_path, classes_only=True).deleted_while_pending == ()

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,7 +34,7 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanRequest,
     ScanResult,
 )
-from kafka_rollout.coordinator_logs.spark.submit import APPLICATION, environment
+from kafka_rollout.coordinator_logs.spark.submit import application, environment, prepare_job
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
@@ -48,7 +49,7 @@ from kafka_rollout_spark.source.ranges import LogsToRead
 from kafka_rollout_spark.source.splits import plan_splits, read_split
 
 OFFSETS = "__consumer_offsets"
-LIVE = ("--cluster", "x", "--bootstrap-servers", "127.0.0.1:9")
+LIVE = {"bootstrap_servers": "127.0.0.1:9"}
 
 some_ranges = st.lists(
     st.builds(
@@ -133,7 +134,7 @@ def result() -> ScanResult:
 
 
 def test_files_are_whole_and_leave_no_drafts(tmp_path: Path) -> None:
-    write_json(result(), str(tmp_path / "new" / "scan.json"))
+    write_json(result(), tmp_path / "new" / "scan.json")
     owner = OwnerRecords(
         topic=OFFSETS,
         partition=0,
@@ -157,7 +158,7 @@ def test_files_are_whole_and_leave_no_drafts(tmp_path: Path) -> None:
 def test_output_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):
-        write_json(result(), str(tmp_path / "file" / "scan.json"))
+        write_json(result(), tmp_path / "file" / "scan.json")
 
 
 def test_the_summary_names_each_releases_worst_verdict() -> None:
@@ -172,57 +173,82 @@ def test_progress_tells_amount_rate_and_time_left() -> None:
     assert progress_line(0, 4, 4_000, "offsets", 3) == "read 0 of 4 splits, 0 offsets of 4,000 offsets, 3 s"
 
 
-def test_a_request_becomes_arguments_that_the_job_reads(tmp_path: Path) -> None:
-    request = ScanRequest(
-        cluster="one",
-        bootstrap_servers="127.0.0.1:9092",
-        json_file=tmp_path / "scan.json",
-        security_file=tmp_path / "security.json",
-        topics=(OFFSETS,),
-        releases=(Release(3, 4, 0), Release(4, 3, 1)),
-        fail_on=(Release(3, 4, 1),),
-    )
-    options = job.parse_arguments(request.arguments())
-    assert (options.cluster, options.topic, options.release, options.fail_on) == (
-        "one",
-        [OFFSETS],
-        ["3.4.0", "4.3.1"],
-        ["3.4.1"],
-    )
-    assert options.security_file == tmp_path / "security.json"
-    assert (options.live, options.classes_only) == (False, False)
+def job_file(folder: Path, **request: object) -> list[str]:
+    """The arguments of a job. `request`: JSON form, in addition to a cluster without logs."""
+    file = folder / "job.json"
+    file.write_text(json.dumps({"cluster": "x", "json_file": str(folder / "scan.json"), **request}))
+    return ["--job", str(file)]
 
 
-def test_a_request_for_directories_becomes_arguments_that_the_job_reads(tmp_path: Path) -> None:
-    dirs = (tmp_path / "a", tmp_path / "b")
-    request = ScanRequest(cluster="copy", json_file=tmp_path / "scan.json", log_dirs=dirs, live=True)
-    options = job.parse_arguments(request.arguments())
-    assert (options.log_dir, options.bootstrap_servers, options.live) == (list(dirs), None, True)
+def no_spark() -> NoReturn:
+    raise AssertionError("Spark was needed")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "names"),
+    "wanted",
     [
-        (["--cluster", "x"], "--bootstrap-servers"),
-        (["--cluster", "x", "--bootstrap-servers", "127.0.0.1:9", "--release", "latest"], "'latest'"),
-        (["--cluster", "x", "--bootstrap-servers", "127.0.0.1:9", "--topic", "orders"], "orders"),
-        (["--cluster", "x", "--log-dir", "/nowhere/at/all"], "/nowhere/at/all does not exist"),
-        (["--cluster", "x", "--log-dir", "."], "no coordinator log"),
-        (["--cluster", "x", "--log-dir", ".", "--bootstrap-servers", "127.0.0.1:9"], "not allowed"),
-        (["--cluster", "x", "--bootstrap-servers", "127.0.0.1:9", "--security-file", "/nowhere/s.json"], "/nowhere"),
+        {
+            "bootstrap_servers": "127.0.0.1:9092",
+            "security_file": Path("/private/security.json"),
+            "topics": (OFFSETS,),
+            "releases": (Release(3, 4, 0), Release(4, 3, 1)),
+            "fail_on": (Release(3, 4, 1),),
+        },
+        {"log_dirs": (Path("a"), Path("b")), "live": True, "parquet": Path("tables")},
+    ],
+)
+def test_a_request_reaches_the_job_as_a_private_file(tmp_path: Path, wanted: dict[str, Any]) -> None:
+    request = ScanRequest(cluster="one", json_file=tmp_path / "scan.json", **wanted)
+    prepared = prepare_job(request, Settings.from_environment(), "local[2]", tmp_path)
+    assert job.read_request(prepared.arguments) == replace(request, problem_file=tmp_path / "problem")
+    assert Path(prepared.arguments[-1]).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("request_", "names"),
+    [
+        ({}, "either bootstrap_servers or log_dirs"),
+        ({"bootstrap_servers": "127.0.0.1:9", "log_dirs": ["."]}, "either bootstrap_servers or log_dirs"),
+        ({"bootstrap_servers": "127.0.0.1:9", "releases": ["latest"]}, "'latest'"),
+        ({"bootstrap_servers": "127.0.0.1:9", "topics": ["orders"]}, "orders"),
+        ({"bootstrap_servers": "127.0.0.1:9", "log_dir": ["."]}, "unknown keys: log_dir"),
+        ({"bootstrap_servers": "127.0.0.1:9", "live": "perhaps"}, "live: Input should be a valid boolean"),
+        ({"log_dirs": ["/nowhere/at/all"]}, "/nowhere/at/all does not exist"),
+        ({"log_dirs": ["."]}, "no coordinator log"),
+        ({"bootstrap_servers": "127.0.0.1:9", "security_file": "/nowhere/s.json"}, "/nowhere"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
-    arguments: list[str], names: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, request_: dict[str, object], names: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert job.main(arguments) == 2
+    assert job.main(job_file(tmp_path, **request_), no_spark) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert names in line
 
 
-def test_the_job_runs_by_what_its_environment_holds() -> None:
+@pytest.mark.parametrize(
+    ("content", "names"), [(None, "job.json does not exist"), ("{", "line 1 column 2"), ("[]", "dictionary")]
+)
+def test_a_job_file_that_is_none_is_one_sentence(
+    tmp_path: Path, content: str | None, names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.json"
+    if content is not None:
+        file.write_text(content)
+    assert job.main(["--job", str(file)], no_spark) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert names in line
+
+
+def test_the_sentence_of_an_error_is_also_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "problem"
+    assert job.main(job_file(tmp_path, log_dirs=["/nowhere/at/all"], problem_file=str(file)), no_spark) == 2
+    assert capsys.readouterr().err == f"scan: error: {file.read_text()}\n"
+
+
+def test_the_job_runs_by_what_its_environment_holds(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(APPLICATION), "--cluster", "x", "--log-dir", "/nowhere/at/all"],
+        [sys.executable, str(application()), *job_file(tmp_path, log_dirs=["/nowhere/at/all"])],
         env={**os.environ, **environment(Settings.from_environment())},
         capture_output=True,
         text=True,
@@ -238,11 +264,9 @@ def test_a_file_without_credentials_is_scanned_with_any_master_and_waits_for_no_
 ) -> None:
     """The scan fails later, when it reads the logs."""
 
-    def gateway() -> NoReturn:
-        raise AssertionError("the configuration of Spark was read")
-
     ClientSecurity().write_file(tmp_path / "security.json")
-    assert job.main([*LIVE, "--security-file", str(tmp_path / "security.json")], gateway) == job.COULD_NOT_READ
+    arguments = job_file(tmp_path, **LIVE, security_file=str(tmp_path / "security.json"))
+    assert job.main(arguments, no_spark) == job.COULD_NOT_READ
     assert "No broker of 127.0.0.1:9 answered" in capsys.readouterr().err
 
 
@@ -263,7 +287,10 @@ def test_credentials_are_refused_to_executors_that_spark_does_not_protect(
     security.write_file(tmp_path / "security.json")
     submit_arguments = {"PYSPARK_SUBMIT_ARGS": f"--master {master} pyspark-shell"}
     done = subprocess.run(
-        [sys.executable, str(APPLICATION), *LIVE, "--security-file", str(tmp_path / "security.json")],
+        [
+            *(sys.executable, str(application())),
+            *job_file(tmp_path, **LIVE, security_file=str(tmp_path / "security.json")),
+        ],
         env={**os.environ, **environment(Settings.from_environment()), **submit_arguments},
         capture_output=True,
         text=True,
@@ -326,7 +353,7 @@ def test_an_error_that_is_not_ours_is_told_by_its_first_cause() -> None:
 
 @pytest.mark.parametrize(("replaced", "code"), [(1, 0), (2, 1)])
 def test_a_segment_that_was_replaced_makes_it_scan_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replaced: int, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replaced: int, code: int
 ) -> None:
     searches: list[object] = []
 
@@ -346,8 +373,7 @@ def test_a_segment_that_was_replaced_makes_it_scan_again(
     monkeypatch.setattr(job, "_find_logs", find)
     monkeypatch.setattr(job, "_read", read)
     monkeypatch.setattr(job, "start_spark", lambda *_: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(job, "Question", SimpleNamespace)
-    assert job.main(["--cluster", "copy", "--log-dir", "anywhere"]) == code
+    assert job.main(job_file(tmp_path, log_dirs=["anywhere"]), lambda: None) == code  # type: ignore[arg-type,return-value]
     assert len(searches) == 2
     said = capsys.readouterr().err
     assert "scanning again" in said

@@ -5,7 +5,7 @@ verdicts.py evaluates the records for each release; findings.py and remedies.py 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -306,11 +306,13 @@ class ScanResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """A scan of a live cluster or of the directories `log_dirs`. Credentials are passed only as the path of a file.
+    """A scan of a live cluster or of the directories `log_dirs`. The job gets its JSON form as a file.
 
-    `cluster`: its name in the inventory, or a label. `releases`: empty for all of the catalogue. `live`: also count the
-    current records; `classes_only`: do not parse the records. `new_group_coordinator`: evaluate for brokers that enable
-    it; the brokers of a live cluster are queried.
+    `cluster`: its name in the inventory, or a label. `security_file`: credentials for a secured cluster; mode 0600.
+    `topics`, `releases`: empty for all of the catalogue. `fail_on`: exit code 3 if one of these releases is not proved
+    to load the logs. `live`: also count the current records; `classes_only`: do not parse the records.
+    `new_group_coordinator`: evaluate for brokers that enable it; the brokers of a live cluster are queried.
+    `problem_file`: gets the sentence of an error.
     """
 
     cluster: str
@@ -325,24 +327,4 @@ class ScanRequest:
     live: bool = False
     classes_only: bool = False
     new_group_coordinator: bool = False
-
-    def arguments(self) -> list[str]:
-        """Return the command line of the job."""
-        options: tuple[tuple[str, Sequence[object]], ...] = (
-            ("--cluster", (self.cluster,)),
-            ("--json", (self.json_file,)),
-            ("--bootstrap-servers", (self.bootstrap_servers,)),
-            ("--security-file", (self.security_file,)),
-            ("--parquet", (self.parquet,)),
-            ("--log-dir", self.log_dirs),
-            ("--topic", self.topics),
-            ("--release", self.releases),
-            ("--fail-on", self.fail_on),
-        )
-        arguments = [word for option, values in options for value in values if value for word in (option, str(value))]
-        flags = {
-            "--live": self.live,
-            "--classes-only": self.classes_only,
-            "--new-group-coordinator": self.new_group_coordinator,
-        }
-        return [*arguments, *(option for option, wanted in flags.items() if wanted)]
+    problem_file: Path | None = None

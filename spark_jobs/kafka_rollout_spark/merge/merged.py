@@ -49,7 +49,8 @@ def _aggregate(merged: pa.Table, batches: Sequence[pa.RecordBatch]) -> pa.Table:
     steps: list[Any] = [*functions.items(), *((name, "first", first) for name in (*OF_FIRST, *OF_LAST))]
     found = rows.sort_by("order").group_by(list(_BY), use_threads=False).aggregate(steps)
     names = [*(f"{name}_{word}" for name, word in functions.items()), *(f"{n}_first" for n in (*OF_FIRST, *OF_LAST))]
-    return _with_all_columns(found.select([*_BY, *names]).rename_columns([*_BY, *functions, *OF_FIRST, *OF_LAST]))
+    found = found.select([*_BY, *names]).rename_columns([*_BY, *functions, *OF_FIRST, *OF_LAST])
+    return pa.concat_tables([_NO_ROWS, found], promote_options="default")
 
 
 def read_merged(
@@ -59,11 +60,11 @@ def read_merged(
     rows = spark.parallelize(splits, len(splits)).flatMap(partial(read_split, source, spec))
     counts_only = spec.depth is ScanDepth.CLASSES
     if is_small or (counts_only and not spec.live):
-        return MergedRows(local=_merge(spec.live, map(_unpack, rows.map(_pack).collect())))
+        return MergedRows(local=_merge(spec.live, _unpack(rows.map(_pack).collect())))
     if spec.live:
         rows = _merge_by_bucket(rows, spec.buckets, entries=True)
     if counts_only:  # a row of each record kind in each bucket
-        return MergedRows(local=merge_rows(map(_unpack, rows.map(_pack).collect())))
+        return MergedRows(local=merge_rows(_unpack(rows.map(_pack).collect())))
     packed = _merge_by_bucket(rows, spec.buckets, entries=False).map(_pack)
     return MergedRows(packed=packed.persist(StorageLevel.MEMORY_AND_DISK))
 
@@ -73,12 +74,8 @@ def _merge_by_bucket(rows: RDD[pa.RecordBatch], buckets: int, *, entries: bool) 
 
     `entries`: rows of kind `entries` become rows that add to `live`; these can be in several buckets afterwards.
     """
-    shares = rows.mapPartitions(partial(_distribute, buckets)).partitionBy(buckets, int)
-    return shares.mapPartitions(partial(_merge_bucket, entries))
-
-
-def _merge_bucket(entries: bool, shares: Iterable[tuple[int, bytes]]) -> Batches:
-    return _merge(entries, (_unpack(data) for _, data in shares)).to_batches(_ROWS_AT_ONCE)
+    shares = rows.mapPartitions(partial(_distribute, buckets)).partitionBy(buckets, int).values()
+    return shares.mapPartitions(lambda streams: _merge(entries, _unpack(streams)).to_batches(_ROWS_AT_ONCE))
 
 
 def _merge(entries: bool, batches: Batches) -> pa.Table:
@@ -97,8 +94,7 @@ def _distribute(buckets: int, batches: Batches) -> Iterator[tuple[int, bytes]]:
         hashes = pc.coalesce(table["bucket"].cast(pa.int64()), table["name_hash"], table["key_hash"], pa.scalar(0))
         places = np.asarray(hashes) % buckets
         for bucket in np.unique(places).tolist():
-            for batch in table.filter(pa.array(places == bucket)).combine_chunks().to_batches():
-                yield bucket, _pack(batch)
+            yield bucket, _pack(table.filter(pa.array(places == bucket)))
 
 
 def _chunks(batches: Batches) -> Iterator[pa.Table]:
@@ -112,26 +108,17 @@ def _chunks(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _pack(batch: pa.RecordBatch) -> bytes:
-    """Return an Arrow stream without the columns that have no value: a kind of row has few of all columns."""
-    filled = [name for name in batch.schema.names if batch[name].null_count < batch.num_rows]
-    part = batch.select(filled)
+def _pack(rows: pa.RecordBatch | pa.Table) -> bytes:
+    """Return the rows as an Arrow stream. A pickled part of a table would contain the whole table."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, part.schema) as stream:
-        stream.write_batch(part)
-    return sink.getvalue().to_pybytes()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write(rows)
+    return bytes(sink.getvalue())
 
 
-def _unpack(data: bytes) -> pa.RecordBatch:
-    (batch,) = pa.ipc.open_stream(data)
-    return _with_all_columns(batch)
-
-
-def _with_all_columns(rows: Any) -> Any:
-    """Return a table or a batch with the schema WORKER_ROWS."""
-    known, size = set(rows.schema.names), rows.num_rows
-    columns = [rows[f.name] if f.name in known else pa.nulls(size, f.type) for f in WORKER_ROWS]
-    return type(rows).from_arrays(columns, schema=WORKER_ROWS)
+def _unpack(streams: Iterable[bytes]) -> Batches:
+    for stream in streams:
+        yield from pa.ipc.open_stream(stream)
 
 
 class MergedRows:
@@ -183,18 +170,9 @@ class MergedRows:
         if self._packed is None:
             yield select(self._local)
             return
-        found = self._packed.flatMap(partial(_select_packed, select))
+        found = self._packed.map(lambda data: _pack(select(pa.ipc.open_stream(data).read_all())))
         for data in found.toLocalIterator(prefetchPartitions=True) if stream else found.collect():
-            yield pa.Table.from_batches(pa.ipc.open_stream(data))
-
-
-def _select_packed(select: Callable[[pa.Table], pa.Table], data: bytes) -> Iterator[bytes]:
-    table = select(pa.Table.from_batches([_unpack(data)]))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    if table.num_rows:
-        yield sink.getvalue().to_pybytes()
+            yield pa.ipc.open_stream(data).read_all()
 
 
 def _select(condition: pc.Expression, columns: Sequence[str], limit: int | None, rows: pa.Table) -> pa.Table:

@@ -20,7 +20,7 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.scan import OwnerRecords, ReleaseVerdict, ScanResult
 
-STANDARD_OUTPUT = "-"
+STANDARD_OUTPUT = Path("-")
 _ROWS_AT_ONCE = 50_000
 
 _PLACE = {"cluster": pa.string(), "scanned_at": pa.timestamp("ms", tz="UTC"), "topic": pa.string()}
@@ -77,13 +77,13 @@ _TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
 }
 
 
-def write_json(result: ScanResult, target: str) -> None:
-    """`target` is a path, or `-` for standard output."""
+def write_json(result: ScanResult, target: Path) -> None:
+    """`target` can be STANDARD_OUTPUT."""
     text = json.dumps(to_json(result), indent=1) + "\n"
     if target == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
-    with _whole(Path(target)) as draft:
+    with _whole(target) as draft:
         draft.write_text(text, encoding="utf-8")
 
 

@@ -14,10 +14,11 @@ import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
-from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
+from kafka_rollout.releases.facts import Release
 from tests.dags.conftest import spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.records import scan_history
@@ -54,7 +55,7 @@ class Scans:
     home: Path
     load: Callable[[], dict[str, Any]]
     found: ScanResult | Exception = field(default_factory=lambda: scan_of(COMMITS))
-    wanted: list[str] = field(default_factory=list)
+    wanted: ScanRequest | None = None
 
     def run(self, **conf: Any) -> tuple[str, dict[str, str | None], str]:
         """(state of the run, states by task, the run's id)."""
@@ -74,12 +75,11 @@ def scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: None, load_dags: Callable[[], dict[str, Any]]
 ) -> Scans:
     from kafka_rollout.airflow.operators import spark_scan
-    from kafka_rollout.coordinator_logs.scan import ScanRequest
 
     made = Scans(home=tmp_path / "home", load=load_dags)
 
     def scan(task: Any, context: Any, scratch: Path) -> ScanResult:
-        made.wanted = task.wanted(context, ScanRequest(cluster="fake", json_file=scratch / "x"), scratch).arguments()
+        made.wanted = task.wanted(context, ScanRequest(cluster="fake", json_file=scratch / "x"), scratch)
         if isinstance(made.found, Exception):
             raise made.found
         return made.found
@@ -190,11 +190,8 @@ def test_a_scan_of_some_releases_does_not_hide_that_another_got_worse_since(scan
     scans.run()
     scans.found = scan_of(COMMITS, CONSUMER_GROUPS, releases=["4.3.1"])
     scans.run(releases=["4.3.1"], depth="classes")
-    assert [a for a in scans.wanted if a in ("--release", "4.3.1", "--classes-only")] == [
-        "--release",
-        "4.3.1",
-        "--classes-only",
-    ]
+    assert scans.wanted is not None
+    assert (scans.wanted.releases, scans.wanted.classes_only) == ((Release(4, 3, 1),), True)
     assert scans.alerts == []
     scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
     scans.run()

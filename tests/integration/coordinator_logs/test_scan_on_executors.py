@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -22,13 +21,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import (
-    APPLICATION,
     configuration,
-    environment,
+    prepare_job,
     scan_command,
     spark_submit,
 )
@@ -212,9 +209,10 @@ def scan_as_airflow_does(
             json_file=folder / "scan.json",
             security_file=file,
         )
+        job = prepare_job(request, settings, world.spark.address, folder / "scratch")
         done = subprocess.run(
-            [*command, str(APPLICATION), *request.arguments()],
-            env={**os.environ, **environment(settings), "SPARK_CONF_DIR": str(world.executors / "conf")},
+            [*command, str(job.application), *job.arguments],
+            env={**os.environ, **job.environment, "SPARK_CONF_DIR": str(world.executors / "conf")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -222,7 +220,7 @@ def scan_as_airflow_does(
             timeout=600,
         )
     assert done.returncode == 0, done.stdout[-5_000:]
-    return from_json(ScanResult, json.loads(request.json_file.read_text())), done.stdout
+    return job.result(), done.stdout
 
 
 @contextmanager

@@ -4,13 +4,11 @@ return.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
@@ -19,7 +17,6 @@ from airflow.sdk.exceptions import AirflowException
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_of, skip_if
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.page.report import render_scan
@@ -27,11 +24,6 @@ from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.kafka.client.security.credentials import credentials_file
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 SPARK_CONNECTION = "spark_default"
 
@@ -48,7 +40,6 @@ class SparkScanOperator(SparkSubmitOperator):
             conn_id=SPARK_CONNECTION, name="kafka-rollout-scan", application="scan_coordinator_logs.py", **kwargs
         )
         self.cluster = cluster
-        self._problem = ""
 
     def execute(self, context: Context) -> Any:
         with (
@@ -66,47 +57,29 @@ class SparkScanOperator(SparkSubmitOperator):
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
-        from kafka_rollout.coordinator_logs.spark.submit import spark_job
+        from kafka_rollout.coordinator_logs.spark.submit import prepare_job
 
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)
-        result = scratch / "scan.json"
         with credentials_file(KafkaClusterHook(cluster.name).security(), settings) as security_file:
             request = ScanRequest(
                 cluster=cluster.name,
                 bootstrap_servers=cluster.bootstrap_servers,
-                json_file=result,
+                json_file=scratch / "scan.json",
                 security_file=security_file,
             )
             master = BaseHook.get_connection(SPARK_CONNECTION).host or ""
-            job = spark_job(settings, master, scratch)
+            job = prepare_job(self.wanted(context, request, scratch), settings, master, scratch)
             self.application = str(job.application)
-            self.application_args = self.wanted(context, request, scratch).arguments()
+            self.application_args = list(job.arguments)
             self.env_vars = dict(job.environment)
             self.conf = dict(job.configuration)
             os.environ["PATH"] = f"{job.submit.parent}{os.pathsep}{os.environ['PATH']}"
-            self._submit(context)
-        return from_json(ScanResult, json.loads(result.read_text(encoding="utf-8")))
-
-    def _submit(self, context: Context) -> None:
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            raise AirflowException(self._problem or str(error)) from error
-
-    def _get_hook(self) -> SparkSubmitHook:
-        """Spark's own hook, which reads the output lines of the job; some of them contain the error."""
-        hook = super()._get_hook()
-        read = hook._process_spark_submit_log
-        hook._process_spark_submit_log = lambda itr: read(self._noted(itr))  # type: ignore[method-assign]
-        return hook
-
-    def _noted(self, lines: Iterable[Any]) -> Iterator[Any]:
-        from kafka_rollout.coordinator_logs.spark.submit import problem_in
-
-        for line in lines:
-            self._problem = problem_in(str(line)) or self._problem
-            yield line
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                raise AirflowException(job.problem() or str(error)) from error
+        return job.result()
 
 
 def page_of(name: str) -> str:

@@ -1,7 +1,6 @@
 """Starts the Spark job that scans coordinator logs.
 
-An orchestrator passes `ScanRequest.arguments()`, `environment()` and `configuration()` to its own spark-submit;
-`submit` runs the job from this process.
+An orchestrator passes what `prepare_job` returns to its own spark-submit; `submit` runs the job from this process.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
-from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.files import read_if_exists, write_whole
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.executor_credentials import AUTHENTICATION, ENCRYPTION, runs_in_one_process
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
@@ -31,6 +31,15 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.client.security.credential_files import credentials_file
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.jvm.java import spark_java_home
+
+FAIL_ON_EXIT_CODE = 3
+
+_PACKAGES = "kafka_rollout", "kafka_rollout_spark"  # what the job imports
+
+_PROGRESS = re.compile(r"^scan: (?!error: )(.*)$")  # lines of the job; Spark prints other lines
+_TAIL_LINES = 20
+_END_S = 15.0  # Spark's shutdown hooks take about one second
+_LOOPBACK = re.compile(r"local(\[.*)?|spark://(127\.0\.0\.1|localhost):\d+")
 
 
 def _folder_of(package: str) -> Path:
@@ -41,35 +50,9 @@ def _folder_of(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-_PACKAGES = tuple(_folder_of(name) for name in ("kafka_rollout", "kafka_rollout_spark"))
-APPLICATION = _PACKAGES[1] / "application" / "scan_coordinator_logs.py"
-FAIL_ON_EXIT_CODE = 3
-
-_OURS = re.compile(r"^scan: (.*)$")  # lines of the job; Spark prints other lines
-_ERROR = "error: "
-_TAIL_LINES = 20
-_END_S = 15.0  # Spark's shutdown hooks take about one second
-_LOOPBACK = re.compile(r"local(\[.*)?|spark://(127\.0\.0\.1|localhost):\d+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkJob:
-    """Arguments of spark-submit for the job: its script, environment variables and Spark configuration."""
-
-    submit: Path
-    application: Path
-    environment: Mapping[str, str]
-    configuration: Mapping[str, str]
-
-
-def spark_job(settings: Settings, master: str, scratch: Path) -> SparkJob:
-    """Return the arguments for a caller that runs spark-submit itself. `scratch`: folder for files of the driver."""
-    return SparkJob(
-        submit=spark_submit(),
-        application=APPLICATION,
-        environment=environment(settings),
-        configuration=configuration(master, scratch),
-    )
+def application() -> Path:
+    """Return the script of the job. This package does not import the job: it starts the script by its path."""
+    return _folder_of("kafka_rollout_spark") / "application" / "scan_coordinator_logs.py"
 
 
 def environment(settings: Settings) -> dict[str, str]:
@@ -78,7 +61,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "JAVA_HOME": str(spark_java_home(settings.cache)),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(package.parent) for package in _PACKAGES)),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(_folder_of(name).parent) for name in _PACKAGES)),
         "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
         "KAFKA_ROLLOUT_CATALOGUE": str(settings.added_releases),
         "SPARK_HOME": str(_folder_of("pyspark")),
@@ -104,19 +87,48 @@ def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
         found |= {AUTHENTICATION: "true", ENCRYPTION: "true"}
     if scratch is not None:
         java += f" -Djava.io.tmpdir={scratch}"
-        found |= {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+        found["spark.local.dir"] = str(scratch)
     return {**found, "spark.driver.extraJavaOptions": java}
-
-
-def problem_in(line: str) -> str:
-    """Return the error in a line of the job's output; empty if there is none."""
-    ours = _OURS.match(line.strip())
-    return ours[1].removeprefix(_ERROR) if ours and ours[1].startswith(_ERROR) else ""
 
 
 def spark_submit() -> Path:
     """Return the path of spark-submit of the installed PySpark."""
     return _folder_of("pyspark") / "bin" / "spark-submit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkJob:
+    """A scan that spark-submit can run: its script, arguments, environment variables and Spark configuration."""
+
+    submit: Path
+    application: Path
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    configuration: Mapping[str, str]
+    request: ScanRequest
+
+    def problem(self) -> str:
+        """Return the sentence of the job's error; empty if the job wrote none."""
+        assert self.request.problem_file is not None  # noqa: S101 - prepare_job names it
+        return (read_if_exists(self.request.problem_file) or b"").decode("utf-8", "replace")
+
+    def result(self) -> ScanResult:
+        return from_json(ScanResult, json.loads(self.request.json_file.read_text(encoding="utf-8")))
+
+
+def prepare_job(request: ScanRequest, settings: Settings, master: str, scratch: Path) -> SparkJob:
+    """Write the job's file, mode 0600, into `scratch`, a folder for files of the driver."""
+    request = replace(request, problem_file=scratch / "problem")
+    file = scratch / "job.json"
+    write_whole(file, json.dumps(to_json(request)).encode())
+    return SparkJob(
+        submit=spark_submit(),
+        application=application(),
+        arguments=("--job", str(file)),
+        environment=environment(settings),
+        configuration=configuration(master, scratch),
+        request=request,
+    )
 
 
 def submit(
@@ -133,31 +145,27 @@ def submit(
     """
     master = master or settings.spark_master
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
-    problem = ""
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-spark-", ignore_cleanup_errors=True) as scratch:
+        job = prepare_job(request, settings, master, Path(scratch))
         options = ["--master", master]
-        for key, value in [*configuration(master, Path(scratch)).items(), *extra_configuration]:
+        for key, value in [*job.configuration.items(), *extra_configuration]:
             options += ["--conf", f"{key}={value}"]
         variables = {
-            **environment(settings),
+            **job.environment,
             "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"]),
             "TMPDIR": scratch,
         }
         # The job starts the JVM while Python imports it. With spark-submit, Python would start after the JVM.
-        with _running([sys.executable, str(APPLICATION), *request.arguments()], variables) as process:
+        with _running([sys.executable, str(job.application), *job.arguments], variables) as process:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             for line in process.stdout:
                 tail.append(line.rstrip())
-                if (ours := _OURS.match(line)) is None:
-                    continue
-                if ours[1].startswith(_ERROR):
-                    problem = ours[1].removeprefix(_ERROR)
-                else:
+                if ours := _PROGRESS.match(line):
                     on_progress(ours[1])
             code = process.wait()
-    if code not in (0, FAIL_ON_EXIT_CODE):
-        raise _failure(code, problem, tail)
-    return code, from_json(ScanResult, json.loads(request.json_file.read_text(encoding="utf-8")))
+        if code not in (0, FAIL_ON_EXIT_CODE):
+            raise _failure(code, job.problem(), tail)
+    return code, job.result()
 
 
 def scan_command(
@@ -226,5 +234,5 @@ def _failure(code: int, problem: str, tail: Sequence[str]) -> RolloutError:
     last = next((line for line in reversed(tail) if line.strip()), "no output")
     return FatalError(
         f"The Spark job of the scan failed with exit code {code}: {last}",
-        remedy="Run the job with spark-submit to see its output.",
+        remedy="Run the job with spark-submit to see its output (docs/scan.md).",
     )
