@@ -57,7 +57,7 @@ OUTSIDE = (
     "rehearsal/machine",
     "run/store",
     "traffic/processes",
-    "report",
+    "report/page",
 )
 WITH_A_LIBRARY = {
     "base/json_forms.py": {"pydantic"},

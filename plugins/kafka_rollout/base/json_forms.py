@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import PlainSerializer, TypeAdapter
 
 T = TypeVar("T")
+Form = PlainSerializer
+"""Annotation of a field: the function that makes its JSON form."""
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 

@@ -1,92 +1,290 @@
-"""The report of a run as one HTML page: self-contained, printable, light and dark."""
+"""The report of a run: all its actions and observations, as one value. Its JSON form is report.json.
+
+The names of the fields are its keys; `format` is their version. Times: epoch seconds; durations: seconds.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
 
-from kafka_rollout.base.system.html import clock, page_environment
-from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.findings import Finding
+from kafka_rollout.base.json_forms import Form, from_json, to_json
+from kafka_rollout.gates.check import Condition, GateKind
+from kafka_rollout.metadata_log.outage import Outage
+from kafka_rollout.model.host_state import StartRecord
+from kafka_rollout.model.plan import ConfigChange, DefaultChange, Direction, FeatureChange, ReleaseStep
+from kafka_rollout.planning.level_undo import LevelUndo
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.event_form import event_form
+from kafka_rollout.run.events import Approval
+from kafka_rollout.run.offline_events import OfflineEvent
+from kafka_rollout.run.ports import RunStore
+from kafka_rollout.run.projections.gates import GateState
+from kafka_rollout.run.step_events import (
+    BootstrapReplaced,
+    FeatureResults,
+    FeatureSupport,
+    IncrementalScan,
+    MetadataScanned,
+    SnapshotLoaded,
+    Trimmed,
+    Validated,
+)
 
-TEMPLATE = "report.html.j2"
-
-_OUTCOMES = {
-    "finished": ("good", "Finished"),
-    "rolled_not_finalized": ("fair", "Rolled, not finalized"),
-    "rolled_back": ("fair", "Rolled back"),
-    "stopped": ("bad", "Stopped"),
-    "refused": ("bad", "Refused"),
-    "dry_run": ("fair", "Dry run"),
-}
-_ROW_PX = 34
-_WIDTH_PX = 860
-_PX_PER_LETTER = 7.5
-_LABEL_PX = (110, 300)  # at least, at most
-
-
-def render(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:
-    """Return the page of a report. All values are escaped."""
-    environment = page_environment(settings or Settings.from_environment())
-    tone, title = _OUTCOMES.get(data["outcome"], ("fair", data["outcome"]))
-    return environment.get_template(TEMPLATE).render(
-        report=data, tone=tone, outcome_title=title, timeline=_timeline(data), scan=_scan(data)
-    )
-
-
-def _timeline(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the bars of each node's steps, from stop to start and to the end of the gate, in pixels."""
-    nodes = [(node, [step for step in node["node_steps"] if step["began_at"] is not None]) for node in data["nodes"]]
-    nodes = sorted(((node, steps) for node, steps in nodes if steps), key=lambda found: found[1][0]["began_at"])
-    if not nodes:
-        return None
-    spans = [  # stopped, started, gate passed
-        [(step["began_at"], up := step["started_at"] or step["began_at"], step["ended_at"] or up) for step in steps]
-        for _, steps in nodes
-    ]
-    first = min(down for of_node in spans for down, *_ in of_node)
-    last = max(end for of_node in spans for *_, end in of_node)
-    names = [f"{node['name']} ({node['node_id']})" for node, _ in nodes]
-    label = min(max(max(map(len, names)) * _PX_PER_LETTER + 12, _LABEL_PX[0]), _LABEL_PX[1])
-    scale = (_WIDTH_PX - label) / max(last - first, 1.0)
-
-    def bar(kind: str, begin: float, end: float) -> dict[str, Any]:
-        x, width = round(label + (begin - first) * scale, 1), round((end - begin) * scale, 1)
-        return {"kind": kind, "x": x, "w": max(2.0, width)}
-
-    rows = [
-        {
-            "name": name,
-            "y": number * _ROW_PX + 8,
-            "bars": [found for down, up, end in of_node for found in (bar("down", down, up), bar("gate", up, end))],
-        }
-        for number, (name, of_node) in enumerate(zip(names, spans, strict=True))
-    ]
-    parts = [part / 4 for part in range(5)]
-    ticks = [
-        {"x": round(label + (_WIDTH_PX - label) * part, 1), "text": clock(first + (last - first) * part)}
-        for part in parts
-    ]
-    return {"width": _WIDTH_PX + 40, "height": len(rows) * _ROW_PX + 30, "rows": rows, "ticks": ticks}
+FORMAT = 2
+Document = Mapping[str, Any]
+"""A document of the run history in its stored form. An earlier version can have stored it."""
+_EVENT = Form(event_form)
 
 
-def _scan(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Sum up the coordinator-log scan: records by type, and verdicts by release."""
-    scan = data.get("scan")
-    if not scan:
-        return None
-    records: Counter[tuple[str, str, str]] = Counter()
-    for found in scan.get("classes", ()):
-        value = "tombstone" if found["value_version"] is None else str(found["value_version"])
-        records[(found["topic"], str(found["key_version"]), value)] += found["count"]
-    releases: dict[str, Counter[str]] = {}
-    failures = []
-    for verdict in scan.get("verdicts", ()):
-        releases.setdefault(verdict["release"], Counter())[verdict["verdict"]] += 1
-        if verdict["first_failure"]:
-            failures.append(verdict)
+class Outcome(StrEnum):
+    FINISHED = "finished"
+    ROLLED_NOT_FINALIZED = "rolled_not_finalized"
+    ROLLED_BACK = "rolled_back"
+    STOPPED = "stopped"
+    REFUSED = "refused"
+    DRY_RUN = "dry_run"
+
+
+class StepState(StrEnum):
+    DONE = "done"
+    SKIPPED = "skipped"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLine:
+    """One step of a run. `reason`: why it was skipped. `at`: when it was done or skipped (epoch s), None if open."""
+
+    id: str
+    label: str
+    state: StepState
+    reason: str = ""
+    at: float | None = None
+
+
+def _release_step_form(step: ReleaseStep) -> dict[str, Any]:
     return {
-        "records": [(*key, count) for key, count in sorted(records.items())],
-        "releases": {release: dict(verdicts) for release, verdicts in releases.items()},
-        "failures": failures[:20],
+        "key": step.key,
+        "from": str(step.from_release),
+        "to": str(step.to_release),
+        "reason": step.reason,
+        "order": to_json(step)["order"],
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTimesReport:
+    """A node step, from its stop (or start, if the node was down) to the end of its gate."""
+
+    release_step: str
+    began_at: float | None
+    started_at: float | None
+    ended_at: float | None
+    stop_s: float | None
+    start_s: float | None
+    gate_s: float | None
+    total_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """`release`: None if the node did not respond. `starts`: of this run."""
+
+    node_id: int
+    name: str
+    roles: tuple[str, ...]
+    release: Release | None
+    starts: tuple[StartRecord, ...]
+    starts_per_release: Mapping[str, int]
+    node_steps: tuple[NodeTimesReport, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    at: float
+    passes: bool
+    conditions: tuple[Condition, ...]
+    details: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport:
+    """`checks`: the first and the last of the recorded checks."""
+
+    gate: str
+    kind: GateKind
+    release_step: str | None
+    node_id: int | None
+    state: GateState
+    message: str
+    checks: tuple[CheckReport, ...]
+    checks_recorded: int
+    began_at: float | None
+    ended_at: float | None
+    waited_s: float | None
+
+    @property
+    def is_passed(self) -> bool:
+        return self.state in {GateState.PASSED, GateState.PASSES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLevel(FeatureChange):
+    """`shown_undo`: the method as the approval showed it."""
+
+    shown_undo: LevelUndo | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturesReport:
+    """`before`, `after`: feature → finalized level. `answers`: the controller's validate-only answers."""
+
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    planned: tuple[PlannedLevel, ...]
+    answers: tuple[Validated, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentLevel:
+    """metadata.version as one node reports it. `source`: where the value comes from, as a sentence."""
+
+    node_id: int
+    prometheus: int | None
+    jolokia: int | None
+    api_versions: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """The report of an upgrade. `unanswered`: a sentence per query without an answer at the end."""
+
+    format: int = FORMAT
+    run_id: str
+    cluster: str
+    cluster_id: str
+    direction: Direction
+    way: str
+    source: Release
+    target: Release
+    plan_hash: str
+    outcome: Outcome
+    sentence: str
+    began_at: float
+    ended_at: float
+    duration_s: float
+    release_steps: tuple[Annotated[ReleaseStep, Form(_release_step_form)], ...]
+    findings: tuple[Finding, ...]
+    accept_unavailable: tuple[str, ...]
+    config_changes: tuple[ConfigChange, ...]
+    default_changes: tuple[DefaultChange, ...]
+    nodes: tuple[NodeReport, ...]
+    gates: tuple[GateReport, ...]
+    approvals: tuple[Approval, ...]
+    features: FeaturesReport
+    current_metadata_version: tuple[CurrentLevel, ...]
+    feature_support: Annotated[FeatureSupport, _EVENT] | None
+    rehearsal: Document | None
+    scan: Document | None
+    scan_tails: tuple[Annotated[IncrementalScan, _EVENT], ...]
+    traffic: Document | None
+    state_comparisons: tuple[Document, ...]
+    groups: Document | None
+    snapshot: Annotated[SnapshotLoaded, _EVENT] | None
+    unanswered: tuple[str, ...]
+    steps: tuple[StepLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredOutage:
+    """`seconds`: at most; None while the outage continues."""
+
+    began_at: float
+    served_at: float | None
+    seconds: float | None
+    seconds_at_least: float
+    writable_s: float | None
+    sentence: str
+
+    @classmethod
+    def of(cls, outage: Outage) -> MeasuredOutage:
+        return cls(
+            began_at=outage.began_at,
+            served_at=outage.served_at,
+            seconds=_rounded(outage.seconds),
+            seconds_at_least=round(outage.seconds_at_least, 1),
+            writable_s=_rounded(outage.writable_s),
+            sentence=outage.sentence,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageReport:
+    """`expected_s`: if no controller is killed, `expected_at_most_s`: if one is; `expected`: both in words."""
+
+    expected_s: float | None
+    expected_at_most_s: float | None
+    expected: str | None
+    measured: tuple[MeasuredOutage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DowngradeReport(RunReport):
+    """`offline_steps`: of a live downgrade too. `inventory`: the contents before and after."""
+
+    unsafe: bool
+    offline: bool
+    live: bool
+    losses: Document | None
+    metadata_logs: tuple[MetadataScanned, ...]
+    trims: tuple[Annotated[Trimmed, _EVENT], ...]
+    bootstraps: tuple[Annotated[BootstrapReplaced, _EVENT], ...]
+    inventory: Document | None
+    outage: OutageReport | None
+    offline_steps: tuple[Annotated[OfflineEvent, _EVENT], ...]
+
+
+def _results_form(results: FeatureResults | None) -> dict[str, Any]:
+    return {} if results is None else event_form(results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureReport(RunReport):
+    """The report of a separate change of features."""
+
+    results: Annotated[FeatureResults | None, Form(_results_form)]
+
+
+R = TypeVar("R", bound=RunReport)
+
+
+def extended(report: RunReport, kind: type[R], **more: Any) -> R:
+    """Return the report as one of class `kind`. `more`: its further fields, and those that replace others."""
+    return kind(**{field.name: getattr(report, field.name) for field in fields(report)} | more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredReport:
+    """What is read of a report.json, which another version can have written."""
+
+    outcome: str = ""
+    sentence: str = ""
+    ended_at: float = 0.0
+
+
+def stored_report(run: RunStore) -> StoredReport | None:
+    """Return the end of a run as its stored report has it; None without a report that can be read."""
+    stored = run.attachment("report.json")
+    try:
+        return None if stored is None else from_json(StoredReport, stored)
+    except ValueError:
+        return None
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

@@ -70,7 +70,7 @@ class RunStore(Protocol):
         document; empty where nothing is."""
         ...
 
-    def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:
+    def write_report(self, html: str, report: Any) -> tuple[str, str]:
         """Keep report.html and report.json; where they are, for messages."""
         ...
 

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
+from kafka_rollout.report.run_report import StepLine, StepState
 from kafka_rollout.run.events import APPROVED, Approval, Event, Planned, StepDone, StepsJumped, StepSkipped
 from kafka_rollout.run.step_events import GatePassed, TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.step import Events, Procedure, Service, Step, matches
-
-
-class StepState(StrEnum):
-    DONE = "done"
-    SKIPPED = "skipped"
-    OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLine:
-    """One step of a run. `reason`: why it was skipped. `at`: when it was done or skipped (epoch s), None if open."""
-
-    id: str
-    label: str
-    state: StepState
-    reason: str = ""
-    at: float | None = None
 
 
 def record_done(ports: ClusterPorts, task_id: str) -> None:

@@ -14,11 +14,12 @@ from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.planning.request import Request
+from kafka_rollout.report.run_report import StepState
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure, Step, StepCall
-from kafka_rollout.steps.step_history import StepState, step_lines
+from kafka_rollout.steps.step_history import step_lines
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_bench
 
@@ -62,9 +63,9 @@ def test_a_step_of_the_definition_is_run_told_shown_and_reported(
     assert "greeting the nodes" in capsys.readouterr().err, "the command line runs it and says so"
     events = ports.run.events()
     report = build_report_of_run(ports, ports.run.load_plan(), procedure=procedure)
-    (listed,) = [line for line in report["steps"] if line["id"] == "greet_nodes"]
-    assert (listed["label"], listed["state"], listed["reason"]) == (LABEL, "done", "")
-    assert listed["at"] in {event.at for event in events}
+    (listed,) = [line for line in report.steps if line.id == "greet_nodes"]
+    assert (listed.label, listed.state, listed.reason) == (LABEL, "done", "")
+    assert listed.at in {event.at for event in events}
     told = Progress(procedure=procedure).lines(None, (), {"greet_nodes": "running"})
     assert list(told) == ["greeting the nodes"]
     (shown,) = [line for line in page.steps_of(procedure, events) if line["label"] == LABEL]

@@ -22,7 +22,7 @@ from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.airflow.operators.traffic import run_traffic, stop_watching_groups
 from kafka_rollout.planning.request import FinalizePolicy
-from kafka_rollout.report.run_report import render
+from kafka_rollout.report.page.run_page import render
 from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -82,11 +82,11 @@ class ReportOperator(RolloutOperator):
             why = last_failure_sentence(ports.run.events())
             raise AirflowFailException(f"The run has no plan, so there is no report.{why}")
         plan = frozen_plan(ports, context)
-        data = build_report_of_run(ports, plan, dry_run=bool(context["params"]["dry_run"]))
-        page, machine_form = ports.run.write_report(render(data), data)
+        report = build_report_of_run(ports, plan, dry_run=bool(context["params"]["dry_run"]))
+        page, machine_form = ports.run.write_report(render(report), report)
         release_lock(ports)
         self.log.info("Report: %s", page)
-        return {"outcome": data["outcome"], "sentence": data["sentence"], "html": str(page), "json": str(machine_form)}
+        return {"outcome": report.outcome.value, "sentence": report.sentence, "html": page, "json": machine_form}
 
 
 class OutcomeOperator(RolloutOperator):

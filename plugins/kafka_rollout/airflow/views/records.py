@@ -21,6 +21,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
+from kafka_rollout.report.run_report import stored_report
 from kafka_rollout.run.events import Event, RunOf, TaskFailed, Unknown
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections import runs as projections
@@ -132,17 +133,16 @@ def _run(store: RunStore, run_id: str, dag_id: str, recorded: Sequence[Event]) -
         plan = None
     progress = Progress()
     lines = list(progress.lines(plan, events, {}))
-    report = store.attachment("report.json")
-    report = report if isinstance(report, dict) else None
+    report = stored_report(store)
     began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
-    done = report is not None and report.get("ended_at", 0.0) >= last - 1.0  # an active run has newer events
+    done = report is not None and report.ended_at >= last - 1.0  # an active run has newer events
     failed = bool(events) and isinstance(events[-1], TaskFailed)
     card = {
         **_card(run_id, dag_id),
         "way": "" if plan is None else plan.way,
         "began_at": began,
-        "outcome": report["outcome"] if done and report else None,
-        "sentence": report.get("sentence", "") if done and report else "",
+        "outcome": report.outcome if done and report else None,
+        "sentence": report.sentence if done and report else "",
         "now": lines[-1] if lines else "",
         "nodes": _nodes(plan, events),
         "lines": lines[-LINES_SHOWN:],

@@ -29,11 +29,11 @@ from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.run_report import Outcome, stored_report
 from kafka_rollout.run.store.opening import list_runs
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.lookup import write_run_report
-from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.verify import verify as verify_cluster
 
 
@@ -124,7 +124,8 @@ def report(
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
     with open_ports(cluster, run or known[0], connection_file) as (ports, _, _security):
-        dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN
+        stored = stored_report(ports.run)
+        dry_run = stored is not None and stored.outcome == Outcome.DRY_RUN
         page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run)
     show.say(f"report: {page}")
     show.say(data)

@@ -227,8 +227,8 @@ class SqlRunStore:
                 self._enter(connection, run, WRITTEN, name, "")
         self._documents.remove(self._key(name))
 
-    def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:
-        self.attach_page(_REPORT, json.dumps(to_json(data), indent=1, ensure_ascii=False))
+    def write_report(self, html: str, report: Any) -> tuple[str, str]:
+        self.attach_page(_REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False))
         self.attach_page(_REPORT_PAGE, html)
         return self.location(_REPORT_PAGE), self.location(_REPORT)
 

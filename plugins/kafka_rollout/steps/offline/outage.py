@@ -14,6 +14,7 @@ from kafka_rollout.metadata_log.log_choice import describe_no_return
 from kafka_rollout.metadata_log.outage import OutageEstimate, expected, not_serving, outage_estimate, unwritable
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.report.run_report import MeasuredOutage, OutageReport
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.offline_events import OfflineServed, OfflineWritable
 from kafka_rollout.run.projections.offline import outages, unwritable_before
@@ -63,24 +64,14 @@ def watch_service(ports: ClusterPorts, for_s: float, unserved_at: float = 0.0) -
     until(ports.clock, check, bool, for_s=for_s)
 
 
-def outage_report(events: Sequence[Event], expected_s: tuple[float, float] | None) -> dict[str, Any]:
-    """Return the outages for the report, in seconds. `expected_s`: if no controller is killed, and if one is."""
-    return {
-        "expected_s": None if expected_s is None else expected_s[0],
-        "expected_at_most_s": None if expected_s is None else expected_s[1],
-        "expected": None if expected_s is None else expected(*expected_s),
-        "measured": [
-            {
-                "began_at": one.began_at,
-                "served_at": one.served_at,
-                "seconds": _rounded(one.seconds),
-                "seconds_at_least": _rounded(one.seconds_at_least),
-                "writable_s": _rounded(one.writable_s),
-                "sentence": one.sentence,
-            }
-            for one in outages(events)
-        ],
-    }
+def outage_report(events: Sequence[Event], expected_s: tuple[float, float] | None) -> OutageReport:
+    """Return the outages for the report. `expected_s`: seconds if no controller is killed, and if one is."""
+    return OutageReport(
+        expected_s=None if expected_s is None else expected_s[0],
+        expected_at_most_s=None if expected_s is None else expected_s[1],
+        expected=None if expected_s is None else expected(*expected_s),
+        measured=tuple(MeasuredOutage.of(one) for one in outages(events)),
+    )
 
 
 def outage_sentence(events: Sequence[Event], expected_s: tuple[float, float] | None) -> str:
@@ -90,10 +81,6 @@ def outage_sentence(events: Sequence[Event], expected_s: tuple[float, float] | N
         return ""
     approved = "" if expected_s is None else f" The approval showed {expected(*expected_s)}."
     return f"{seen[-1].sentence}{approved}"
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 1)
 
 
 FACTS = "offline/facts.json"

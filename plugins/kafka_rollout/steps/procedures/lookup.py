@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import replace
 
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.report.run_report import render
+from kafka_rollout.report.page.run_page import render
+from kafka_rollout.report.run_report import RunReport
 from kafka_rollout.run.events import RunOf
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -24,7 +24,7 @@ PROCEDURES: Mapping[RunOf, Procedure] = {
     RunOf.DOWNGRADE: DOWNGRADE,
     RunOf.FEATURES: FEATURES,
 }
-_REPORTS: Mapping[str, Callable[..., dict[str, Any]]] = {
+_REPORTS: Mapping[str, Callable[..., RunReport]] = {
     UPGRADE.name: build_report,
     DOWNGRADE.name: build_downgrade_report,
     FEATURES.name: build_feature_report,
@@ -38,15 +38,15 @@ def procedure_of(events: Events) -> Procedure:
 
 def build_report_of_run(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, procedure: Procedure | None = None
-) -> dict[str, Any]:
+) -> RunReport:
     """Build the report of a run: upgrade, downgrade or change of features. `steps` lists the procedure's steps."""
     events = ports.run.events()
     procedure = procedure or procedure_of(events)
-    data = _REPORTS[procedure.name](ports, plan, dry_run=dry_run, proofs=procedure.proofs)
-    return {**data, "steps": [asdict(line) for line in step_lines(procedure, events)]}
+    report = _REPORTS[procedure.name](ports, plan, dry_run=dry_run, proofs=procedure.proofs)
+    return replace(report, steps=step_lines(procedure, events))
 
 
 def write_run_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> tuple[str, str]:
     """Build, render and store the report of a run. Return the locations of report.html and report.json."""
-    data = build_report_of_run(ports, plan, dry_run=dry_run)
-    return ports.run.write_report(render(data), data)
+    report = build_report_of_run(ports, plan, dry_run=dry_run)
+    return ports.run.write_report(render(report), report)

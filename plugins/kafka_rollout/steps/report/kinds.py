@@ -1,16 +1,15 @@
-"""The reports of a downgrade and of a separate feature change: the form of an upgrade's report, with more keys and
-their own outcome.
-"""
+"""The reports of a downgrade and of a separate feature change: as of an upgrade, with more fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from kafka_rollout.base.wording import few
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import Event, events_of, newest
+from kafka_rollout.report.run_report import DowngradeReport, FeatureReport, Outcome, RunReport, extended
+from kafka_rollout.run.events import events_of, newest
 from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.run.projections.comparisons import find_unaccepted
 from kafka_rollout.run.projections.gates import gate_histories
@@ -29,76 +28,76 @@ from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.features.sending import levels_now
 from kafka_rollout.steps.offline.outage import expected_outage_s, outage_report, outage_sentence
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.report.event_form import event_form
-from kafka_rollout.steps.report.outcome import Outcome, missing_proofs
+from kafka_rollout.steps.report.outcome import missing_proofs
 from kafka_rollout.steps.report.run import build_report
 
 
 def build_downgrade_report(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]
-) -> dict[str, Any]:
-    """Build the report. Keys: those of an upgrade's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`,
-    `inventory`, `outage`, `offline_steps` (of a live downgrade too).
-    """
-    data = build_report(ports, plan, dry_run=dry_run, proofs=proofs)
+) -> DowngradeReport:
     events = ports.run.events()
-    data |= {
-        "scan": ports.run.attachment(SCAN_BEFORE_ROLL),
-        "unsafe": plan.unsafe,
-        "offline": plan.offline,
-        "live": plan.live,
-        "losses": ports.run.attachment(LOSSES),
-        "metadata_logs": [event_form(event, with_kind=False) for event in events_of(events, MetadataScanned)],
-        "trims": [event_form(event) for event in events_of(events, Trimmed)],
-        "bootstraps": [event_form(event) for event in events_of(events, BootstrapReplaced)],
-        "inventory": ports.run.attachment(COMPARED),
-        "outage": outage_report(events, expected_outage_s(ports)) if plan.offline else None,
-        "offline_steps": [event_form(event) for event in events_of(events, OfflineEvent)],
-    }
-    if not dry_run:
-        outcome, sentence = _outcome(
-            plan, data, missing_proofs(gate_histories(events), proofs), acted=has_acted(events)
-        )
-        if plan.offline and (took := outage_sentence(events, expected_outage_s(ports))):
-            sentence = f"{sentence} {took}"
-        if plan.live and (lowered := newest(events, LiveLowered)) is not None:
-            sentence = f"{sentence} {lowered.sentence}"
-        data |= {"outcome": outcome.value, "sentence": sentence}
-    return data
+    report = extended(
+        build_report(ports, plan, dry_run=dry_run, proofs=proofs),
+        DowngradeReport,
+        scan=ports.run.attachment(SCAN_BEFORE_ROLL),
+        unsafe=plan.unsafe,
+        offline=plan.offline,
+        live=plan.live,
+        losses=ports.run.attachment(LOSSES),
+        metadata_logs=events_of(events, MetadataScanned),
+        trims=events_of(events, Trimmed),
+        bootstraps=events_of(events, BootstrapReplaced),
+        inventory=ports.run.attachment(COMPARED),
+        outage=outage_report(events, expected_outage_s(ports)) if plan.offline else None,
+        offline_steps=events_of(events, OfflineEvent),
+    )
+    if dry_run:
+        return report
+    outcome, sentence = _outcome(plan, report, missing_proofs(gate_histories(events), proofs), acted=has_acted(events))
+    if plan.offline and (took := outage_sentence(events, expected_outage_s(ports))):
+        sentence = f"{sentence} {took}"
+    if plan.live and (lowered := newest(events, LiveLowered)) is not None:
+        sentence = f"{sentence} {lowered.sentence}"
+    return replace(report, outcome=outcome, sentence=sentence)
 
 
-def _outcome(plan: Plan, data: Mapping[str, Any], missing: str, *, acted: bool) -> tuple[Outcome, str]:
+def _outcome(plan: Plan, report: DowngradeReport, missing: str, *, acted: bool) -> tuple[Outcome, str]:
     """The observed state has priority over the history."""
-    so_far = Outcome(data["outcome"]), str(data["sentence"])
-    if so_far[0] is Outcome.ROLLED_BACK:
-        return Outcome.ROLLED_BACK, f"{so_far[1]} Lowered levels stay lowered."
-    if not acted and (plan.release_steps or plan.feature_changes) and not _arrived(plan, data):
-        return Outcome.REFUSED, so_far[1] if so_far[0] is Outcome.REFUSED else f"Nothing was changed: {so_far[1]}"
-    if any(node["release"] != str(plan.target) for node in data["nodes"]):
-        if so_far[0] is Outcome.REFUSED:  # no node was started, but levels were lowered
+    so_far, sentence = report.outcome, report.sentence
+    if so_far is Outcome.ROLLED_BACK:
+        return Outcome.ROLLED_BACK, f"{sentence} Lowered levels stay lowered."
+    if not acted and (plan.release_steps or plan.feature_changes) and not _arrived(plan, report):
+        return Outcome.REFUSED, sentence if so_far is Outcome.REFUSED else f"Nothing was changed: {sentence}"
+    if not _all_on_target(plan, report):
+        if so_far is Outcome.REFUSED:  # no node was started, but levels were lowered
             return Outcome.STOPPED, (
-                f"The levels are {_levels(plan, data)}, but the binary was not replaced. {so_far[1]}"
+                f"The levels are {_levels(plan, report)}, but the binary was not replaced. {sentence}"
             )
-        return Outcome.STOPPED, so_far[1]
-    if not _arrived(plan, data):
-        return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {_levels(plan, data)}."
+        return Outcome.STOPPED, sentence
+    if not _arrived(plan, report):
+        levels = _levels(plan, report)
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {levels}."
     if missing:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but these checks are missing: {missing}."
-    if unexpected := [one for one in (data["inventory"] or {}).get("differences", ()) if not one["foretold"]]:
+    differences = report.inventory["differences"] if report.inventory else ()
+    if unexpected := [one for one in differences if not one["foretold"]]:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {unexpected[0]['sentence']}"
     return Outcome.FINISHED, (
         f"Every node runs {plan.target} at the planned levels. The inventory shows no unexpected difference."
     )
 
 
-def _arrived(plan: Plan, data: Mapping[str, Any]) -> bool:
-    after = data["features"]["after"]
-    on_target = all(node["release"] == str(plan.target) for node in data["nodes"])
-    return on_target and all(after.get(feature, 0) == level for feature, level in plan.levels.items())
+def _all_on_target(plan: Plan, report: RunReport) -> bool:
+    return all(node.release == plan.target for node in report.nodes)
 
 
-def _levels(plan: Plan, data: Mapping[str, Any]) -> str:
-    after = data["features"]["after"]
+def _arrived(plan: Plan, report: RunReport) -> bool:
+    after = report.features.after
+    return _all_on_target(plan, report) and all(after.get(name, 0) == level for name, level in plan.levels.items())
+
+
+def _levels(plan: Plan, report: RunReport) -> str:
+    after = report.features.after
     return ", ".join(
         f"{feature} {after.get(feature, 0)} (planned {level})" for feature, level in sorted(plan.levels.items())
     )
@@ -106,11 +105,15 @@ def _levels(plan: Plan, data: Mapping[str, Any]) -> str:
 
 def build_feature_report(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]
-) -> dict[str, Any]:
-    """Build the report. Keys: those of an upgrade's report; `results`: the result of each feature."""
-    data = build_report(ports, plan, dry_run=dry_run, proofs=proofs)
+) -> FeatureReport:
     outcome, sentence = _feature_outcome(ports, plan, dry_run=dry_run)
-    return {**data, "outcome": outcome.value, "sentence": sentence, "results": _results(ports.run.events())}
+    return extended(
+        build_report(ports, plan, dry_run=dry_run, proofs=proofs),
+        FeatureReport,
+        outcome=outcome,
+        sentence=sentence,
+        results=newest(ports.run.events(), FeatureResults),
+    )
 
 
 def _feature_outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple[Outcome, str]:
@@ -135,8 +138,3 @@ def _feature_outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple
         return Outcome.STOPPED, f"Some levels are not as requested: {missing}."
     why = "; ".join(finding.sentence for finding in plan.blockers)
     return Outcome.REFUSED, f"Nothing was changed: {why or find_lock_refusal(events) or missing}"
-
-
-def _results(events: Sequence[Event]) -> dict[str, Any]:
-    results = newest(events, FeatureResults)
-    return {} if results is None else event_form(results)

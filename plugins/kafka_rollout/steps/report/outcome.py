@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 
 from kafka_rollout.base.wording import few
 from kafka_rollout.features.checks import feature_changes
@@ -11,21 +10,13 @@ from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.run.events import APPROVED, Approval, Event, RollbackClosed, Voided, newest
 from kafka_rollout.run.projections.comparisons import find_unaccepted
 from kafka_rollout.run.projections.gates import GateHistory
 from kafka_rollout.run.projections.runs import is_rollback_refused, last_failure
 from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-
-
-class Outcome(StrEnum):
-    FINISHED = "finished"
-    ROLLED_NOT_FINALIZED = "rolled_not_finalized"
-    ROLLED_BACK = "rolled_back"
-    STOPPED = "stopped"
-    REFUSED = "refused"
-    DRY_RUN = "dry_run"
 
 
 def outcome_of(

@@ -1,4 +1,4 @@
-"""The report: all actions and observations of a run, as one JSON value."""
+"""Builds the report of a run from its history and one last observation of the cluster."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ from dataclasses import asdict
 from typing import Any
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState, NodeState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.level_undo import LevelUndo
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.report.run_report import (
+    CheckReport,
+    CurrentLevel,
+    FeaturesReport,
+    GateReport,
+    NodeReport,
+    NodeTimesReport,
+    PlannedLevel,
+    RunReport,
+)
 from kafka_rollout.run.events import Event, Observed, events_of, newest
 from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.run.projections.gates import GateHistory, gate_histories
@@ -22,12 +34,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.live.level_undo import UNDOS
 from kafka_rollout.steps.planning.comparison import COMPARED
 from kafka_rollout.steps.planning.rehearsal import REHEARSAL_RESULT
-from kafka_rollout.steps.report.event_form import event_form
-from kafka_rollout.steps.report.outcome import Outcome, outcome_of
+from kafka_rollout.steps.report.outcome import outcome_of
 
-__all__ = ["FORMAT", "Outcome", "build_report"]
-
-FORMAT = 2
 SCAN_VERDICT = "scan/verdict.json"
 TRAFFIC_VERDICT = "traffic/verdict.json"
 GROUPS_WATCHED = "groups/watch.json"
@@ -37,11 +45,10 @@ _KEPT_DIFFERENCES = 500
 
 def build_report(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, proofs: Sequence[GateKind] = ()
-) -> dict[str, Any]:
+) -> RunReport:
     """Build the report from the run history and one last observation of the cluster. It contains no credentials.
 
-    Keys are stable (`format` is their version). Times: epoch seconds; durations: seconds. `proofs`: gates without which
-    changed levels are not proved.
+    `proofs`: gates without which changed levels are not proved.
     """
     events = tuple(event for event in ports.run.events() if event.at)  # without lines cut by a kill
     try:
@@ -53,54 +60,44 @@ def build_report(
     outcome, sentence = outcome_of(ports, plan, state, events, gates, dry_run=dry_run, proofs=proofs)
     began = events[0].at if events else ports.clock.now()
     ended = events[-1].at if events else began
-    return {
-        "format": FORMAT,
-        "run_id": ports.run_id,
-        "cluster": plan.cluster,
-        "cluster_id": plan.cluster_id,
-        "direction": plan.direction.value,
-        "way": plan.way,
-        "source": str(plan.source),
-        "target": str(plan.target),
-        "plan_hash": plan.hash,
-        "outcome": outcome.value,
-        "sentence": sentence,
-        "began_at": began,
-        "ended_at": ended,
-        "duration_s": round(ended - began, 3),
-        "release_steps": [
-            {
-                "key": one.key,
-                "from": str(one.from_release),
-                "to": str(one.to_release),
-                "reason": one.reason,
-                "order": [asdict(node_step) for node_step in one.order],
-            }
-            for one in plan.release_steps
-        ],
-        "findings": [{**asdict(finding), "severity": finding.severity.value} for finding in plan.findings],
-        "accept_unavailable": list(plan.accept_unavailable),
-        "config_changes": [{**asdict(change), "release": str(change.release)} for change in plan.config_changes],
-        "default_changes": [asdict(change) for change in plan.default_changes],
-        "nodes": [_node(ports, node, state, events, gates) for node in ports.cluster.nodes],
-        "gates": [_gate(gate) for gate in gates],
-        "approvals": [event_form(approval, with_kind=False) for approval in approvals(events)],
-        "features": _features(plan, state, events, ports.run.attachment(UNDOS)),
-        "current_metadata_version": [_current(ports, node, state) for node in ports.cluster.nodes],
-        "feature_support": event_form(newest(events, FeatureSupport)),
-        "rehearsal": ports.run.attachment(REHEARSAL_RESULT),
-        "scan": ports.run.attachment(SCAN_VERDICT),
-        "scan_tails": [event_form(event) for event in events_of(events, IncrementalScan)],
-        "traffic": ports.run.attachment(TRAFFIC_VERDICT),
-        "state_comparisons": [
+    return RunReport(
+        run_id=ports.run_id,
+        cluster=plan.cluster,
+        cluster_id=plan.cluster_id,
+        direction=plan.direction,
+        way=plan.way,
+        source=plan.source,
+        target=plan.target,
+        plan_hash=plan.hash,
+        outcome=outcome,
+        sentence=sentence,
+        began_at=began,
+        ended_at=ended,
+        duration_s=round(ended - began, 3),
+        release_steps=plan.release_steps,
+        findings=plan.findings,
+        accept_unavailable=plan.accept_unavailable,
+        config_changes=plan.config_changes,
+        default_changes=plan.default_changes,
+        nodes=tuple(_node(ports, node, state, events, gates) for node in ports.cluster.nodes),
+        gates=tuple(_gate(gate) for gate in gates),
+        approvals=approvals(events),
+        features=_features(plan, state, events, ports.run.attachment(UNDOS)),
+        current_metadata_version=tuple(_current(ports, node, state) for node in ports.cluster.nodes),
+        feature_support=newest(events, FeatureSupport),
+        rehearsal=ports.run.attachment(REHEARSAL_RESULT),
+        scan=ports.run.attachment(SCAN_VERDICT),
+        scan_tails=events_of(events, IncrementalScan),
+        traffic=ports.run.attachment(TRAFFIC_VERDICT),
+        state_comparisons=tuple(
             {"after": after.value, **_shortened(compared)}
             for after, name in COMPARED.items()
             if (compared := ports.run.attachment(name)) is not None
-        ],
-        "groups": ports.run.attachment(GROUPS_WATCHED),
-        "snapshot": event_form(newest(events, SnapshotLoaded)),
-        "unanswered": [unanswered] if unanswered else list(state.unanswered if state else ()),
-    }
+        ),
+        groups=ports.run.attachment(GROUPS_WATCHED),
+        snapshot=newest(events, SnapshotLoaded),
+        unanswered=(unanswered,) if unanswered else tuple(state.unanswered if state else ()),
+    )
 
 
 def _shortened(compared: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,31 +106,24 @@ def _shortened(compared: Mapping[str, Any]) -> dict[str, Any]:
     return {**compared, "differences": differences[:_KEPT_DIFFERENCES], "differences_found": len(differences)}
 
 
-def _gate(gate: GateHistory) -> dict[str, Any]:
-    """Return a gate as the report shows it. `checks`: the first and the last of the recorded checks."""
+def _gate(gate: GateHistory) -> GateReport:
     checks = gate.checks
     kept = checks if len(checks) <= _KEPT_CHECKS else (*checks[: _KEPT_CHECKS // 2], *checks[-_KEPT_CHECKS // 2 :])
-    return {
-        "gate": gate.gate,
-        "kind": gate.ref.kind.value,
-        "release_step": gate.ref.release_step,
-        "node_id": gate.ref.node_id,
-        "state": gate.state.value,
-        "message": gate.message,
-        "checks": [
-            {
-                "at": check.at,
-                "passes": check.passes,
-                "conditions": [asdict(condition) for condition in check.conditions],
-                "details": dict(check.details),
-            }
-            for check in kept
-        ],
-        "checks_recorded": len(checks),
-        "began_at": gate.began_at,
-        "ended_at": gate.ended_at,
-        "waited_s": _rounded(gate.waited_s),
-    }
+    return GateReport(
+        gate=gate.gate,
+        kind=gate.ref.kind,
+        release_step=gate.ref.release_step,
+        node_id=gate.ref.node_id,
+        state=gate.state,
+        message=gate.message,
+        checks=tuple(
+            CheckReport(at=one.at, passes=one.passes, conditions=one.conditions, details=one.details) for one in kept
+        ),
+        checks_recorded=len(checks),
+        began_at=gate.began_at,
+        ended_at=gate.ended_at,
+        waited_s=_rounded(gate.waited_s),
+    )
 
 
 def _node(
@@ -142,42 +132,41 @@ def _node(
     state: ClusterState | None,
     events: Sequence[Event],
     gates: Sequence[GateHistory],
-) -> dict[str, Any]:
+) -> NodeReport:
     began, ended = (events[0].at, events[-1].at) if events else (0.0, 0.0)
-    starts = [start for start in ports.runtime.starts(node) if began <= start.started_at <= ended]
+    starts = tuple(start for start in ports.runtime.starts(node) if began <= start.started_at <= ended)
     seen = state.nodes.get(node.node_id) if state else None
     after = {
         gate.ref.release_step: gate
         for gate in gates
         if gate.ref.kind is GateKind.AFTER_START and gate.ref.node_id == node.node_id
     }
-    return {
-        "node_id": node.node_id,
-        "name": node.name,
-        "roles": sorted(role.value for role in node.roles),
-        "release": str(seen.release) if seen and seen.release else None,
-        "starts": [{"release": str(s.release), "started_at": s.started_at, "pid": s.pid} for s in starts],
-        "starts_per_release": dict(Counter(str(start.release) for start in starts)),
-        "node_steps": [
+    return NodeReport(
+        node_id=node.node_id,
+        name=node.name,
+        roles=tuple(sorted(role.value for role in node.roles)),
+        release=seen.release if seen else None,
+        starts=starts,
+        starts_per_release=dict(Counter(str(start.release) for start in starts)),
+        node_steps=tuple(
             _node_step(release_step, times, after.get(release_step))
             for release_step, times in node_times(events, node.node_id).items()
-        ],
-    }
+        ),
+    )
 
 
-def _node_step(release_step: str, times: NodeTimes, gate: GateHistory | None) -> dict[str, Any]:
-    """Return the times of a node step, from its stop (or start, if the node was down) to the end of its gate."""
+def _node_step(release_step: str, times: NodeTimes, gate: GateHistory | None) -> NodeTimesReport:
     ended = gate.ended_at if gate is not None and gate.is_passed else None
-    return {
-        "release_step": release_step,
-        "began_at": times.began_at,
-        "started_at": times.started_at,
-        "ended_at": ended,
-        "stop_s": times.stop_s,
-        "start_s": times.start_s,
-        "gate_s": _rounded(gate.waited_s) if gate is not None else None,
-        "total_s": round(ended - times.began_at, 3) if ended is not None and times.began_at is not None else None,
-    }
+    return NodeTimesReport(
+        release_step=release_step,
+        began_at=times.began_at,
+        started_at=times.started_at,
+        ended_at=ended,
+        stop_s=times.stop_s,
+        start_s=times.start_s,
+        gate_s=_rounded(gate.waited_s) if gate is not None else None,
+        total_s=round(ended - times.began_at, 3) if ended is not None and times.began_at is not None else None,
+    )
 
 
 def _rounded(seconds: float | None) -> float | None:
@@ -186,33 +175,29 @@ def _rounded(seconds: float | None) -> float | None:
 
 def _features(
     plan: Plan, state: ClusterState | None, events: Sequence[Event], shown: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    undos = {one["feature"]: one for one in shown["undos"]} if shown is not None else {}
+) -> FeaturesReport:
+    undos = {one["feature"]: from_json(LevelUndo, one) for one in shown["undos"]} if shown is not None else {}
     observed = events_of(events, Observed)
-    return {
-        "before": dict(observed[0].finalized) if observed else {},
-        "after": dict(state.finalized) if state else {},
-        "planned": [
-            {**asdict(change), "undo": change.undo.value, "shown_undo": undos.get(change.feature)}
-            for change in plan.feature_changes
-        ],
-        "answers": [
-            {"at": event.at, "levels": dict(event.levels), "answers": dict(event.answers)}
-            for event in events_of(events, Validated)
-        ],
-    }
+    return FeaturesReport(
+        before=observed[0].finalized if observed else {},
+        after=state.finalized if state else {},
+        planned=tuple(
+            PlannedLevel(**asdict(change), shown_undo=undos.get(change.feature)) for change in plan.feature_changes
+        ),
+        answers=events_of(events, Validated),
+    )
 
 
-def _current(ports: ClusterPorts, node: NodeSpec, state: ClusterState | None) -> dict[str, Any]:
+def _current(ports: ClusterPorts, node: NodeSpec, state: ClusterState | None) -> CurrentLevel:
     seen = state.nodes.get(node.node_id) if state else None
     metrics = seen.metrics if seen else None
-    values = {
-        "node_id": node.node_id,
-        "prometheus": metrics.current_metadata_version_prometheus if metrics else None,
-        "jolokia": metrics.current_metadata_version_jolokia if metrics else None,
-        "api_versions": seen.features.finalized.get(METADATA_VERSION) if seen and seen.features else None,
-    }
-    return {**values, "source": _source(ports, seen)}
+    return CurrentLevel(
+        node_id=node.node_id,
+        prometheus=metrics.current_metadata_version_prometheus if metrics else None,
+        jolokia=metrics.current_metadata_version_jolokia if metrics else None,
+        api_versions=seen.features.finalized.get(METADATA_VERSION) if seen and seen.features else None,
+        source=_source(ports, seen),
+    )
 
 
 def _source(ports: ClusterPorts, seen: NodeState | None) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.topology import Role
+from kafka_rollout.report.run_report import DowngradeReport
 from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.run.step_events import Started
@@ -60,15 +61,20 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     go(ports, plan)
     took = world.clock.now() - began
     report = build_report_of_run(ports, plan, procedure=DOWNGRADE)
-    (measured,) = report["outage"]["measured"]
-    assert 0 <= measured["writable_s"] <= measured["seconds"] <= took + 0.1
-    told = report["outage"]
-    assert told["expected_at_most_s"] == told["expected_s"] + outage.WITHOUT_QUORUM_S
-    assert f"about {told['expected_s']:.0f} s, up to 3 min. Stop" in expected
+    assert isinstance(report, DowngradeReport)
+    told = report.outage
+    assert told is not None
+    (measured,) = told.measured
+    assert measured.writable_s is not None
+    assert measured.seconds is not None
+    assert 0 <= measured.writable_s <= measured.seconds <= took + 0.1
+    assert told.expected_s is not None
+    assert told.expected_at_most_s == told.expected_s + outage.WITHOUT_QUORUM_S
+    assert f"about {told.expected_s:.0f} s, up to 3 min. Stop" in expected
     assert "up to 60 s more if a controller does not stop by itself" in expected
-    assert told["expected"] in report["sentence"]
-    assert "Measured outage: " in report["sentence"]
-    assert "The approval showed about" in report["sentence"]
+    assert str(told.expected) in report.sentence
+    assert "Measured outage: " in report.sentence
+    assert "The approval showed about" in report.sentence
 
 
 def test_a_partition_that_nobody_could_write_to_before_the_first_stop_is_not_waited_for(
@@ -91,7 +97,7 @@ def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_no
     go(ports, plan, FORWARD[6:])
     (measured,) = outages(ports.run.events())
     assert (measured.seconds, "offline-served" in kinds(ports)) == (None, False)
-    assert "not over" in build_report_of_run(ports, plan, procedure=DOWNGRADE)["sentence"]
+    assert "not over" in build_report_of_run(ports, plan, procedure=DOWNGRADE).sentence
 
 
 @pytest.mark.usefixtures("each_database")

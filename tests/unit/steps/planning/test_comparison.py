@@ -13,6 +13,7 @@ from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.run.events import APPROVED, REJECTED, Approval, ApprovalOf, events_of
 from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
@@ -22,7 +23,6 @@ from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.rehearsal.quiet import RehearsalServices
 from kafka_rollout.steps.rehearsal.run import SaysLines
-from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.report.run import build_report
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure, SkippedStepError
@@ -109,8 +109,8 @@ def test_a_run_compares_after_the_roll_and_after_the_levels_and_asks_nothing(por
         "min.insync.replicas of all brokers"
     }
     report = build_report(ports, ports.run.load_plan())
-    assert report["outcome"] == Outcome.FINISHED
-    assert [one["after"] for one in report["state_comparisons"]] == ["roll", "levels"]
+    assert report.outcome == Outcome.FINISHED
+    assert [one["after"] for one in report.state_comparisons] == ["roll", "levels"]
 
 
 def test_a_value_that_changes_with_a_restart_stops_the_run_before_it_finalizes(
@@ -125,13 +125,13 @@ def test_a_value_that_changes_with_a_restart_stops_the_run_before_it_finalizes(
     assert f"- {LOST_LINE}" in approver.bodies[0]
     assert [targets for targets, only in cluster.updates if not only] == []
     report = build_report(ports, ports.run.load_plan())
-    assert report["outcome"] == Outcome.STOPPED
-    assert LOST_LINE in report["sentence"]
+    assert report.outcome == Outcome.STOPPED
+    assert LOST_LINE in report.sentence
 
     cluster.nodes[12].config["log.retention.ms"] = "1000"  # the operator corrects it: the repeated comparison passes
     run(ports, approver)
     assert len(approver.bodies) == 1
-    assert build_report(ports, ports.run.load_plan())["outcome"] == Outcome.FINISHED
+    assert build_report(ports, ports.run.load_plan()).outcome == Outcome.FINISHED
 
 
 def test_an_accepted_difference_is_not_asked_again_and_another_one_is(
@@ -149,7 +149,7 @@ def test_an_accepted_difference_is_not_asked_again_and_another_one_is(
     assert LOST_LINE in after_roll
     assert LOST_LINE not in after_levels
     assert "Dynamic setting log.cleaner.threads of all brokers was not set and is 7." in after_levels
-    assert build_report(ports, ports.run.load_plan())["outcome"] == Outcome.FINISHED
+    assert build_report(ports, ports.run.load_plan()).outcome == Outcome.FINISHED
 
 
 def test_what_the_controller_writes_with_a_level_without_the_plan_stops_the_run(
@@ -169,7 +169,7 @@ def test_what_the_controller_writes_with_a_level_without_the_plan_stops_the_run(
     )
     assert "min.insync.replicas of topic orders was 2" in body
     report = build_report(ports, ports.run.load_plan())
-    assert (report["outcome"], "min.insync.replicas" in report["sentence"]) == (Outcome.STOPPED, True)
+    assert (report.outcome, "min.insync.replicas" in report.sentence) == (Outcome.STOPPED, True)
 
 
 def test_an_approval_counts_for_its_differences_only(ports: ClusterPorts, cluster: FakeCluster) -> None:

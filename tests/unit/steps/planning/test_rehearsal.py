@@ -13,13 +13,14 @@ from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import NoServices
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.result import Outcome, Phase, RehearsalResult, failed
-from kafka_rollout.report.run_report import render
+from kafka_rollout.report.page.run_page import render
+from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.step_events import Rehearsed, Stopping
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.step_history import StepState, step_lines
+from kafka_rollout.steps.step_history import step_lines
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_bench
 
@@ -114,7 +115,8 @@ def test_a_passed_rehearsal_is_in_the_plan_in_the_report_and_in_the_estimate(tmp
     (finding,) = [finding for finding in plan.findings if finding.code == "REHEARSAL-PASSED"]
     assert "A node step took 20 to 20 s." in finding.sentence
     report = build_report_of_run(ports, plan)
-    assert report["rehearsal"]["outcome"] == "passed"
+    assert report.rehearsal is not None
+    assert report.rehearsal["outcome"] == "passed"
     page = render(report)
     assert "The copy is in service." in page
     assert "Not covered: The copy has no TLS" in page

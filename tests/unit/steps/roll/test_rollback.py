@@ -58,8 +58,8 @@ def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load
         roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R341}
     report = build_report_of_run(ports, plan)
-    assert report["outcome"] == "stopped"
-    assert "A rollback to 3.4.0 is not possible" in report["sentence"]
+    assert report.outcome == "stopped"
+    assert "A rollback to 3.4.0 is not possible" in report.sentence
 
 
 def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
         roll_back(ports, plan, QUICK)
     assert "Save these settings and delete them. Then roll back again" in refused.value.remedy
     assert cluster.stops == stopped
-    assert "SETTINGS-NOT-KEPT" in build_report_of_run(ports, plan)["sentence"]
+    assert "SETTINGS-NOT-KEPT" in build_report_of_run(ports, plan).sentence
     cluster.group_configs = {}
     assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
@@ -138,5 +138,5 @@ def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(t
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "then it stays")
     assert roll_release_steps(ports, plan, QUICK)
     report = build_report_of_run(ports, plan)
-    assert report["outcome"] == "rolled_not_finalized"
-    assert "Every node runs 4.3.1. Not finalized yet" in report["sentence"]
+    assert report.outcome == "rolled_not_finalized"
+    assert "Every node runs 4.3.1. Not finalized yet" in report.sentence

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.report.run_report import render
+from kafka_rollout.report.page.run_page import render
 from kafka_rollout.run.events import APPROVED, REJECTED, ApprovalOf
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -30,8 +31,8 @@ QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 
 def outcome(ports: ClusterPorts, plan: Plan) -> tuple[str, str]:
     report = build_report_of_run(ports, plan)
-    json.dumps(report)
-    return report["outcome"], report["sentence"]
+    json.dumps(to_json(report))
+    return report.outcome, report.sentence
 
 
 def test_every_node_is_started_once_controllers_first_the_active_one_last_among_them(
@@ -168,13 +169,13 @@ def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Pat
     assert roll_release_steps(ports, plan, GatePolicy(checks=1))
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     report = build_report_of_run(ports, plan)
-    assert report["accept_unavailable"] == ["tmp-*"]
+    assert report.accept_unavailable == ("tmp-*",)
     assert "accepted: <code>tmp-*</code>" in render(report)
 
 
 def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = plan_upgrade(ports, R431, finalize=False)
-    assert build_report_of_run(ports, plan, dry_run=True)["outcome"] == "dry_run"
+    assert build_report_of_run(ports, plan, dry_run=True).outcome == "dry_run"
     record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "month's end")
     assert outcome(ports, plan) == ("refused", "Nothing was changed: alice answered 'rejected' (month's end).")
     assert render(build_report_of_run(ports, plan))

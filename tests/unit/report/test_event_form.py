@@ -7,6 +7,7 @@ from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.event_form import event_form
 from kafka_rollout.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
 from kafka_rollout.run.step_events import (
     FeatureResults,
@@ -16,18 +17,15 @@ from kafka_rollout.run.step_events import (
     ScanStage,
     SnapshotLoaded,
 )
-from kafka_rollout.steps.report.event_form import event_form
 
 R401 = Release.parse("4.0.1")
 
 
-def test_a_release_step_is_a_hop() -> None:
+def test_an_event_has_its_kind() -> None:
     scan = IncrementalScan(at=1.0, release_step="a-to-b", offsets=4, since=0.5, seconds=0.1, findings=("X",))
 
     form = {"at": 1.0, "release_step": "a-to-b", "offsets": 4, "since": 0.5, "seconds": 0.1, "findings": ["X"]}
     assert event_form(scan) == {**form, "kind": "scan-tail"}
-    assert event_form(scan, with_kind=False) == form
-    assert event_form(None) is None
 
 
 def test_releases_at_any_depth_are_text() -> None:
