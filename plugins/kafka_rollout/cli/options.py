@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +18,10 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.kafka.client.security.credentials import read_credentials
+from kafka_rollout.model.plan import RunOf
+from kafka_rollout.planning.fields import Field, fields_of
+from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.store.opening import list_runs
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
-Target = Annotated[str, typer.Option("--to", help="Target release, for example 4.3.1.")]
 RunId = Annotated[str | None, typer.Option("--run", help="Id of the run to continue; default: a new run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="File for the JSON result; - prints it.")]
@@ -40,58 +46,11 @@ TakeOver = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", help="Skip the confirmation at the terminal: --approve-as has approved already.")
 ]
-Soak = Annotated[
-    float, typer.Option(help="Seconds during which every check must pass before the next node is stopped.", min=0)
-]
-Checks = Annotated[int, typer.Option(help="Number of consecutive checks that must pass.", min=1)]
-Interval = Annotated[float, typer.Option(help="Seconds between two checks.", min=0)]
-Timeout = Annotated[
-    float, typer.Option(help="Gate timeout in seconds. The gate fails if it has not passed by then.", min=1)
-]
-AcceptUnavailable = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Name or pattern (tmp-*) of a topic that can be unavailable while nodes restart; repeatable. The approval "
-        "lists it. A wildcard does not contain internal topics, unless the pattern begins with __."
-    ),
-]
-Traffic = Annotated[
-    bool,
-    typer.Option("--traffic", help="Run test traffic during the run and compare acknowledged with consumed records."),
-]
-Rehearse = Annotated[
-    bool,
-    typer.Option(
-        help="Try the change on a copy of the cluster first, if this machine can read the nodes' files and has enough "
-        "memory. A failure blocks the plan."
-    ),
-]
-PinMinIsr = Annotated[
-    bool,
-    typer.Option(
-        "--pin-min-insync-replicas",
-        help="Before eligible.leader.replicas.version is raised, set the cluster-wide default of min.insync.replicas "
-        "to the value that all brokers have now.",
-    ),
-]
-SnapshotInterval = Annotated[
-    int | None,
-    typer.Option(
-        help="Seconds. Lowers metadata.log.max.snapshot.interval.ms when each node restarts, so that Kafka writes a "
-        "snapshot soon after finalizing.",
-        min=5,
-        max=3600,
-    ),
-]
 
 
 def new_run_id() -> str:
     """Return a new unique run id. It also identifies the holder of the cluster's lock."""
     return f"{time.strftime('%Y%m%dT%H%M%S')}-shell-{secrets.token_hex(3)}"
-
-
-def milliseconds(seconds: int | None) -> int | None:
-    return None if seconds is None else 1000 * seconds
 
 
 def require_name(change: str, approve_as: str | None, reason: str | None, *, remedy: str = "") -> None:
@@ -121,3 +80,61 @@ def require_run(cluster: str, run: str, settings: Settings | None = None) -> Non
             f"Cluster {cluster} has no run {run}.",
             remedy=f"Runs of this cluster: {', '.join(known[:5]) or 'none'}.",
         )
+
+
+def takes_request(
+    *kinds: RunOf,
+    plans_only: bool = False,
+    only: Collection[str] = (),
+    without: Collection[str] = (),
+    required: Collection[str] = (),
+    request: type[Request] = Request,
+    **defaults: Any,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a request, and the request as its parameter `request`.
+
+    The options are those of the fields that one of the kinds of runs has. `plans_only`, `only`, `without`: fewer of
+    them, by name of the field. `required`: fields that this command needs. `defaults`: of this command.
+    """
+    shown = [
+        replace(one, default=defaults.get(one.name, one.default), required=one.required or one.name in required)
+        for one in fields_of(frozenset(kinds), request, plans_only=plans_only)
+        if one.option and one.name not in without and (not only or one.name in only)
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(**given: Any) -> None:
+            values = {one.name: one.from_option(given.pop(one.parameter)) for one in shown}
+            command(**given, request=request(**values))
+
+        parameters: list[Parameter] = []
+        for own in signature(command, eval_str=True).parameters.values():
+            parameters += map(_option, shown) if own.name == "request" else [own.replace(kind=Parameter.KEYWORD_ONLY)]
+        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def _option(field: Field) -> Parameter:
+    """Return a field as the parameter of a command, as typer reads it."""
+    unit = field.option_unit
+    kind: Any = bool if field.switch is not None else str if field.type is Release else field.type
+    if field.is_list:
+        kind = list[kind]
+    limits = {
+        name: field.type(limit / unit.size)
+        for name, limit in (("min", field.least), ("max", field.most))
+        if limit is not None
+    }
+    more = f" In {unit.name}." if unit.name else " Repeatable." if field.is_list else ""
+    return Parameter(
+        field.parameter,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if field.required else field.option_default,
+        annotation=Annotated[
+            kind | None if field.is_list or (field.is_optional and not field.required) else kind,
+            typer.Option(field.option, help=field.text + more, **limits),
+        ],
+    )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import FrameType
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import APPROVED, ApprovalOf
@@ -25,7 +24,7 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.common.node_steps import is_rollback_step
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
 from kafka_rollout.steps.roll.node import retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
@@ -124,11 +123,9 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
         say(f"{what}: {command}", err)
 
 
-def start_node_again(ports: ClusterPorts, policy: GatePolicy, answers: Answers) -> None:
+def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) -> None:
     """Ask, start the node at which the run stopped, and wait for its gate after the start."""
     plan = ports.run.load_plan()
-    least = Request(soak_s=policy.soak_s, checks=policy.checks).at_least(ports.cluster, plan.terms)
-    policy = replace(policy, soak_s=least.soak_s, checks=least.checks)
     release_step, node_step = _stopped_node_step(ports, plan)
     progress = ProgressLines()
     what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
@@ -150,7 +147,7 @@ def start_node_again(ports: ClusterPorts, policy: GatePolicy, answers: Answers) 
         progress.say(f"starting {what} again")
         retry_node(ports, plan, release_step.key, node_step.node_id)
         gate = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
-        wait_for_gate(ports, plan, gate, policy, progress.on_check)
+        wait_for_gate(ports, plan, gate, policy_of(ports, gate.kind, request, plan), progress.on_check)
     finally:
         lock.release_lock(ports)
     say(f"The gate passed. Continue with: {command_of(ports, plan, back=is_rollback_step(plan, release_step))}", err)

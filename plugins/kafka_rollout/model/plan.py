@@ -13,6 +13,14 @@ from kafka_rollout.base.findings import Finding
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 
+class RunOf(StrEnum):
+    """What a run changes."""
+
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    FEATURES = "features"
+
+
 class Direction(StrEnum):
     UPGRADE = "upgrade"
     DOWNGRADE = "downgrade"

@@ -113,14 +113,14 @@ def source_release(cluster: ClusterSpec, state: ClusterState) -> Release:
     return min(running_releases(cluster, state))
 
 
-def target_finding(catalogue: Catalogue, text: str) -> Finding | None:
-    """Return a finding if `text` is not a release or not in the catalogue; else None."""
+def target_finding(catalogue: Catalogue, target: Release) -> Finding | None:
+    """Return a finding if the release is not in the catalogue; else None."""
     try:
-        catalogue.get(Release.parse(text))
+        catalogue.get(target)
     except UserError as error:
         return blocker(
             "TARGET-UNKNOWN",
-            f"release {text}",
+            f"release {target}",
             error.sentence,
             error.remedy,
         )

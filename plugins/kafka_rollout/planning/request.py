@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Any
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.features.requests import FeatureOrder
-from kafka_rollout.model.plan import RunTerms
+from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.model.plan import RunOf, RunTerms
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.fields import AS_REQUESTED, Field, Unit, declared, declared_fields, fields_of
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import Release
 
 
 class FinalizePolicy(StrEnum):
-    """When an upgrade finalizes feature levels. The DAG's form spells the values with an underscore."""
+    """When an upgrade finalizes feature levels."""
 
     LATER = "later"
     AFTER_APPROVAL = "after-approval"
-
-    @property
-    def form_value(self) -> str:
-        return self.value.replace("-", "_")
-
-    @classmethod
-    def from_form(cls, text: str) -> FinalizePolicy:
-        return cls(text.replace("_", "-"))
 
 
 class DowngradeType(StrEnum):
@@ -43,40 +37,349 @@ class ApprovalPolicy(StrEnum):
     WHERE_NEEDED = "where_needed"
 
 
+GATES = "Gates"
+APPROVALS = "Approvals"
+_SINGLE_FEATURES = "Single features"
+_UPGRADE = frozenset({RunOf.UPGRADE})
+_DOWNGRADE = frozenset({RunOf.DOWNGRADE})
+_FEATURES = frozenset({RunOf.FEATURES})
+_ROLLS = _UPGRADE | _DOWNGRADE
+_ALL = frozenset(RunOf)
+_SECONDS = Unit("seconds", 1)
+_SECONDS_OF_MS = Unit("seconds", 1000)
+_MINUTES = Unit("minutes", 60)
+_WEEK_S = 7 * 24 * 3600
+_FEATURE = r"^[A-Za-z][A-Za-z0-9._-]*"
+_LEVEL = ":-?[0-9]{1,5}$"
+_ONLY_SINGLE = "Used only if the action changes single features."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """Input of one run; what a procedure does not use keeps its default.
 
-    `soak_s`, `interval_s` and `gate_timeout_s` are seconds, `checks` the consecutive passing checks after a start.
-    `waits` False: the run refuses where it would wait for a gate. `plans_features`: the upgrade's plan contains feature
-    levels. `scan` False: coordinator logs are not scanned. `rehearse` False: the change is not tried on a copy first.
-    `pin_min_isr`: before the run raises eligible.leader.replicas.version, it sets the cluster-wide default of
-    min.insync.replicas to the value that all brokers have.
-    `level`: metadata.version of a downgrade; None is the highest that the target supports. `accept_unavailable`: as in
-    Plan. `features` reads what was typed: it raises UserError, and the plan fails with it.
+    A field with a declaration is in the forms, the commands, the rehearsal and `docs/parameters.md`. `soak_s`,
+    `interval_s` and `gate_timeout_s` are seconds. The fields without one are internal. `waits` False: the run refuses
+    where it would wait for a gate. `plans_features`: the upgrade's plan contains feature levels. `may_lower` False: the
+    levels of a release raise only.
     """
 
-    target: Release | None = None
-    dry_run: bool = False
+    target: Release | None = declared(
+        None,
+        Field(
+            form="target_release",
+            option="--to",
+            title="Target release",
+            text="Release that all nodes run after the change, for example 4.3.1. If KIP-915 requires it, the run goes "
+            "through another release first.",
+            of=_ROLLS,
+            in_plan=True,
+            required=True,
+            newest_of=_UPGRADE,
+        ),
+    )
+    finalize: FinalizePolicy = declared(
+        FinalizePolicy.LATER,
+        Field(
+            form="finalize",
+            option="--finalize",
+            title="Finalize features",
+            text="When the feature levels are finalized, which is the point of no return: in a later run after the "
+            "soak, or in this run after an approval.",
+            of=_UPGRADE,
+            in_plan=True,
+            labels={
+                FinalizePolicy.LATER: "later, in another run after the soak",
+                FinalizePolicy.AFTER_APPROVAL: "in this run, after an approval",
+            },
+        ),
+    )
+    level: int | None = declared(
+        None,
+        Field(
+            form="target_level",
+            option="--to-level",
+            title="Target metadata.version",
+            text="Level as a number, for example 25 for 4.0-IV3. Empty: the highest level that the target release "
+            "supports, but not above the current level.",
+            of=_DOWNGRADE,
+            in_plan=True,
+            least=1,
+        ),
+    )
+    action: FeatureAction | None = declared(
+        None,
+        Field(
+            form="action",
+            title="Feature action",
+            text="kraft.version changes only if it is named as a single feature.",
+            of=_FEATURES,
+            labels={
+                FeatureAction.UPGRADE_ALL: "raise all features to the default level of the release",
+                FeatureAction.DOWNGRADE_ALL: "lower all features to the levels of a release",
+                FeatureAction.UPDATE: "change single features, or set the levels of a release",
+            },
+        ),
+    )
+    release_version: Release | None = declared(
+        None,
+        Field(
+            form="release_version",
+            option="--release-version",
+            title="Release",
+            text="Release whose feature levels are set. Used by the actions that set the levels of a release.",
+            of=_FEATURES,
+        ),
+    )
+    upgrade: tuple[str, ...] = declared(
+        (),
+        Field(
+            form="upgrade",
+            option="--upgrade",
+            title="Levels to raise",
+            text=f"feature:level to add or raise. {_ONLY_SINGLE}",
+            of=_FEATURES,
+            section=_SINGLE_FEATURES,
+            pattern=f"{_FEATURE}{_LEVEL}",
+        ),
+    )
+    downgrade: tuple[str, ...] = declared(
+        (),
+        Field(
+            form="downgrade",
+            option="--downgrade",
+            title="Levels to lower",
+            text=f"feature:level to lower. A level below 1 deletes the feature. {_ONLY_SINGLE}",
+            of=_FEATURES,
+            section=_SINGLE_FEATURES,
+            pattern=f"{_FEATURE}{_LEVEL}",
+        ),
+    )
+    delete: tuple[str, ...] = declared(
+        (),
+        Field(
+            form="delete",
+            option="--delete",
+            title="Features to delete",
+            text=f"Name of a feature whose finalized level is deleted. {_ONLY_SINGLE}",
+            of=_FEATURES,
+            section=_SINGLE_FEATURES,
+            pattern=f"{_FEATURE}$",
+        ),
+    )
+    pin_min_isr: bool = declared(
+        False,
+        Field(
+            form="pin_min_insync_replicas",
+            option="--pin-min-insync-replicas",
+            title="Pin min.insync.replicas",
+            text="Before the run raises eligible.leader.replicas.version, it sets the cluster-wide default of "
+            "min.insync.replicas to the value that all brokers have now. Without it, the active controller writes the "
+            "value of its own file, and a plan that would change a topic has a blocker.",
+            of=_UPGRADE | _FEATURES,
+            in_plan=True,
+        ),
+    )
+    downgrade_type: DowngradeType = declared(
+        DowngradeType.SAFE,
+        Field(
+            form="downgrade_type",
+            option="--unsafe/--safe",
+            title="Downgrade type",
+            text="As in KIP-1155, for levels that are lowered or deleted: SAFE refuses if data would be lost, UNSAFE "
+            "lists the losses and continues.",
+            of=_DOWNGRADE | _FEATURES,
+            in_plan=True,
+            labels={
+                DowngradeType.SAFE: "SAFE: refuse if data would be lost",
+                DowngradeType.UNSAFE: "UNSAFE: accept the losses, and list them",
+            },
+            switch=DowngradeType.UNSAFE,
+        ),
+    )
+    where_refused: WhereRefused = declared(
+        WhereRefused.STOP,
+        Field(
+            form="where_refused",
+            option="--where-refused",
+            title="Refusal by Kafka",
+            text="Action if Kafka refuses the lower metadata.version, because a level in between changed the format of "
+            "the metadata. live: stop only the controllers for some seconds. offline: live if possible, otherwise stop "
+            "all nodes.",
+            of=_DOWNGRADE,
+            in_plan=True,
+            labels={
+                WhereRefused.STOP: "stop before any change",
+                WhereRefused.LIVE: "continue live: stop only the controllers, after an approval",
+                WhereRefused.OFFLINE: "continue live, else stop all nodes, after an approval",
+            },
+        ),
+    )
+    scan: bool = declared(
+        True,
+        Field(
+            option="--scan/--no-scan",
+            title="Scan",
+            text="Scan the coordinator logs before planning and before finalizing.",
+            of=_UPGRADE,
+        ),
+    )
+    rehearse: bool = declared(
+        True,
+        Field(
+            form="rehearse",
+            option="--rehearse/--no-rehearse",
+            title="Rehearsal",
+            text="First tries the change on a copy of the cluster, if this machine can read the nodes' files and has "
+            "enough memory. A failure blocks the plan.",
+            of=_ROLLS,
+            on_copy=False,
+        ),
+    )
+    dry_run: bool = declared(
+        False,
+        Field(
+            form="dry_run",
+            option="--dry-run",
+            title="Dry run",
+            text="The run ends with the plan and all findings. It changes nothing.",
+            of=_ALL,
+            on_copy=False,
+        ),
+    )
+    canary: bool = declared(
+        False,
+        Field(
+            form="canary_approval",
+            option="--canary",
+            title="Canary approval",
+            text="After the first node, the run asks for an approval before it replaces the other nodes.",
+            of=_ROLLS,
+            section=GATES,
+            on_copy=False,
+        ),
+    )
+    soak_s: float = declared(
+        60.0,
+        Field(
+            form="soak_seconds",
+            option="--soak",
+            title="Soak",
+            text="Time during which every check of a node's gate must pass before the next node is stopped.",
+            of=_ROLLS,
+            section=GATES,
+            least=0,
+            most=_WEEK_S,
+            form_unit=_SECONDS,
+            option_unit=_SECONDS,
+            on_copy=0.0,
+        ),
+    )
+    checks: int = declared(
+        3,
+        Field(
+            form="checks",
+            option="--checks",
+            title="Consecutive checks",
+            text="Number of consecutive checks that must pass after a node starts.",
+            of=_ROLLS,
+            section=GATES,
+            least=1,
+            most=100,
+            on_copy=1,
+        ),
+    )
+    interval_s: float = declared(
+        1.0,
+        Field(
+            option="--interval",
+            title="Interval",
+            text="Time between two checks.",
+            of=_ROLLS,
+            least=0,
+            option_unit=_SECONDS,
+            on_copy=0.5,
+        ),
+    )
+    gate_timeout_s: float = declared(
+        1800.0,
+        Field(
+            form="gate_timeout_minutes",
+            option="--timeout",
+            title="Gate timeout",
+            text="If a gate has not passed by then, the run stops there: a DAG asks an approver how to continue, a "
+            "command exits and can be continued.",
+            of=_ALL,
+            section=GATES,
+            least=0.6,
+            most=_WEEK_S,
+            form_unit=_MINUTES,
+            option_unit=_SECONDS,
+        ),
+    )
+    snapshot_interval_ms: int | None = declared(
+        None,
+        Field(
+            form="snapshot_interval_seconds",
+            option="--snapshot-interval",
+            title="Snapshot interval",
+            text="Lowers metadata.log.max.snapshot.interval.ms when each node restarts on the target release, so that "
+            "Kafka writes a snapshot soon after finalizing. The value stays until the configuration of a later rolling "
+            "change resets it. Empty: the nodes keep their own interval.",
+            of=_UPGRADE,
+            in_plan=True,
+            section=GATES,
+            least=5_000,
+            most=3_600_000,
+            form_unit=_SECONDS_OF_MS,
+            option_unit=_SECONDS_OF_MS,
+        ),
+    )
+    accept_unavailable: tuple[str, ...] = declared(
+        (),
+        Field(
+            form="accept_unavailable",
+            option="--accept-unavailable",
+            title="Accepted unavailable topics",
+            text="Names or patterns (tmp-*) of topics that can be unavailable while nodes restart. These topics do not "
+            "block the run, and the gates before the stops do not check them. The approval lists them. A wildcard does "
+            "not contain internal topics, unless the pattern begins with __.",
+            of=_ROLLS,
+            in_plan=True,
+            section=GATES,
+            pattern=r"^[A-Za-z0-9._*?\[\]!-]+$",
+        ),
+    )
+    traffic: bool = declared(
+        False,
+        Field(
+            form="traffic",
+            option="--traffic",
+            title="Test traffic",
+            text="Produces and consumes test records in separate topics during the run, then compares acknowledged "
+            "with consumed records.",
+            of=_ROLLS,
+            section=GATES,
+            on_copy=False,
+        ),
+    )
+    approval: ApprovalPolicy = declared(
+        ApprovalPolicy.ALWAYS,
+        Field(
+            form="approval",
+            title="Approval",
+            text="Which changes of features need an approval. The inventory can require it for every change.",
+            of=_FEATURES,
+            section=APPROVALS,
+            labels={
+                ApprovalPolicy.ALWAYS: "for every change",
+                ApprovalPolicy.WHERE_NEEDED: "only if a level is lowered or deleted, or cannot be undone",
+            },
+        ),
+    )
     waits: bool = True
-    finalize: FinalizePolicy = FinalizePolicy.LATER
     plans_features: bool = True
-    scan: bool = True
-    rehearse: bool = True
-    traffic: bool = False
-    canary: bool = False
-    snapshot_interval_ms: int | None = None
-    level: int | None = None
-    downgrade_type: DowngradeType = DowngradeType.SAFE
-    where_refused: WhereRefused = WhereRefused.STOP
-    features: Callable[[], FeatureOrder] | None = None
-    approval: ApprovalPolicy = ApprovalPolicy.ALWAYS
-    accept_unavailable: tuple[str, ...] = ()
-    pin_min_isr: bool = False
-    soak_s: float = 0.0
-    checks: int = 1
-    interval_s: float = 1.0
-    gate_timeout_s: float = 600.0
+    may_lower: bool = True
 
     def finalizes(self, *, rolls: bool) -> bool:
         """Return whether the run finalizes levels. `rolls`: its plan replaces nodes."""
@@ -90,21 +393,29 @@ class Request:
 
     def terms(self, cluster: ClusterSpec) -> RunTerms:
         """Return how the run carries out its plan. Raises UserError if the inventory forbids it."""
-        if self.approval is ApprovalPolicy.WHERE_NEEDED and cluster.feature_approval == ApprovalPolicy.ALWAYS:
+        if not self.every_change and cluster.feature_approval == ApprovalPolicy.ALWAYS:
             raise UserError(
                 f"The inventory of cluster {cluster.name} requires an approval of every feature change.",
                 remedy=f"Choose the approval '{ApprovalPolicy.ALWAYS}'.",
             )
         effective = self.at_least(cluster)
-        return RunTerms(
-            soak_s=effective.soak_s,
-            checks=effective.checks,
-            gate_timeout_s=effective.gate_timeout_s,
-            rehearse=self.rehearse,
-            canary=self.canary,
-            traffic=self.traffic,
-            every_change=self.approval is ApprovalPolicy.ALWAYS,
-        )
+        return RunTerms(**{term.name: getattr(effective, term.name) for term in fields(RunTerms)})
+
+    def feature_order(self) -> FeatureOrder:
+        """Return the requested feature levels. Raises UserError for an invalid request."""
+        named = parse_requests(self.upgrade, self.downgrade, self.delete)
+        if self.action is None:
+            raise UserError("The run names no feature levels.", remedy="Name the features, or a release.")
+        if named and self.action is not FeatureAction.UPDATE:
+            raise UserError(
+                f"Single features can be named only for an update, not for {self.action.value}.",
+                remedy="Empty the lists.",
+            )
+        return FeatureOrder(action=self.action, named=named, release=self.release_version, may_lower=self.may_lower)
+
+    @property
+    def every_change(self) -> bool:
+        return self.approval is ApprovalPolicy.ALWAYS
 
     @property
     def unsafe(self) -> bool:
@@ -116,3 +427,18 @@ class Request:
         if self.target is None:
             raise UserError("The run has no target release.", remedy="Name the release to go to.")
         return self.target
+
+
+def request_of(params: Mapping[str, Any], kind: RunOf, request: type[Request] = Request) -> Request:
+    """Return the request of a form of a kind of run. Raises UserError for an invalid value.
+
+    A DAG of a user can have more parameters, and a form lacks the fields of which a plan-only run has no use.
+    """
+    shown = (one for one in fields_of(frozenset({kind}), request) if one.form in params)
+    return request(**{one.name: one.from_form(params[one.form]) for one in shown})
+
+
+def request_on_copy(request: Request, **of_copy: Any) -> Request:
+    """Return the request of a rehearsal: the same change without what needs clients or approvers."""
+    fixed = {one.name: one.on_copy for one in declared_fields(type(request)) if one.on_copy is not AS_REQUESTED}
+    return replace(request, **{**fixed, **of_copy})

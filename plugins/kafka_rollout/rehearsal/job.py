@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.model.plan import Direction
+from kafka_rollout.planning.request import Request, request_on_copy
 from kafka_rollout.rehearsal.result import Contents
 from kafka_rollout.releases.facts import Release
+
+GATE_TIMEOUT_S = 180.0
 
 
 class RehearsalStoppedError(RolloutError):
@@ -18,29 +22,18 @@ class RehearsalStoppedError(RolloutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalJob:
-    """The planned change, as in Request, and the copy. The fields after `releases` are set when the copy is made.
+    """The planned change and the copy. The fields after `releases` are set when the copy is made.
 
-    `where_refused`, `finalize`: values of WhereRefused and FinalizePolicy. `releases`: of all release steps, the source
-    first. `unregistered`: brokers that are not copied. `uncovered`: coordinator partitions that the copy does not
-    serve. `real` and `later`: contents of the cluster before and after the
-    copying; None if it was not running. `real_addresses`, `real_directories`: of the real cluster, which the copy must
-    not use. `gate_timeout_s`: seconds.
+    `request`: of the copy, as `request_on_copy` makes it. `releases`: of all release steps, the source first.
+    `unregistered`: brokers that are not copied. `uncovered`: coordinator partitions that the copy does not
+    serve. `real` and `later`: contents of the cluster before and after the copying; None if it was not running.
+    `real_addresses`, `real_directories`: of the real cluster, which the copy must not use.
     """
 
     cluster: str
     direction: Direction
-    source: Release
-    target: Release
-    finalize: str
-    plans_features: bool
-    pin_min_isr: bool = False
-    snapshot_interval_ms: int | None = None
-    level: int | None = None
-    unsafe: bool = False
-    where_refused: str = ""
-    accept_unavailable: tuple[str, ...] = ()
-    gate_timeout_s: float = 180.0
-    releases: tuple[Release, ...] = ()
+    request: Request
+    releases: tuple[Release, ...]
     nodes: tuple[int, ...] = ()
     unregistered: tuple[int, ...] = ()
     uncovered: tuple[str, ...] = ()
@@ -51,3 +44,22 @@ class RehearsalJob:
     real_directories: tuple[str, ...] = ()
     real: Contents | None = None
     later: Contents | None = None
+
+    @property
+    def source(self) -> Release:
+        return self.releases[0]
+
+    @property
+    def target(self) -> Release:
+        return self.request.target_release
+
+
+def order_rehearsal(
+    request: Request, cluster: str, direction: Direction, releases: Sequence[Release], *, gate_timeout_s: float
+) -> RehearsalJob:
+    """Return the order. `releases`: of all release steps, the source first. `gate_timeout_s`: of each gate there.
+
+    An upgrade loads the coordinator logs without a scan; a downgrade has one without findings.
+    """
+    of_copy = request_on_copy(request, gate_timeout_s=gate_timeout_s, scan=direction is Direction.DOWNGRADE)
+    return RehearsalJob(cluster=cluster, direction=direction, request=of_copy, releases=tuple(releases))

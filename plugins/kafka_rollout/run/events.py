@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
+from kafka_rollout.model.plan import RunOf
 from kafka_rollout.releases.facts import Release
 
 
@@ -62,14 +63,6 @@ class Unknown(Event):
 
     recorded_kind: str
     data: Mapping[str, Any] = field(default_factory=dict)
-
-
-class RunOf(StrEnum):
-    """What a run changes."""
-
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    FEATURES = "features"
 
 
 class ApprovalOf(StrEnum):

@@ -280,7 +280,7 @@ class Runner:
     def _plans_again(self) -> bool:
         """Return whether this call resumes a run whose plan was refused before the run changed anything."""
         events = self.ports.run.events()
-        if not (self.request.target or self.request.features) or not has_plan(events):
+        if not (self.request.target or self.request.action) or not has_plan(events):
             return False
         plan = self.ports.run.load_plan()
         self._refuse_other_request(plan)

@@ -11,8 +11,9 @@ import pytest
 
 from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.model.plan import RunOf
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import APPROVED, ApprovalOf, Begun, Planned, RunOf, TaskFailed
+from kafka_rollout.run.events import APPROVED, ApprovalOf, Begun, Planned, TaskFailed
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node

@@ -15,7 +15,14 @@ from tests.fakes.cluster import make_spec
 
 pytestmark = pytest.mark.airflow
 FIELDS = {  # those that a plan uses
-    "upgrade": {"target_release", "finalize", "pin_min_insync_replicas", "accept_unavailable", "dry_run"},
+    "upgrade": {
+        "target_release",
+        "finalize",
+        "pin_min_insync_replicas",
+        "snapshot_interval_seconds",
+        "accept_unavailable",
+        "dry_run",
+    },
     "downgrade": {
         "target_release",
         "target_level",

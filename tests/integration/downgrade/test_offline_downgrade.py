@@ -19,7 +19,7 @@ from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.changes import places as metadata_places
 from kafka_rollout.metadata_log.changes.trimmer import trim
 from kafka_rollout.metadata_log.disk.folder import log_range, open_folder
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Plan, RunOf
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.planning.lowering import WhereRefused
@@ -27,7 +27,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm
-from kafka_rollout.run.events import APPROVED, ApprovalOf, RunOf
+from kafka_rollout.run.events import APPROVED, ApprovalOf
 from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

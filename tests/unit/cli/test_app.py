@@ -24,7 +24,6 @@ from kafka_rollout.cli.services import shell_services
 from kafka_rollout.cli.show import plain
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
-from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.planning.request import Request
@@ -176,11 +175,11 @@ def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
 def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster, policy = FakeCluster(), GatePolicy(checks=1, interval_s=1, timeout_s=600)
+    cluster, request = FakeCluster(), Request(soak_s=0.0, checks=1)
     ports = fake_bench(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has not stopped a node"):
-        start_node_again(ports, policy, answers_of(ports))
+        start_node_again(ports, request, answers_of(ports))
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll(ports)
@@ -188,9 +187,9 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     assert "restart the node: kafka-rollout retry --cluster fake --run run-1" in told
     assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
     with pytest.raises(RefusedError, match="mallory is not an approver"):
-        start_node_again(ports, policy, answers_of(ports, name="mallory", reason="I can"))
+        start_node_again(ports, request, answers_of(ports, name="mallory", reason="I can"))
     cluster.cannot_start.clear()
-    start_node_again(ports, policy, answers_of(ports))
+    start_node_again(ports, request, answers_of(ports))
     assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports.run.events())}
     assert change_lock(home).holder("fake") is None

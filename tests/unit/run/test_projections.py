@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.model.plan import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     Answered,
@@ -23,7 +24,6 @@ from kafka_rollout.run.events import (
     LockedOut,
     Planned,
     RollbackClosed,
-    RunOf,
     Unknown,
     Voided,
 )

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.confirming import AirflowRecords, Records, UnreadRecordError, read_records
+from kafka_rollout.airflow.common.dag_ids import run_of_dag
 from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.planning.lowering import WhereRefused
-from kafka_rollout.planning.request import ApprovalPolicy, DowngradeType, FinalizePolicy, Request
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.planning.request import Request, request_of
 from kafka_rollout.run.events import Event, TakenOver, TaskFailed, events_of
 from kafka_rollout.run.projections.runs import find_dag_id, last_task_failure
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -102,6 +99,11 @@ def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
     return check_plan(ports, planned["plan_hash"])
 
 
+def request_in(context: Context) -> Request:
+    """Return the request of the DAG run's form."""
+    return request_of(context["params"], run_of_dag(context["ti"].dag_id))
+
+
 def skip_if(reason: str | None, ports: ClusterPorts, task_id: str) -> None:
     """Skip the task if there is a reason, and record it in the run history."""
     if reason:
@@ -146,42 +148,3 @@ class RolloutOperator(OneLineLogs, BaseOperator):
     @abstractmethod
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         """Do the step; the return value is the task's XCom."""
-
-
-INTERVAL_S = 1.0  # between two checks of a gate
-
-
-def request_of(params: Mapping[str, Any]) -> Request:
-    """Return the request of a form. A form has only the parameters of its own procedure."""
-    target, interval_s = params.get("target_release"), params.get("snapshot_interval_seconds")
-    return Request(
-        target=Release.parse(target) if target else None,
-        dry_run=bool(params.get("dry_run")),
-        rehearse=bool(params.get("rehearse", True)),
-        finalize=FinalizePolicy.from_form(params.get("finalize", FinalizePolicy.LATER.form_value)),
-        traffic=bool(params.get("traffic")),
-        canary=bool(params.get("canary_approval")),
-        snapshot_interval_ms=None if interval_s is None else 1000 * int(interval_s),
-        level=params.get("target_level"),
-        downgrade_type=DowngradeType(params.get("downgrade_type", DowngradeType.SAFE)),
-        where_refused=WhereRefused(params.get("where_refused", WhereRefused.STOP)),
-        features=partial(_features, params) if "action" in params else None,
-        approval=ApprovalPolicy(params.get("approval", ApprovalPolicy.ALWAYS)),
-        accept_unavailable=tuple(params.get("accept_unavailable") or ()),
-        pin_min_isr=bool(params.get("pin_min_insync_replicas")),
-        soak_s=float(params.get("soak_seconds", 0.0)),
-        checks=int(params.get("checks", 1)),
-        interval_s=INTERVAL_S,
-        gate_timeout_s=60.0 * float(params.get("gate_timeout_minutes", 10)),
-    )
-
-
-def _features(params: Mapping[str, Any]) -> FeatureOrder:
-    """Return the requested changes. A release's levels can be lower: lowered levels always need an approval."""
-    release, action = params["release_version"], FeatureAction(params["action"])
-    named = parse_requests(params["upgrade"] or (), params["downgrade"] or (), params["delete"] or ())
-    if named and action is not FeatureAction.UPDATE:
-        raise UserError(
-            f"Single features can be named only for an update, not for {action.value}.", remedy="Empty the lists."
-        )
-    return FeatureOrder(action=action, named=named, release=Release.parse(release) if release else None)

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 
 from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX
-from kafka_rollout.airflow.graphs.cluster_dags import (
-    APPROVALS,
-    GATES,
-    approval_fields,
-    choice,
-    dags_of_procedure,
-    downgrade_type_field,
-    dry_run_field,
-    gate_timeout_field,
-    node_gate_fields,
-    pin_min_isr_field,
-    rehearse_field,
-    release_field,
-    traffic_field,
-    unavailability_field,
-)
+from kafka_rollout.airflow.graphs.cluster_dags import dags_of_procedure
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.features.requests import FeatureAction
-from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.lowering import WhereRefused
-from kafka_rollout.planning.request import ApprovalPolicy, FinalizePolicy
+from kafka_rollout.model.plan import RunOf
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
@@ -44,43 +26,13 @@ the target release. Start the DAG again after the soak: that run replaces no nod
 """
 
 
-def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param]:
-    """Return the fields of the form."""
-    policies = {
-        FinalizePolicy.LATER.form_value: "later, in another run after the soak",
-        FinalizePolicy.AFTER_APPROVAL.form_value: "in this run, after an approval",
-    }
-    return {
-        **release_field(releases, releases[-1] if releases else "", "Release that all nodes run after the upgrade."),
-        "finalize": choice(policies, title="Finalize features", description="Finalizing is the point of no return."),
-        **pin_min_isr_field(),
-        **rehearse_field(),
-        **dry_run_field(),
-        **node_gate_fields(),
-        "snapshot_interval_seconds": Param(
-            None,
-            type=["null", "integer"],
-            minimum=5,
-            maximum=3600,
-            title="Snapshot interval (seconds)",
-            description="Lowers metadata.log.max.snapshot.interval.ms when each node restarts on the target release, "
-            "so that Kafka writes a snapshot soon after finalizing. The value stays until the configuration of a later "
-            "rolling change resets it. Empty: the nodes keep their own interval.",
-            section=GATES,
-        ),
-        **unavailability_field(),
-        **traffic_field(),
-        **approval_fields(cluster),
-    }
-
-
 def upgrade_dags(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG, one for every file of the inventory."""
     return dags_of_procedure(
         settings,
         UPGRADE,
         DAG_PREFIX,
-        upgrade_params,
+        RunOf.UPGRADE,
         tag="upgrade",
         description="Upgrades the Kafka cluster {name}, one node at a time. Each step waits for its gate.",
         doc=UPGRADE_DOC,
@@ -103,46 +55,13 @@ possible. The approval shows what is unavailable, and for how long.
 """
 
 
-def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param]:
-    """Return the fields of the form. The target release has no default: it must be chosen."""
-    reactions = {
-        WhereRefused.STOP.value: "stop before any change",
-        WhereRefused.LIVE.value: "continue live: stop only the controllers, after an approval",
-        WhereRefused.OFFLINE.value: "continue live, else stop all nodes, after an approval",
-    }
-    return {
-        **release_field(releases, None, "Older release that all nodes run after the downgrade."),
-        "target_level": Param(
-            None,
-            type=["null", "integer"],
-            minimum=1,
-            title="Target metadata.version",
-            description="Level as a number, for example 25 for 4.0-IV3. Empty: the highest level that the target "
-            "release supports, but not above the current level.",
-        ),
-        **downgrade_type_field("As in KIP-1155. The loss report lists all losses before the run changes anything."),
-        "where_refused": choice(
-            reactions,
-            title="Refusal by Kafka",
-            description="Action if Kafka refuses the lower metadata.version. Kafka refuses it if a level in between "
-            "changed the format of the metadata.",
-        ),
-        **rehearse_field(),
-        **dry_run_field(),
-        **node_gate_fields(),
-        **unavailability_field(),
-        **traffic_field(),
-        **approval_fields(cluster),
-    }
-
-
 def downgrade_dags(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG, one for every file of the inventory."""
     return dags_of_procedure(
         settings,
         DOWNGRADE,
         DOWNGRADE_DAG_PREFIX,
-        downgrade_params,
+        RunOf.DOWNGRADE,
         tag="downgrade",
         description="Downgrades the Kafka cluster {name} to an older release. Each step waits for its gate.",
         doc=DOWNGRADE_DOC,
@@ -160,59 +79,6 @@ A **dry run** ends with the plan. A change always needs an approval if it lowers
 undo it. The approval lists the users of the feature. A level that is already finalized is not sent again.
 """
 
-_FEATURE = r"^[A-Za-z][A-Za-z0-9._-]*"
-
-
-def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param]:
-    """Return the fields of the form."""
-    actions = {
-        FeatureAction.UPGRADE_ALL.value: "raise all features to the default level of the release",
-        FeatureAction.DOWNGRADE_ALL.value: "lower all features to the levels of a release",
-        FeatureAction.UPDATE.value: "change single features, or set the levels of a release",
-    }
-    policies = {
-        ApprovalPolicy.ALWAYS.value: "for every change",
-        ApprovalPolicy.WHERE_NEEDED.value: "only if a level is lowered or deleted, or cannot be undone",
-    }
-    return {
-        "action": choice(
-            actions,
-            title="Feature action",
-            description="kraft.version changes only if you name it under Single features.",
-        ),
-        "release_version": Param(
-            None,
-            type=["null", "string"],
-            enum=[None, *releases],
-            title="Release",
-            description="Release whose levels are set. Used by the actions that set the levels of a release.",
-        ),
-        "upgrade": _features("Levels to raise", ":-?[0-9]{1,5}$", "feature:level, one per line."),
-        "downgrade": _features(
-            "Levels to lower", ":-?[0-9]{1,5}$", "feature:level, one per line. A level below 1 deletes the feature."
-        ),
-        "delete": _features(
-            "Features to delete", "$", "Names of features whose finalized level is deleted, one per line."
-        ),
-        **pin_min_isr_field(),
-        **downgrade_type_field("Used for levels that are lowered or deleted.", section=GATES),
-        **dry_run_field(),
-        **gate_timeout_field(10, "If a node has not reported the levels by then"),
-        "approval": choice(policies, title="Approval", section=APPROVALS),
-        **approval_fields(cluster),
-    }
-
-
-def _features(title: str, pattern: str, description: str) -> Param:
-    return Param(
-        [],
-        type="array",
-        items={"type": "string", "pattern": f"{_FEATURE}{pattern}"},
-        title=title,
-        description=f"{description} Used only if the action changes single features.",
-        section="Single features",
-    )
-
 
 def features_dags(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG, one for every file of the inventory."""
@@ -220,7 +86,7 @@ def features_dags(settings: Settings) -> dict[str, DAG]:
         settings,
         FEATURES,
         FEATURES_DAG_PREFIX,
-        feature_params,
+        RunOf.FEATURES,
         tag="features",
         description="Changes the feature levels of the Kafka cluster {name}, and waits until every node reports them.",
         doc=FEATURES_DOC,

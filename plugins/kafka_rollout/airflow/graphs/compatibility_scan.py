@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX, TAG
-from kafka_rollout.airflow.graphs.cluster_dags import choice, dags_of_clusters
+from kafka_rollout.airflow.graphs.cluster_dags import dags_of_clusters
 from kafka_rollout.airflow.notifiers.scan_alert import ScanAlertNotifier
 from kafka_rollout.airflow.operators.compatibility_scan import (
     DEPTHS,
@@ -72,8 +72,11 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
                     "the inventory."
                 ),
             ),
-            "depth": choice(
-                dict(zip(DEPTHS, _DEPTH_LABELS, strict=True)),
+            "depth": Param(
+                DEPTHS[0],
+                type="string",
+                enum=list(DEPTHS),
+                values_display=dict(zip(DEPTHS, _DEPTH_LABELS, strict=True)),
                 title="Depth",
                 description="Parts of each record that the scan reads.",
             ),

@@ -7,11 +7,11 @@ from typing import Any
 from airflow.sdk import TaskGroup
 
 from kafka_rollout.airflow.common.dag_ids import TAG
-from kafka_rollout.airflow.graphs.changes import upgrade_params
-from kafka_rollout.airflow.graphs.cluster_dags import fields_of_plans
+from kafka_rollout.airflow.graphs.forms import form_of
 from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.model.plan import RunOf
 from kafka_rollout.releases.documents.catalogue import list_releases
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 
@@ -32,9 +32,7 @@ class KafkaUpgradeTaskGroup(TaskGroup):
         self.dag.tags.add(TAG)
         with self:
             draw(UPGRADE, spec)
-        params = upgrade_params(spec, list_releases(settings))
-        if UPGRADE.for_cluster(spec) is not UPGRADE:
-            params = fields_of_plans(params)
-        for name, param in params.items():
+        plans_only = UPGRADE.for_cluster(spec) is not UPGRADE
+        for name, param in form_of(RunOf.UPGRADE, spec, list_releases(settings), plans_only=plans_only).items():
             if name not in self.dag.params:
                 self.dag.params[name] = param

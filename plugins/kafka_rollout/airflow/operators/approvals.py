@@ -15,7 +15,7 @@ from kafka_rollout.airflow.common.base import (
     cluster_ports,
     errors_for_airflow,
     frozen_plan,
-    request_of,
+    request_in,
     skip_if,
 )
 from kafka_rollout.airflow.common.confirming import keep_answer
@@ -58,7 +58,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        if context["params"]["dry_run"]:  # cleared in an attempt to continue it
+        if request_in(context).dry_run:  # cleared in an attempt to continue it
             raise AirflowFailException(
                 "This run is a dry run and changes nothing. Start a new run without the dry run."
             )
@@ -162,7 +162,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         return body
 
     def _call(self, context: Context, ports: ClusterPorts, plan: Plan) -> StepCall:
-        return StepCall(ports=ports, request=request_of(context["params"]), plan_or_none=plan, log=self.log)
+        return StepCall(ports=ports, request=request_in(context), plan_or_none=plan, log=self.log)
 
 
 class ApproveCanaryOperator(ApprovalOperator):

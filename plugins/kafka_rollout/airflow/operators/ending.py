@@ -15,7 +15,7 @@ from kafka_rollout.airflow.common.base import (
     find_other_owner,
     frozen_plan,
     last_failure_sentence,
-    request_of,
+    request_in,
     skip_if,
 )
 from kafka_rollout.airflow.common.links import ReportLink
@@ -43,7 +43,7 @@ class StartTrafficOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
+        skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
         process = run_traffic(ports)
         record_done(ports, self.task_id)
         return {"folder": process.folder, "pid": process.pid, "host": process.host}
@@ -82,7 +82,7 @@ class ReportOperator(RolloutOperator):
             why = last_failure_sentence(ports.run.events())
             raise AirflowFailException(f"The run has no plan, so there is no report.{why}")
         plan = frozen_plan(ports, context)
-        report = build_report_of_run(ports, plan, dry_run=bool(context["params"]["dry_run"]))
+        report = build_report_of_run(ports, plan, dry_run=request_in(context).dry_run)
         page, machine_form = ports.run.write_report(render(report), report)
         release_lock(ports)
         self.log.info("Report: %s", page)
@@ -98,7 +98,7 @@ class OutcomeOperator(RolloutOperator):
         self.traffic_task = traffic_task
 
     def execute(self, context: Context) -> Any:
-        ti, params = context["ti"], context["params"]
+        ti, request = context["ti"], request_in(context)
         report = ti.xcom_pull(task_ids=self.report_task) or {}
         outcome = report.get("outcome", "without a report")
         details = f" {report['sentence']} See {report['html']}." if report else ""
@@ -112,8 +112,8 @@ class OutcomeOperator(RolloutOperator):
             details = f" Its run id is already used by {owner}." if owner else last_failure_sentence(events)
         if failed:
             raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{details}")
-        wanted = {"dry_run"} if params["dry_run"] else {"finished"}
-        if params.get("finalize") == FinalizePolicy.LATER.form_value:
+        wanted = {"dry_run"} if request.dry_run else {"finished"}
+        if request.finalize is FinalizePolicy.LATER:
             wanted.add("rolled_not_finalized")
         if outcome not in wanted:
             raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{details}")

@@ -11,7 +11,13 @@ from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
 from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
-from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
+from kafka_rollout.airflow.common.base import (
+    RolloutOperator,
+    cluster_ports,
+    errors_for_airflow,
+    frozen_plan,
+    request_in,
+)
 from kafka_rollout.airflow.common.deciding import (
     ROLL_BACK_DECISION,
     ask_how_to_continue,
@@ -75,7 +81,7 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
                 f"Node {node_step.node_id} already runs a release after {release_step.to_release}."
             )
         refuse_wrong_order(ports, plan, release_step, node_step.node_id)
-        if context["params"]["canary_approval"] and not self.node_group.is_rollback:
+        if request_in(context).canary and not self.node_group.is_rollback:
             require_canary_approval(ports, plan, release_step, node_step.node_id)
         keep_traffic_running(context, ports)
         show_waiting(
@@ -139,7 +145,7 @@ class BeginReleaseStepOperator(RolloutOperator):
             self.log.info("The plan has no release step at this position.")
             self.skip_all()
         self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
-        canary = bool(context["params"]["canary_approval"])
+        canary = request_in(context).canary
         unused = [task_id for group in self.node_groups for task_id in self._unused(plan, release_step, group, canary)]
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)

@@ -14,7 +14,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
-from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_of, skip_if
+from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_in, skip_if
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.base.system.settings import Settings
@@ -103,7 +103,7 @@ class ScanForRunOperator(SparkScanOperator):
     def execute(self, context: Context) -> Any:
         with cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context) if self.has_plan else None
-            skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
+            skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
             ports.run.detach(self.file)  # the result of an earlier attempt must not be used
             return super().execute(context)
 

@@ -15,7 +15,7 @@ from kafka_rollout.airflow.common.base import (
     cluster_ports,
     errors_for_airflow,
     frozen_plan,
-    request_of,
+    request_in,
     skip_if,
 )
 from kafka_rollout.airflow.common.deciding import (
@@ -60,7 +60,7 @@ class StepOperator(RolloutOperator):
         """Return the input of the step's action in this DAG run."""
         return StepCall(
             ports=ports,
-            request=request_of(context["params"]),
+            request=request_in(context),
             plan_or_none=frozen_plan(ports, context) if self.has_plan else None,
             dag_id=self.dag_id,
             triggered_by=str(getattr(context.get("dag_run"), "triggering_user_name", None) or ""),

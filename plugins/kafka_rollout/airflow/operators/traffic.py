@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import Context
 
+from kafka_rollout.airflow.common.base import request_in
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.run.background import BackgroundProcess
@@ -40,7 +41,7 @@ def keep_traffic_running(context: Context, ports: ClusterPorts) -> None:
     nothing, because the change may be the fix for the cluster.
     """
     watch_groups(ports)
-    if not context["params"].get("traffic"):
+    if not request_in(context).traffic:
         return
     try:
         run_traffic(ports)

@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
 from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
-from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_of, skip_if
+from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_in, skip_if
 from kafka_rollout.airflow.common.confirming import Records, UnreadRecordError, read_records
 from kafka_rollout.airflow.common.deciding import (
     STOP_HERE,
@@ -56,7 +56,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
-            skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
+            skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
             ref = self._ref(plan)
             if self.kind is GateKind.BEFORE_STOP and not needs_replacement(ports, plan, *_node_step_of(ref)):
                 return self._passed("the node already runs the release and is not stopped")
@@ -113,7 +113,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
-        watch = GateWatch(policy=policy_of(ports, self.kind, request_of(context["params"]), plan))
+        watch = GateWatch(policy=policy_of(ports, self.kind, request_in(context), plan))
         status = _check_for_a_while(context, ports, plan, ref, watch)
         if status.state is WatchState.PASSED:
             return self._passed(status.message)

@@ -19,10 +19,10 @@ from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Plan, RunOf
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.report.run_report import stored_report
-from kafka_rollout.run.events import Event, RunOf, TaskFailed, Unknown
+from kafka_rollout.run.events import Event, TaskFailed, Unknown
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections import runs as projections
 from kafka_rollout.run.projections.nodes import NodeProgress, node_progress

@@ -12,23 +12,19 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.feature_table import print_levels
 from kafka_rollout.cli.options import (
-    AcceptUnavailable,
     AsJson,
     ClusterName,
     ConnectionFile,
-    PinMinIsr,
-    SnapshotInterval,
-    Target,
-    milliseconds,
     open_ports,
+    takes_request,
 )
 from kafka_rollout.clusters.inventory import get_cluster, list_clusters
+from kafka_rollout.model.plan import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.planning.release_path import target_finding
-from kafka_rollout.planning.request import FinalizePolicy
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome, stored_report
 from kafka_rollout.run.store.opening import list_runs
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
@@ -63,36 +59,30 @@ def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: Conn
         show.print_findings(verdict.findings)
 
 
+@takes_request(RunOf.UPGRADE, plans_only=True, finalize=FinalizePolicy.AFTER_APPROVAL)
 def plan(
     cluster: ClusterName,
-    to: Target,
-    finalize: Annotated[
-        FinalizePolicy,
-        typer.Option(help="after-approval: the plan also raises the feature levels. later: it does not."),
-    ] = (FinalizePolicy.AFTER_APPROVAL),
-    pin_min_insync_replicas: PinMinIsr = False,
-    snapshot_interval: SnapshotInterval = None,
-    accept_unavailable: AcceptUnavailable = None,
+    request: Request,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
     """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
 
-    This command does not scan the coordinator logs. `roll --dry-run` scans them. `roll --run ID` also scans them before
-    it carries out this plan.
+    With --finalize later, the plan raises no feature levels. This command does not scan the coordinator logs. `roll
+    --dry-run` scans them. `roll --run ID` also scans them before it carries out this plan.
     """
     with open_ports(cluster, None, connection_file) as (ports, _, _security):
-        if unknown := target_finding(ports.catalogue, to):
+        if unknown := target_finding(ports.catalogue, request.target_release):
             if as_json:
                 show.print_json({"run": ports.run_id, "findings": [unknown]})
             raise UserError(unknown.sentence, remedy=unknown.remedy)
         made = plan_upgrade(
             ports,
-            Release.parse(to),
-            finalize=finalize is FinalizePolicy.AFTER_APPROVAL,
-            pin_min_isr=pin_min_insync_replicas,
-            snapshot_interval_ms=milliseconds(snapshot_interval),
-            accept_unavailable=accept_unavailable or (),
+            request.target_release,
+            finalize=request.finalize is FinalizePolicy.AFTER_APPROVAL,
+            pin_min_isr=request.pin_min_isr,
+            snapshot_interval_ms=request.snapshot_interval_ms,
+            accept_unavailable=request.accept_unavailable,
         )
     show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
     if made.blockers:

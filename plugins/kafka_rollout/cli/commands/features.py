@@ -11,6 +11,7 @@ or by the controller, nothing was changed; 4 another run holds the lock of the c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -26,23 +27,18 @@ from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
     ConnectionFile,
-    PinMinIsr,
     Reason,
     TakeOver,
     Yes,
     open_ports,
     require_name,
+    takes_request,
 )
 from kafka_rollout.cli.services import NoServices
 from kafka_rollout.features.answers import FeatureOutcome, exit_code
-from kafka_rollout.features.requests import (
-    FeatureAction,
-    FeatureOrder,
-    parse_requests,
-)
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.features.requests import FeatureAction
+from kafka_rollout.model.plan import Plan, RunOf
 from kafka_rollout.planning.request import DowngradeType, Request
-from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -54,9 +50,6 @@ from kafka_rollout.steps.runner import Runner
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check the request, and send it to the controller for validation only.")
-]
 Safety = Annotated[
     bool | None,
     typer.Option(
@@ -65,7 +58,9 @@ Safety = Annotated[
         "losses and continues.",
     ),
 ]
-ReleaseVersion = Annotated[str | None, typer.Option(help="Release whose feature levels are set.")]
+# Fields that these commands have in another form: the command is the action, and it does not wait for a gate.
+_OTHERWISE = ("downgrade_type", "gate_timeout_s")
+_SINGLE = ("upgrade", "downgrade", "delete")
 
 
 @app.command("describe")
@@ -80,12 +75,12 @@ def describe(cluster: ClusterName, as_json: AsJson = False, connection_file: Con
 
 
 @app.command("upgrade-all")
+@takes_request(RunOf.FEATURES, without=(*_OTHERWISE, *_SINGLE, "release_version"))
 def upgrade_everything(
     cluster: ClusterName,
+    request: Request,
     approve_as: Approver = None,
     reason: Reason = None,
-    pin_min_insync_replicas: PinMinIsr = False,
-    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
@@ -95,28 +90,25 @@ def upgrade_everything(
     kraft.version and levels above the default, such as previews, do not change. To raise them, name them in
     `features update`.
     """
-    order = FeatureOrder(action=FeatureAction.UPGRADE_ALL)
     _change(
         cluster,
-        order,
-        False,
+        replace(request, action=FeatureAction.UPGRADE_ALL),
         approve_as,
         reason,
-        dry_run,
+        None,
         yes,
         as_json,
         connection_file,
-        pin_min_isr=pin_min_insync_replicas,
     )
 
 
 @app.command("downgrade-all")
+@takes_request(RunOf.FEATURES, without=(*_OTHERWISE, *_SINGLE, "pin_min_isr"), required=("release_version",))
 def downgrade_everything(
     cluster: ClusterName,
-    release_version: Annotated[str, typer.Option(help="Release to whose levels the features are lowered.")],
+    request: Request,
     approve_as: Approver = None,
     reason: Reason = None,
-    dry_run: DryRun = False,
     safe: Safety = None,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -126,26 +118,25 @@ def downgrade_everything(
 
     Features that the release does not support are deleted.
     """
-    order = FeatureOrder(action=FeatureAction.DOWNGRADE_ALL, release=Release.parse(release_version))
-    _change(cluster, order, safe is False, approve_as, reason, dry_run, yes, as_json, connection_file)
+    _change(
+        cluster,
+        replace(request, action=FeatureAction.DOWNGRADE_ALL),
+        approve_as,
+        reason,
+        safe,
+        yes,
+        as_json,
+        connection_file,
+    )
 
 
 @app.command("update")
+@takes_request(RunOf.FEATURES, without=_OTHERWISE)
 def update(
     cluster: ClusterName,
-    upgrade: Annotated[
-        list[str] | None,
-        typer.Option(help="feature:level to add or raise; repeatable, or a comma-separated list."),
-    ] = None,
-    downgrade: Annotated[
-        list[str] | None, typer.Option(help="feature:level to lower; a level below 1 deletes the feature.")
-    ] = None,
-    delete: Annotated[list[str] | None, typer.Option(help="Feature whose finalized level is deleted.")] = None,
-    release_version: ReleaseVersion = None,
+    request: Request,
     approve_as: Approver = None,
     reason: Reason = None,
-    pin_min_insync_replicas: PinMinIsr = False,
-    dry_run: DryRun = False,
     safe: Safety = None,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -154,52 +145,35 @@ def update(
     """Raise, lower and delete single features, or set all levels of --release-version.
 
     --release-version sets the default levels of the release. Add --safe or --unsafe to also lower levels that it does
-    not support.
+    not support. Levels and names can be comma-separated lists.
     """
-    order = FeatureOrder(
-        action=FeatureAction.UPDATE,
-        named=parse_requests(upgrade or (), downgrade or (), delete or ()),
-        release=None if release_version is None else Release.parse(release_version),
-        may_lower=safe is not None,
-    )
     _change(
-        cluster,
-        order,
-        safe is False,
-        approve_as,
-        reason,
-        dry_run,
-        yes,
-        as_json,
-        connection_file,
-        pin_min_isr=pin_min_insync_replicas,
+        cluster, replace(request, action=FeatureAction.UPDATE), approve_as, reason, safe, yes, as_json, connection_file
     )
 
 
 def _change(
     cluster: str,
-    order: FeatureOrder,
-    unsafe: bool,
+    request: Request,
     approve_as: str | None,
     reason: str | None,
-    dry_run: bool,
+    safe: bool | None,
     yes: bool,
     as_json: bool,
     connection_file: Path | None,
-    *,
-    pin_min_isr: bool = False,
 ) -> None:
-    if not dry_run:
-        require_name("A feature change", approve_as, reason, remedy=", or --dry-run")
-    request = Request(
-        features=lambda: order,
-        dry_run=dry_run,
+    """`safe`: None if the command does not lower the levels of a release."""
+    request = replace(
+        request,
         waits=False,
-        pin_min_isr=pin_min_isr,
-        downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
+        may_lower=safe is not None or request.action is not FeatureAction.UPDATE,
+        downgrade_type=DowngradeType.UNSAFE if safe is False else DowngradeType.SAFE,
     )
+    request.feature_order()  # an invalid request is refused before any query of the cluster
+    if not request.dry_run:
+        require_name("A feature change", approve_as, reason, remedy=", or --dry-run")
     with open_ports(cluster, None, connection_file) as (ports, _, _security):
-        if not dry_run:
+        if not request.dry_run:
             refuse_unlisted_approver(ports.cluster, approve_as or "")  # before any query of the cluster
         answers = ScriptAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
         _run(ports, request, answers, as_json=as_json)
@@ -244,7 +218,7 @@ def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_js
     plan = ports.run.load_plan()
     outcomes = runner.results.get("update")
     race: Sequence[Finding] = ()
-    if outcomes is None or not (plan.feature_changes or request.features is None):
+    if outcomes is None or not (plan.feature_changes or request.action is None):
         outcomes = planned_outcomes(plan)
     else:
         seen = runner.results.get("look_again")  # a failed change did not reach this step

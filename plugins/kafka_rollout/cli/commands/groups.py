@@ -16,7 +16,7 @@ import typer
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_ports
+from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
 from kafka_rollout.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
 from kafka_rollout.groups.described import with_records
 from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
@@ -157,8 +157,8 @@ def watch(
         list[str] | None,
         typer.Option("--release", help="Release that must be able to load the remaining records; repeatable."),
     ] = None,
-    interval: Interval = 5.0,
-    timeout: Timeout = 3600.0,
+    interval: Annotated[float, typer.Option(help="Seconds between two checks.", min=0)] = 5.0,
+    timeout: Annotated[float, typer.Option(help="Seconds until the command gives up.", min=1)] = 3600.0,
     connection_file: ConnectionFile = None,
 ) -> None:
     """Wait until no group of the types is left, its records have tombstones, and the releases can load the log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,44 +12,25 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import (
-    AcceptUnavailable,
     AsJson,
     ClusterName,
     ConnectionFile,
-    PinMinIsr,
-    SnapshotInterval,
-    Target,
-    milliseconds,
     open_ports,
+    takes_request,
 )
-from kafka_rollout.planning.lowering import WhereRefused
-from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.model.plan import RunOf
+from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.machine.local import LocalRehearsals, read_backup_release, remove_rehearsals
-from kafka_rollout.rehearsal.planned import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import Outcome, RehearsalResult
 from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT
-from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.rehearsal import planned_releases, releases_between
 
 
+@takes_request(RunOf.UPGRADE, RunOf.DOWNGRADE, plans_only=True)
 def rehearse(
     cluster: ClusterName,
-    to: Target,
-    finalize: Annotated[
-        FinalizePolicy,
-        typer.Option(help="after-approval: also finalize the feature levels of the copy. later: roll it back instead."),
-    ] = FinalizePolicy.LATER,
-    level: Annotated[
-        int | None, typer.Option("--to-level", help="Of a downgrade: the metadata.version to set.")
-    ] = None,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe/--safe", help="Of a downgrade: whether metadata can be lost.")
-    ] = False,
-    where_refused: Annotated[
-        WhereRefused, typer.Option(help="Of a downgrade: if Kafka refuses the lower metadata.version.")
-    ] = WhereRefused.STOP,
-    pin_min_insync_replicas: PinMinIsr = False,
-    snapshot_interval: SnapshotInterval = None,
+    request: Request,
     nodes: Annotated[
         int, typer.Option(help="Largest number of copied nodes. A larger cluster is copied in part.", min=1)
     ] = DEFAULT_LIMIT,
@@ -63,7 +45,6 @@ def rehearse(
         ),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Gate timeout in the sandbox, in seconds.", min=1)] = GATE_TIMEOUT_S,
-    accept_unavailable: AcceptUnavailable = None,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
@@ -71,20 +52,11 @@ def rehearse(
 
     The copy has the nodes' configuration, metadata logs and coordinator logs; other partitions are empty. It starts on
     the current release, goes through the same steps and gates as the real change, and is compared before and after.
-    Exit code 3 if the copy fails. Nothing is left at the end, also after Ctrl-C.
+    With --finalize later, the copy of an upgrade is rolled back instead of finalized. Exit code 3 if the copy fails.
+    Nothing is left at the end, also after Ctrl-C.
     """
     with open_ports(cluster, None, connection_file) as (ports, settings, _):
-        request = Request(
-            target=Release.parse(to),
-            finalize=finalize,
-            plans_features=finalize is FinalizePolicy.AFTER_APPROVAL,
-            pin_min_isr=pin_min_insync_replicas,
-            snapshot_interval_ms=milliseconds(snapshot_interval),
-            level=level,
-            downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
-            where_refused=where_refused,
-            accept_unavailable=tuple(accept_unavailable or ()),
-        )
+        request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
         if backup is None:
             direction, releases = planned_releases(ports, request.target_release)
         else:

@@ -106,11 +106,12 @@ class LocalRehearsals:
         fetch_releases(job, self.settings)
         with new_sandbox(below) as sandbox:
             not_covered = copy_cluster(sandbox, self.cluster, files, needed, on_progress)
+            timeout_s = job.request.gate_timeout_s + needed.partitions * _GATE_S_OF_REPLICA
             job = replace(
                 job,
                 not_covered=(*job.not_covered, *not_covered),
                 estimate=needed.sentence,
-                gate_timeout_s=job.gate_timeout_s + needed.partitions * _GATE_S_OF_REPLICA,
+                request=replace(job.request, gate_timeout_s=timeout_s),
                 isolation=_ISOLATED,
                 real_addresses=_addresses(self.cluster),
                 real_directories=_directories(files),

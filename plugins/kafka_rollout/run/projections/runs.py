@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Plan, RunOf
 from kafka_rollout.run.events import (
     Answered,
     AnswerReceived,
@@ -17,7 +17,6 @@ from kafka_rollout.run.events import (
     Planned,
     RollbackClosed,
     Rolled,
-    RunOf,
     TaskFailed,
     Voided,
     events_of,

@@ -19,12 +19,12 @@ from kafka_rollout.features.rules import BAD_INPUT, check_feature_support, check
 from kafka_rollout.features.support import held_back_feature_findings
 from kafka_rollout.gates.findings import counter_findings, find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
-from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
+from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunOf, RunTerms, Undo
 from kafka_rollout.model.right_findings import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.findings.catalogue_gaps import feature_gap_findings
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.run.events import ApprovalOf, RunOf
+from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kafka_rollout.features.requests import FeatureRequest
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.model.plan import Plan, RunTerms
+from kafka_rollout.model.plan import Plan, RunOf, RunTerms
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.planning.downgrade import make_downgrade_plan
@@ -17,7 +17,7 @@ from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.release_path import with_configured_classes
 from kafka_rollout.planning.upgrade import make_plan
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Observed, Planned, RunOf
+from kafka_rollout.run.events import Observed, Planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.planning.check import planned_overrides
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll

@@ -13,7 +13,7 @@ from kafka_rollout.planning.release_path import (
     with_configured_classes,
 )
 from kafka_rollout.planning.request import Request
-from kafka_rollout.rehearsal.planned import GATE_TIMEOUT_S, order_rehearsal
+from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import CODES, Outcome, RehearsalResult, passed
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.run.step_events import Rehearsed

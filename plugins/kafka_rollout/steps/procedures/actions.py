@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.findings import Verdict
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.answers import Result
-from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.plan import Direction, Plan, RunOf
 from kafka_rollout.planning.findings.cluster import cluster_findings
-from kafka_rollout.run.events import Begun, Rolled, RunOf
+from kafka_rollout.run.events import Begun, Rolled
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.steps.common.cluster_ports import observe
@@ -110,11 +110,9 @@ def rehearse(call: StepCall) -> dict[str, Any]:
 def plan_features(call: StepCall) -> dict[str, Any]:
     """Check the wanted levels by every rule of KIP-584, ask the controller, freeze the plan."""
     acquire_for_planning(call)
-    if call.request.features is None:
-        raise UserError("The run names no feature levels.", remedy="Name the features, or a release.")
     plan = update.plan_features(
         call.ports,
-        call.request.features(),
+        call.request.feature_order(),
         unsafe=call.request.unsafe,
         waits=call.request.waits,
         pin=call.request.pin_min_isr,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Plan, RunOf
 from kafka_rollout.report.page.run_page import render
 from kafka_rollout.report.run_report import RunReport
-from kafka_rollout.run.events import RunOf
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE

@@ -20,7 +20,6 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.rehearsal.contents import read_contents
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
-from kafka_rollout.rehearsal.planned import request_in_sandbox
 from kafka_rollout.rehearsal.result import (
     NO_WAY_BACK,
     Contents,
@@ -156,8 +155,8 @@ class Rehearsal:
         """Accept that topics without a spare replica in the copy are unavailable: the copy has no clients."""
         nodes = {node.node_id for node in self.ports.cluster.brokers}
         topics = find_spareless_topics(self.ports.admin.partitions(), nodes)
-        accepted = tuple(sorted({*self.job.accept_unavailable, *topics}))
-        self.job = replace(self.job, accept_unavailable=accepted)
+        accepted = tuple(sorted({*self.job.request.accept_unavailable, *topics}))
+        self.job = replace(self.job, request=replace(self.job.request, accept_unavailable=accepted))
 
     def _change(self, before: Contents) -> Plan:
         ports = self.ports
@@ -203,7 +202,7 @@ class Rehearsal:
         return Runner(
             ports=self.ports,
             procedure=UPGRADE if job.direction is Direction.UPGRADE else DOWNGRADE,
-            request=request_in_sandbox(job),
+            request=job.request,
             answers=RehearsalAnswers(),
             services=RehearsalServices(self.ports),
             progress=SaysLines(self.say),
@@ -228,7 +227,7 @@ class Rehearsal:
     def _wait_for_all(self, release: Release) -> None:
         """Wait until every node is in service on the release, with its leaderships and loaded coordinators."""
         ports = self.ports
-        ends = ports.clock.monotonic() + self.job.gate_timeout_s
+        ends = ports.clock.monotonic() + self.job.request.gate_timeout_s
         waiting = list(ports.cluster.nodes)
         while waiting:
             if self.stop_asked():
@@ -244,7 +243,7 @@ class Rehearsal:
                 return
             if ports.clock.monotonic() >= ends:
                 raise RefusedError(
-                    f"The copy is not in service on {release} after {self.job.gate_timeout_s:.0f} s: {why}",
+                    f"The copy is not in service on {release} after {self.job.request.gate_timeout_s:.0f} s: {why}",
                     remedy="Read the message of the node, or repeat the rehearsal with a longer --timeout.",
                 )
             self.say(f"waiting for {waiting[0].name}: {why}"[:200])

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import ApprovalPolicy, Request
@@ -42,7 +42,7 @@ def test_the_approver_sees_gates_rehearsal_canary_and_traffic(tmp_path: Path) ->
         assert "- Rehearsal on a copy requested: yes" in body
         assert "- Approval after the first node: yes" in body
         assert "- Test traffic during the run: **no**" in body
-    careless = approval_body(planned(ports_of(tmp_path / "b"), Request(rehearse=False)))
+    careless = approval_body(planned(ports_of(tmp_path / "b"), Request(soak_s=0.0, checks=1, rehearse=False)))
     assert "1 consecutive check after each start, **no soak** after that." in careless
     assert "- Rehearsal on a copy requested: **no**" in careless
     assert "- Approval after the first node: **no**" in careless
@@ -67,25 +67,24 @@ def test_a_plan_of_an_earlier_version_keeps_its_hash(tmp_path: Path) -> None:
 
 
 def test_the_inventory_sets_the_least_of_soak_and_checks(tmp_path: Path) -> None:
-    ports = ports_of(tmp_path, min_soak_seconds=60.0, min_checks=5)
+    ports = ports_of(tmp_path, min_soak_seconds=90.0, min_checks=5)
     plan = planned(ports, Request())
     assert plan.terms is not None
-    assert (plan.terms.soak_s, plan.terms.checks) == (60.0, 5)
-    for request, soak_s, checks in ((Request(), 60.0, 5), (Request(soak_s=90.0, checks=9), 90.0, 9)):
+    assert (plan.terms.soak_s, plan.terms.checks) == (90.0, 5)
+    for request, soak_s, checks in ((Request(), 90.0, 5), (Request(soak_s=95.0, checks=9), 95.0, 9)):
         policy = policy_of(ports, GateKind.AFTER_START, request)
         assert (policy.soak_s, policy.checks) == (soak_s, checks)
 
 
 def test_a_continued_run_waits_no_shorter_than_approved(tmp_path: Path) -> None:
     ports = ports_of(tmp_path)
-    plan = planned(ports, Request(soak_s=30.0, checks=3))
+    plan = planned(ports, Request(soak_s=90.0, checks=5))
     policy = policy_of(ports, GateKind.AFTER_START, Request(), plan)
-    assert (policy.soak_s, policy.checks) == (30.0, 3)
+    assert (policy.soak_s, policy.checks) == (90.0, 5)
 
 
 def feature_call(ports: ClusterPorts, policy: ApprovalPolicy) -> StepCall:
-    order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests(["streams.version:1"], [], []))
-    request = Request(features=lambda: order, approval=policy)
+    request = Request(action=FeatureAction.UPDATE, upgrade=("streams.version:1",), approval=policy)
     return StepCall(ports=ports, request=request)
 
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.features.min_isr import MIN_ISR
-from kafka_rollout.features.requests import FeatureAction, FeatureOrder
+from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome
@@ -71,8 +71,7 @@ def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
 
 
 def run(ports: ClusterPorts, approver: Approver | TerminalAnswers, procedure: Procedure = UPGRADE) -> None:
-    order = FeatureOrder(action=FeatureAction.UPGRADE_ALL)
-    of_features = Request(features=lambda: order, pin_min_isr=True)
+    of_features = Request(action=FeatureAction.UPGRADE_ALL, pin_min_isr=True)
     of_upgrade = Request(
         target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, pin_min_isr=True, scan=False, rehearse=False, soak_s=0.0
     )

@@ -11,8 +11,7 @@ import pytest
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.contents import read_contents
-from kafka_rollout.rehearsal.job import RehearsalStoppedError
-from kafka_rollout.rehearsal.planned import order_rehearsal
+from kafka_rollout.rehearsal.job import RehearsalStoppedError, order_rehearsal
 from kafka_rollout.rehearsal.result import Contents, Outcome, RehearsalResult
 from kafka_rollout.steps.rehearsal.run import Rehearsal
 from tests.fakes.cluster import R391, R431, FakeCluster

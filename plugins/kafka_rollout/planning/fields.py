@@ -1,0 +1,153 @@
+"""Declarations of the fields of a request: how forms, commands, plans, rehearsals and documents show each one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.model.plan import RunOf
+from kafka_rollout.releases.facts import Release
+
+_DECLARED = "declared"
+AS_REQUESTED: Any = object()
+
+
+class Unit(NamedTuple):
+    """A unit of a form or an option. `size`: its size in the unit of the request."""
+
+    name: str
+    size: int
+
+
+UNITLESS = Unit("", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a request, as an operator sees it.
+
+    `form`: its name in the forms; `option`: of the commands, with the flag that switches it off. Empty: not there.
+    `text`: its effect, for both. `of`: the kinds of runs that have it. `in_plan`: the plan depends on it, so that a run
+    that is always a dry run has it too. `labels`: value → text in a form, for one value of several; `switch`: the value
+    that the option, a flag, sets. `least` and `most`: limits, in the unit of the request. `pattern`: regular expression
+    of each item of a list. `required`: a command needs it. `newest_of`: kinds whose form proposes the newest release.
+    `on_copy`: its value in a rehearsal.
+
+    `declared_fields` fills the rest from the dataclass: `name` is the attribute of the request.
+    """
+
+    form: str = ""
+    option: str = ""
+    title: str
+    text: str
+    of: frozenset[RunOf]
+    section: str = ""
+    in_plan: bool = False
+    labels: Mapping[StrEnum, str] = field(default_factory=dict)
+    switch: StrEnum | None = None
+    least: float | None = None
+    most: float | None = None
+    pattern: str = ""
+    form_unit: Unit = UNITLESS
+    option_unit: Unit = UNITLESS
+    required: bool = False
+    newest_of: frozenset[RunOf] = frozenset()
+    on_copy: Any = AS_REQUESTED
+    name: str = ""
+    type: type[Any] = NoneType
+    default: Any = None
+    is_list: bool = False
+    is_optional: bool = False
+
+    @property
+    def parameter(self) -> str:
+        """Name of the option as a parameter of a function."""
+        return self.option.split("/")[0].lstrip("-").replace("-", "_")
+
+    @property
+    def form_default(self) -> Any:
+        """The default as a form has it."""
+        if isinstance(self.default, StrEnum):
+            return self.form_value(self.default)
+        return list(self.default) if self.is_list else self.in_form(self.default)
+
+    def in_form(self, value: Any) -> Any:
+        """Return a default or a limit in the unit of the form, without a fraction where it has none."""
+        if self.form_unit is UNITLESS or value is None:
+            return value
+        number = value / self.form_unit.size
+        return int(number) if number.is_integer() else number
+
+    @property
+    def option_default(self) -> Any:
+        """The default as a command has it; None for an empty list."""
+        if self.switch is not None:
+            return self.default is self.switch
+        if self.is_list:
+            return None
+        return self.default / self.option_unit.size if isinstance(self.default, float) else self.default
+
+    def from_form(self, value: Any) -> Any:
+        """Return the value of the request for a value of the form. Raises UserError for an invalid one."""
+        return self._read(value, self.form_unit)
+
+    def from_option(self, value: Any) -> Any:
+        """Return the value of the request for a value of the option. Raises UserError for an invalid one."""
+        if self.switch is not None:
+            return self.switch if value else self.default
+        return self._read(value, self.option_unit)
+
+    def form_value(self, value: StrEnum) -> str:
+        """Return a value of several as the forms spell it."""
+        return value.value.replace("-", "_")
+
+    def _read(self, value: Any, unit: Unit) -> Any:
+        if self.is_list:
+            return tuple(value or ())
+        if value is None or value == "":
+            return None if self.is_optional else self.default
+        if self.type is Release:
+            return Release.parse(str(value))
+        if issubclass(self.type, StrEnum):
+            found = next((one for one in self.type if value in {one.value, self.form_value(one)}), None)
+            if found is None:
+                known = ", ".join(one.value for one in self.type)
+                raise UserError(f"{self.title}: '{value}' is not known.", remedy=f"Choose one of: {known}.")
+            return found
+        return self.type(value * unit.size) if self.type in {int, float} else self.type(value)
+
+
+def declared(default: Any, shown: Field) -> Any:
+    """Return a field of a request dataclass."""
+    return field(default=default, metadata={_DECLARED: shown})
+
+
+def declared_fields(request: type) -> tuple[Field, ...]:
+    """Return the declarations of a request class, in their order. Fields without a declaration are internal."""
+    types = get_type_hints(request)
+    return tuple(
+        _resolved(one.metadata[_DECLARED], one.name, types[one.name], one.default)
+        for one in fields(request)
+        if _DECLARED in one.metadata
+    )
+
+
+def _resolved(shown: Field, name: str, hint: Any, default: Any) -> Field:
+    parts = tuple(part for part in get_args(hint) if part not in {NoneType, Ellipsis})
+    return replace(
+        shown,
+        name=name,
+        type=parts[0] if parts else hint,
+        default=default,
+        is_list=get_origin(hint) is tuple,
+        is_optional=NoneType in get_args(hint),
+    )
+
+
+def fields_of(kinds: frozenset[RunOf], request: type, *, plans_only: bool = False) -> tuple[Field, ...]:
+    """Return the fields that one of the kinds of runs has. `plans_only`: those of a run that is always a dry run."""
+    return tuple(one for one in declared_fields(request) if one.of & kinds and (one.in_plan or not plans_only))

@@ -1,0 +1,139 @@
+"""Each field of a request is declared once: forms, commands, rehearsals and the page of parameters read it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import typer
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.cli.options import takes_request
+from kafka_rollout.features.requests import FeatureAction
+from kafka_rollout.model.plan import RunOf
+from kafka_rollout.planning.fields import Field, Unit, declared, declared_fields, fields_of
+from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request, request_of, request_on_copy
+from tests.golden import WRITE
+from tests.parameters_page import BEGIN, END, table_of
+from tests.paths import ROOT
+from tests.unit.builders import R431
+
+PAGE = ROOT / "docs" / "parameters.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithPause(Request):
+    """A request with one more field, declared in one place."""
+
+    pause_s: float = declared(
+        120.0,
+        Field(
+            form="pause_minutes",
+            option="--pause",
+            title="Pause",
+            text="Time between two nodes.",
+            of=frozenset({RunOf.UPGRADE}),
+            in_plan=True,
+            most=3600,
+            form_unit=Unit("minutes", 60),
+            option_unit=Unit("seconds", 1),
+            on_copy=0.0,
+        ),
+    )
+
+
+def commands(got: list[Request]) -> Any:
+    app = typer.Typer()
+
+    @app.command("roll")
+    @takes_request(RunOf.UPGRADE, request=WithPause)
+    def roll(request: Request, yes: bool = False) -> None:
+        got.append(request)
+
+    @app.command("plan")
+    @takes_request(RunOf.UPGRADE, plans_only=True, request=WithPause, finalize=FinalizePolicy.AFTER_APPROVAL)
+    def plan(request: Request) -> None:
+        got.append(request)
+
+    @app.command("downgrade")
+    @takes_request(RunOf.DOWNGRADE, request=WithPause)
+    def downgrade(request: Request) -> None:
+        got.append(request)
+
+    return typer.main.get_command(app)
+
+
+def test_a_field_that_is_declared_in_one_place_is_in_form_command_plan_rehearsal_and_documentation() -> None:
+    asked: Any = request_of({"target_release": "4.3.1", "pause_minutes": 3}, RunOf.UPGRADE, WithPause)
+    assert (asked.target, asked.pause_s) == (R431, 180.0)
+    got: list[Any] = []
+    app = commands(got)
+    for name, *words in (("roll", "--pause", "30"), ("plan",), ("downgrade",)):
+        app([name, "--to", "4.3.1", *words], standalone_mode=False)
+    assert [one.pause_s for one in got] == [30.0, 120.0, 120.0]
+    known = {name: {option for param in app.commands[name].params for option in param.opts} for name in app.commands}
+    assert [name for name, options in known.items() if "--pause" in options] == ["roll", "plan"]
+    copy: Any = request_on_copy(asked)
+    assert copy.pause_s == 0.0
+    assert from_json(WithPause, to_json(asked)) == asked
+    assert any("`pause_minutes` | `--pause` | upgrade | 2 minutes | at most 60" in row for row in table_of(WithPause))
+
+
+def test_a_command_has_the_options_of_its_kind_and_its_own_defaults() -> None:
+    got: list[Any] = []
+    app = commands(got)
+    app(["downgrade", "--to", "4.0.1", "--unsafe", "--accept-unavailable", "tmp-*"], standalone_mode=False)
+    app(["plan", "--to", "4.3.1", "--snapshot-interval", "5"], standalone_mode=False)
+    assert (got[0].downgrade_type, got[0].accept_unavailable) == (DowngradeType.UNSAFE, ("tmp-*",))
+    assert (got[1].finalize, got[1].snapshot_interval_ms) == (FinalizePolicy.AFTER_APPROVAL, 5000)
+    for words in (["roll"], ["plan", "--to", "4.3.1", "--soak", "5"], ["roll", "--to", "4.3.1", "--checks", "0"]):
+        with pytest.raises(typer.exceptions.TyperException):
+            app(words, standalone_mode=False)
+
+
+def test_a_form_and_a_command_have_the_same_defaults() -> None:
+    assert request_of({}, RunOf.UPGRADE) == Request()
+    for one in declared_fields(Request):
+        if one.default is not None and not one.is_list:
+            assert one.from_form(one.form_default) == one.from_option(one.option_default) == one.default, one.name
+
+
+def test_a_form_is_read_for_its_own_kind() -> None:
+    """A DAG of a user that embeds an upgrade can have parameters of its own."""
+    own = {"action": "restart", "delete": "everything", "target_release": "4.3.1", "finalize": "after_approval"}
+    asked = request_of(own, RunOf.UPGRADE)
+    assert asked == Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL)
+    with pytest.raises(UserError, match="'restart' is not known"):
+        request_of(own, RunOf.FEATURES)
+
+
+def test_the_feature_order_of_a_form_is_checked_when_the_plan_asks_for_it() -> None:
+    form = {"action": "upgrade_all", "release_version": None, "upgrade": ["a.b:1"], "downgrade": [], "delete": None}
+    asked = request_of(form, RunOf.FEATURES)
+    with pytest.raises(UserError, match="only for an update"):
+        asked.feature_order()
+    with pytest.raises(UserError, match="names no feature levels"):
+        Request().feature_order()
+    order = Request(action=FeatureAction.UPDATE, upgrade=("a.b:1",)).feature_order()
+    assert [str(one) for one in order.named] == ["upgrade of a.b to 1"]
+
+
+def test_names_of_forms_and_options_are_unique_within_a_kind() -> None:
+    for kind in RunOf:
+        shown = fields_of(frozenset({kind}), Request)
+        for names in ([one.form for one in shown if one.form], [one.option for one in shown if one.option]):
+            assert len(names) == len(set(names))
+
+
+def test_the_page_of_parameters_has_every_field() -> None:
+    """Written again with KAFKA_ROLLOUT_WRITE_GOLDEN=1."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(f"{BEGIN}\n")
+    shown, after = rest.split(f"{END}\n")
+    table = "".join(f"{line}\n" for line in table_of())
+    if os.environ.get(WRITE):
+        PAGE.write_text(f"{before}{BEGIN}\n{table}{END}\n{after}", encoding="utf-8")
+        shown = table
+    assert shown == table
