@@ -34,7 +34,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.gates import checks
@@ -61,7 +61,7 @@ def measure(folder: Path, source: Release, target: Release, partitions: int) -> 
         cluster.start()
         with open_cluster_ports("bench", "run", None, settings) as ports:
             plan = plan_downgrade(ports, target, where_refused=WhereRefused.LIVE)
-            record_approval(ports, ApprovalOf.ROLL, "bench", APPROVED, "a benchmark")
+            record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
             with mock.patch.object(checks, "check_before_controllers_stop", _check_without_absent):
                 wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
                 lower_live(ports, plan)

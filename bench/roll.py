@@ -29,7 +29,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.walk import roll_release_steps
@@ -99,7 +99,7 @@ def _by_script(cluster: LocalCluster, target: str) -> float:
     policy = GatePolicy(checks=CHECKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=0.0)
     with open_cluster_ports(cluster.spec.name, "bench") as ports:
         plan = plan_upgrade(ports, Release.parse(target), finalize=False)
-        record_approval(ports, ApprovalOf.ROLL, "bench", APPROVED, "a benchmark")
+        record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
         began = time.monotonic()
         roll_release_steps(ports, plan, policy)
         return time.monotonic() - began

@@ -150,14 +150,17 @@ def runs(
     return found
 
 
-def recorded_answer(context: Any, option: str, *, who: str = "alice") -> dict[str, Any]:
-    """The event of an answer that Airflow's record has, as the triggerer reads it."""
+ANSWERED_AT = datetime(2025, 11, 21, 4, 0, tzinfo=UTC)
+
+
+def given_answer(option: str, *, who: str = "alice") -> dict[str, Any]:
+    """The event of an answer, as Airflow's API resumes a task with it."""
     return {
         "chosen_options": [option],
         "params_input": {"reason": "because the test says so"},
         "responded_by_user": {"id": who, "name": who},
-        "responded_at": 1_763_697_600.0,
-        "record_id": str(context["ti"].id),
+        "responded_at": ANSWERED_AT,
+        "timedout": False,
     }
 
 
@@ -166,45 +169,44 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
 
     Triggers read the answers as Airflow's records.
     """
-    from kafka_rollout.airflow.common import answer as answers
-    from kafka_rollout.airflow.common import confirming, deciding
-    from kafka_rollout.airflow.common.asking import record_question
+    from kafka_rollout.airflow.approvals import deciding, records
+    from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question
     from kafka_rollout.airflow.operators import approvals
+    from kafka_rollout.airflow.private_api import RecordedAnswer
 
     def answer(context: Any, ports: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task = context["task"]
         asked.asked.append(task.task_id)
         asked.bodies[task.task_id] = question.body
-        asked.offered[task.task_id] = question.options
+        asked.offered[task.task_id] = tuple(option.label for option in question.options)
         record_question(context, ports, question)
         asked.while_asked(task.task_id)
         option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
-        assert option in question.options, f"{task.task_id} offers {question.options}"
-        event = recorded_answer(context, option, who=asked.who)
-        asked.records[event["record_id"]] = event
-        return getattr(task, method)(context, event)
+        assert option in asked.offered[task.task_id], f"{task.task_id} offers {asked.offered[task.task_id]}"
+        event = given_answer(option, who=asked.who)
+        asked.records[str(context["ti"].id)] = event
+        return task.confirm_answer(context, event, then=method, plan_hash=frozen_hash(context))
 
-    def read_record(ti_id: Any) -> Any:
-        from airflow.sdk.api.datamodels._generated import HITLDetailResponse
-
-        record = asked.records[str(ti_id)]
-        return HITLDetailResponse(
-            response_received=True,
-            responded_by_user=record["responded_by_user"],
-            responded_at=datetime.fromtimestamp(record["responded_at"], UTC),
-            chosen_options=record["chosen_options"],
-            params_input=record["params_input"],
+    def read_record(record_id: Any) -> Any:
+        event = asked.records[str(record_id)]
+        return RecordedAnswer(
+            user=event["responded_by_user"]["id"],
+            name=event["responded_by_user"]["name"],
+            options=tuple(event["chosen_options"]),
+            params=event["params_input"],
+            answered_at=event["responded_at"].timestamp(),
         )
 
     for module in (approvals, deciding):
         monkeypatch.setattr(module, "ask", answer)
-    monkeypatch.setattr(answers, "get_hitl_detail_content_detail", read_record)
-    monkeypatch.setattr(confirming, "AnswerTrigger", lambda **options: answers.AnswerTrigger(**options, pause_s=0.0))
+    monkeypatch.setattr(records, "read_record", read_record)
+    trigger = records.AnswerTrigger
+    monkeypatch.setattr(records, "AnswerTrigger", lambda **options: trigger(**{**options, "pause_s": 0.0}))
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     """Stand in for the brokers, the Spark job and the approver."""
-    from kafka_rollout.airflow.hooks import kafka_cluster
+    from kafka_rollout.airflow.common import cluster_hook as kafka_cluster
     from kafka_rollout.airflow.operators import spark_scan
     from kafka_rollout.steps.features import levels as features
 

@@ -40,7 +40,7 @@ def test_each_listener_gets_the_settings_of_its_connection(
     connections: tuple[Mapping[str, str] | None, ...],
     expected: tuple[str, str, str],
 ) -> None:
-    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 
     brokers, controllers, traffic = connections
     monkeypatch.setenv("AIRFLOW_CONN_OF_BROKERS", connection(brokers or {}))
@@ -62,7 +62,7 @@ def test_each_listener_gets_the_settings_of_its_connection(
 def test_a_connection_that_switches_off_the_check_of_host_keys_is_refused(
     inventory: Path, monkeypatch: pytest.MonkeyPatch, extra: Mapping[str, str]
 ) -> None:
-    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 
     monkeypatch.setenv("AIRFLOW_CONN_OF_HOSTS", json.dumps({"conn_type": "ssh", "login": "rollout", "extra": extra}))
     (inventory / "fake.yaml").write_text(dump_cluster(replace(spec_with_homes(), ssh_connection_id="of_hosts")))
@@ -72,7 +72,7 @@ def test_a_connection_that_switches_off_the_check_of_host_keys_is_refused(
 
 
 def test_without_an_ssh_connection_the_configuration_of_the_worker_is_used(inventory: Path) -> None:
-    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 
     (inventory / "fake.yaml").write_text(dump_cluster(spec_with_homes()))
     assert KafkaClusterHook("fake").ssh() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef, GateWatch
-from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -29,12 +30,12 @@ GATE = GateRef(kind=GateKind.AFTER_START, release_step="3.9.1-to-4.3.1", node_id
 @pytest.fixture
 def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     """Node 2 was just replaced."""
-    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 
     world = FakeCluster(R391, catch_up_looks=3)
     ports = fake_bench(world, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=True)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a quiet evening")
     replace_node(ports, plan, "3.9.1-to-4.3.1", 2)
 
     @contextmanager
@@ -50,7 +51,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
 
 
 def trigger(ports: ClusterPorts, *, plan_hash: str | None = None, timeout_s: float = 60.0) -> Any:
-    from kafka_rollout.airflow.triggers.gate import GateTrigger
+    from kafka_rollout.airflow.gates.trigger import GateTrigger
 
     watch = GateWatch(policy=GatePolicy(checks=2, interval_s=0.0, timeout_s=timeout_s))
     return GateTrigger(
@@ -72,7 +73,7 @@ def first_event(trigger: Any) -> dict[str, Any]:
 
 
 def test_it_is_rebuilt_from_what_it_serializes() -> None:
-    from kafka_rollout.airflow.triggers.gate import GateTrigger
+    from kafka_rollout.airflow.gates.trigger import GateTrigger
 
     arguments = {
         "cluster": "fake",
@@ -86,11 +87,34 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
             "passed_since": None,
         },
     }
-    assert GateTrigger(**arguments).serialize() == ("kafka_rollout.airflow.triggers.gate.GateTrigger", arguments)
+    assert GateTrigger(**arguments).serialize() == ("kafka_rollout.airflow.gates.trigger.GateTrigger", arguments)
+
+
+@pytest.mark.parametrize(
+    ("stored", "arguments", "now"),
+    [
+        (
+            "kafka_rollout.airflow.triggers.gate.GateTrigger",
+            {"cluster": "fake", "run_id": "run-1", "plan_hash": "abc", "gate": {}, "watch": {}},
+            "kafka_rollout.airflow.gates.trigger.GateTrigger",
+        ),
+        (
+            "kafka_rollout.airflow.common.answer.AnswerTrigger",
+            {"record_id": "01", "pause_s": 2.0, "carried": {"then": "act", "record_id": "01", "records": {}}},
+            "kafka_rollout.airflow.approvals.records.AnswerTrigger",
+        ),
+    ],
+)
+def test_a_trigger_that_an_earlier_version_stored_is_built_again(
+    stored: str, arguments: dict[str, Any], now: str
+) -> None:
+    """Airflow's database has the path and the arguments of the trigger of a deferred task."""
+    module, _, name = stored.rpartition(".")
+    assert getattr(importlib.import_module(module), name)(**arguments).serialize() == (now, arguments)
 
 
 def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:
-    from kafka_rollout.airflow.triggers.gate import pause_s
+    from kafka_rollout.airflow.gates.trigger import pause_s
 
     policy = GatePolicy(checks=2, interval_s=1.0, soak_s=3600.0)
     assert pause_s(GateWatch(policy=policy), 100.0) == 1.0

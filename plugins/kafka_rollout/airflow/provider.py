@@ -16,7 +16,7 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": [
             {
                 "connection-type": "kafka_rollout",
-                "hook-class-name": "kafka_rollout.airflow.hooks.kafka_cluster.KafkaClusterHook",
+                "hook-class-name": "kafka_rollout.airflow.common.cluster_hook.KafkaClusterHook",
                 "hook-name": "Kafka cluster",
                 "ui-field-behaviour": {
                     "hidden-fields": ["host", "port", "schema"],

@@ -17,7 +17,7 @@ from kafka_rollout.run.store.opening import list_clusters_of_run, open_lock, ope
 from kafka_rollout.traffic.processes.of_run import request_stop
 
 if TYPE_CHECKING:
-    from airflow.models.dagrun import DagRun
+    from kafka_rollout.airflow.private_api import DagRun
 
 log = logging.getLogger(__name__)
 

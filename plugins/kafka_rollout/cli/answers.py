@@ -13,7 +13,7 @@ import typer
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.cli import show
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.run.events import APPROVED, REJECTED, ApprovalOf, Channel, Responder
+from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder
 from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
@@ -56,8 +56,8 @@ class TerminalAnswers:
                     remedy="Run the command in a terminal, or confirm with --yes.",
                 )
             if not typer.confirm(f"{self.name}, do you approve the {question.what.value}?", default=False, err=True):
-                return _answer(self.name, REJECTED, self.reason or "declined at the terminal")
-        return _answer(self.name, APPROVED, self.reason)
+                return _answer(self.name, Decision.REJECTED, self.reason or "declined at the terminal")
+        return _answer(self.name, Decision.APPROVED, self.reason)
 
     def show(self, body: str) -> None:
         show.print_body(body)
@@ -83,7 +83,7 @@ class ScriptAnswers(TerminalAnswers):
             show.print_body(question.body, show.err)
             if not (sys.stdin.isatty() and typer.confirm(f"{self.name}, do you approve?", default=False, err=True)):
                 raise RefusedError("The change was not confirmed at the terminal.", remedy="Confirm with --yes.")
-        return _answer(self.name, APPROVED, self.reason)
+        return _answer(self.name, Decision.APPROVED, self.reason)
 
     def show(self, body: str) -> None:
         """Print nothing: a dry run prints the result of each feature."""
@@ -98,5 +98,5 @@ def _refuse_unread(question: Question, *, confirms: bool) -> None:
         )
 
 
-def _answer(name: str, decision: str, reason: str | None) -> Answer:
+def _answer(name: str, decision: Decision, reason: str | None) -> Answer:
     return Answer(by=name, decision=decision, reason=reason or "", responder=shell_responder())

@@ -14,7 +14,7 @@ from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.nodes import find_last_node_event, has_stopped_nodes
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.runs import is_plan_refused
@@ -132,13 +132,13 @@ def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) ->
     with lock.lock_before_run(ports, f"Start {what} again."):
         question = Question(what=ApprovalOf.FAILED_GATE, body=f"**Start {what} again**")
         answer = answers.ask(question)
-        if answer is None or answer.decision != APPROVED:
+        if answer is None or answer.decision != Decision.APPROVED:
             raise RefusedError(f"{what} is not started again.", remedy="The cluster stays in its current state.")
         record_approval(
             ports,
             ApprovalOf.FAILED_GATE,
             answer.by,
-            "Retry",
+            Decision.RETRY,
             answer.reason,
             responder=answer.responder,
             text=question.body,

@@ -76,8 +76,28 @@ class ApprovalOf(StrEnum):
     FAILED_GATE = "failed-gate"  # wait, retry or roll back
 
 
-APPROVED = "approved"
-REJECTED = "rejected"
+class Decision(StrEnum):
+    """What an approver chose, in its stored form. The last four are the choices after a failure."""
+
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    WAIT_ON = "Wait on"
+    RETRY = "Retry"
+    ROLL_BACK = "Roll back"
+    STOP_HERE = "Stop here"
+
+    @property
+    def label(self) -> str:
+        """The option as Airflow shows it."""
+        return _LABELS.get(self, self.value)
+
+    @classmethod
+    def of_label(cls, label: str) -> Decision:
+        """Return the decision of an option. Raises ValueError for an option that no request offers."""
+        return cls(next((decision for decision, shown in _LABELS.items() if shown == label), label))
+
+
+_LABELS = {Decision.APPROVED: "Approve", Decision.REJECTED: "Reject"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +171,7 @@ class Asked(Event, kind="asked"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReceived(Event, kind="answer-received"):
-    """Airflow resumed a task after an answer that has not been read from its record yet."""
+    """Airflow resumed a task after an answer. Earlier versions recorded it."""
 
     task_id: str
     max_tries: int
@@ -161,13 +181,12 @@ class AnswerReceived(Event, kind="answer-received"):
 class Approval(Event, kind="approval"):
     """A decision of a named approver on the plan.
 
-    `decision`: `approved`, `rejected`, or after a failed gate the option that was chosen. `responder`: who answered and
-    where; None in records of earlier versions. `text`: what was shown, with its SHA-256.
+    `responder`: who answered and where; None in records of earlier versions. `text`: what was shown, with its SHA-256.
     """
 
     what: ApprovalOf
     by: str
-    decision: str
+    decision: Decision
     reason: str
     plan_hash: str
     responder: Responder | None = None
@@ -203,7 +222,7 @@ class ApprovalRefuted(Event, kind="approval-refuted"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Event, kind="answered"):
-    """An answer in Airflow, with the try of the task that got it."""
+    """An answer in Airflow, with the try of the task that got it. Earlier versions recorded it."""
 
     option: str
     by: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafka_rollout.run.events import ApprovalOf, Responder
+from kafka_rollout.run.events import ApprovalOf, Decision, Responder
 
 
 class RunServices(Protocol):
@@ -39,18 +39,25 @@ class RunServices(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`body` is Markdown."""
+    """A decision request. `body`: Markdown.
+
+    Airflow shows also the `subject`, offers the `options`, and lets only `users` answer; empty: everyone who can change
+    the DAG. A terminal asks for yes or no.
+    """
 
     what: ApprovalOf
     body: str
+    subject: str = ""
+    options: tuple[Decision, ...] = (Decision.APPROVED, Decision.REJECTED)
+    users: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`decision` is `approved` or `rejected`; `responder`: who answered, and where."""
+    """`by`: the approver, in Airflow the user's id. `responder`: who answered, and where."""
 
     by: str
-    decision: str
+    decision: Decision
     reason: str
     responder: Responder | None = None
 

@@ -12,7 +12,7 @@ from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import APPROVED, ApprovalOf, CanaryAsked
+from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision
 from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
@@ -330,7 +330,7 @@ class Runner:
             return
         shown: Any = {"responder": answer.responder, "text": question.body}
         record_approval(self.ports, question.what, answer.by, answer.decision, answer.reason, **shown)
-        if answer.decision != APPROVED:
+        if answer.decision != Decision.APPROVED:
             stopped = has_stopped_nodes(self.ports.run.events())
             state = "The cluster stays in its current state." if stopped else "Nothing was changed."
             raise RefusedError(f"{answer.by} did not approve the {question.what.value}.", remedy=state)

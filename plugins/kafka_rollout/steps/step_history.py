@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kafka_rollout.report.run_report import StepLine, StepState
-from kafka_rollout.run.events import APPROVED, Approval, Event, Planned, StepDone, StepsJumped, StepSkipped
+from kafka_rollout.run.events import Approval, Decision, Event, Planned, StepDone, StepsJumped, StepSkipped
 from kafka_rollout.run.step_events import GatePassed, TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.step import Events, Procedure, Service, Step, matches
@@ -70,7 +70,7 @@ def _done_by(event: Event, steps: Iterable[tuple[str, Step]]) -> tuple[str, ...]
             return tuple(task_id for task_id, _ in steps if task_id == event.step)
         case GatePassed() if event.ref.node_id is None:
             return tuple(task_id for task_id, step in steps if step.gate == event.ref.kind)
-        case Approval() if event.decision == APPROVED:
+        case Approval() if event.decision == Decision.APPROVED:
             return tuple(task_id for task_id, step in steps if step.approval and step.approval.of == event.what)
         case TrafficCompared():
             return tuple(task_id for task_id, step in steps if step.service is Service.STOP_TRAFFIC)

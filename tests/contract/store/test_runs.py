@@ -21,14 +21,14 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.check import BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Approval, ApprovalOf, Unknown, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, events_of
 from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.run.store.runs import SqlRunStore, list_runs
 from kafka_rollout.run.store.tables import artifacts, before_stops, events, plans, runs
 from tests.contract.store.conftest import Store
 from tests.paths import ROOT
 
-ALICE = Approval(what=ApprovalOf.ROLL, by="alice", decision="approved", reason="why", plan_hash="abc")
+ALICE = Approval(what=ApprovalOf.ROLL, by="alice", decision=Decision.APPROVED, reason="why", plan_hash="abc")
 AIRFLOW_RUN = "manual__2026-11-21T00:13:17.123456+00:00"
 
 

@@ -13,7 +13,7 @@ from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.model.plan import RunOf
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import APPROVED, ApprovalOf, Begun, Planned, TaskFailed
+from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned, TaskFailed
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
@@ -33,7 +33,7 @@ def client(tmp_path: Path, inventory: Path, database: None, monkeypatch: pytest.
     """Airflow's API server with our plugin, and a run under way."""
     ports = fake_bench(FakeCluster(R391), tmp_path / "home", run_id=RUN)
     plan = plan_upgrade(ports, R431, finalize=True)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a <b>quiet</b> evening")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a <b>quiet</b> evening")
     replace_node(ports, plan, "3.9.1-to-4.3.1", 2)
     with serve_page(tmp_path, monkeypatch) as client:
         yield client

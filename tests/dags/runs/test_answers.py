@@ -16,7 +16,6 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.run.events import (
-    APPROVED,
     Approval,
     ApprovalConfirmed,
     ApprovalOf,
@@ -24,6 +23,7 @@ from kafka_rollout.run.events import (
     Asked,
     Begun,
     Channel,
+    Decision,
     Responder,
     events_of,
 )
@@ -85,7 +85,7 @@ def forged_approval(plan_hash: str, record_id: str, what: ApprovalOf, **given: A
     return Approval(
         what=what,
         by="alice",
-        decision=APPROVED,
+        decision=Decision.APPROVED,
         reason="forged",
         plan_hash=plan_hash,
         responder=Responder(channel=Channel.AIRFLOW, record_id=record_id, **responder),
@@ -154,7 +154,7 @@ def test_an_answer_to_one_request_approves_nothing_else(runs: FakeRuns, monkeypa
 def test_an_approval_is_compared_with_airflow_s_record(
     runs: FakeRuns, record: Mapping[str, Any], difference: str
 ) -> None:
-    from kafka_rollout.airflow.common.confirming import AirflowRecords
+    from kafka_rollout.airflow.approvals.records import AirflowRecords
 
     ports = fake_bench(runs.world, runs.home)
     asked = Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",))
@@ -175,7 +175,7 @@ def test_an_approval_is_compared_with_airflow_s_record(
 
 def test_later_actions_compare_with_what_the_first_one_read(runs: FakeRuns) -> None:
     """Only what the first action keeps in Airflow counts, not what the run history says about it."""
-    from kafka_rollout.airflow.common.confirming import AirflowRecords, UnreadRecordError
+    from kafka_rollout.airflow.approvals.records import AirflowRecords, UnreadRecordError
 
     ports = fake_bench(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
@@ -208,7 +208,7 @@ def test_later_actions_compare_with_what_the_first_one_read(runs: FakeRuns) -> N
 
 
 def test_a_record_that_cannot_be_read_now_is_read_again(runs: FakeRuns) -> None:
-    from kafka_rollout.airflow.common.confirming import AirflowRecords, UnreadRecordError
+    from kafka_rollout.airflow.approvals.records import AirflowRecords, UnreadRecordError
 
     ports = fake_bench(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
@@ -256,16 +256,16 @@ def test_the_answer_is_read_from_airflow_s_record_and_from_nowhere_else(
     """The trigger asks Airflow's real execution API, as the triggerer does."""
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
-    from airflow.sdk.execution_time import hitl
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    from kafka_rollout.airflow.common import answer as answers
+    from kafka_rollout.airflow import private_api
+    from kafka_rollout.airflow.approvals import records
 
     runs.answers = {"approve_plan": ["Reject"]}
     runs.run(DAG_ID)
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", _Triggerer(), raising=False)
-    monkeypatch.setattr(answers, "get_hitl_detail_content_detail", hitl.get_hitl_detail_content_detail)
+    monkeypatch.setattr(records, "read_record", private_api.read_record)
     with create_session() as session:
         newest = select(TaskInstance.id, TaskInstance.task_id).order_by(TaskInstance.id.desc())
         ids = {task_id: ti_id for ti_id, task_id in reversed(session.execute(newest).all())}
@@ -290,10 +290,10 @@ def test_the_answer_is_read_from_airflow_s_record_and_from_nowhere_else(
 
 
 def _read(record_id: Any) -> Mapping[str, Any]:
-    from kafka_rollout.airflow.common import answer
+    from kafka_rollout.airflow.approvals.records import AnswerTrigger
 
     async def first() -> Mapping[str, Any]:
-        async for event in answer.AnswerTrigger(record_id=str(record_id), pause_s=0.0).run():
+        async for event in AnswerTrigger(record_id=str(record_id), pause_s=0.0).run():
             return dict(event.payload)
         raise AssertionError("no event")
 

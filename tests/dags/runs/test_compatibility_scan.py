@@ -212,7 +212,7 @@ def test_a_channel_that_cannot_be_used_fails_with_the_way_out_after_log_and_page
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.airflow.notifiers.scan_alert import load_channel
+    from kafka_rollout.airflow.scan_alert import load_channel
 
     monkeypatch.setenv(VARIABLE, setting)
     with pytest.raises(AirflowFailException, match="or delete the Variable") as refused:

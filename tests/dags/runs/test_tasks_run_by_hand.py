@@ -14,14 +14,14 @@ from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
-from kafka_rollout.run.events import APPROVED, Approval, ApprovalOf, Begun, events_of
+from kafka_rollout.run.events import Answered, AnswerReceived, Approval, ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Step
-from tests.dags.conftest import recorded_answer
+from tests.dags.conftest import ANSWERED_AT, given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_bench
 
@@ -40,10 +40,17 @@ def step_of(procedure: Procedure, step_id: str) -> Step:
     return dict(procedure)[step_id]
 
 
-def context_of(plan: Plan, params: Mapping[str, Any]) -> Any:
+class StateStore(dict[str, Any]):
+    """The state store of a task."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+def context_of(plan: Plan, params: Mapping[str, Any], task: Any = None) -> Any:
     xcom = {"xcom_pull": lambda **_: {"plan_hash": plan.hash}, "xcom_push": lambda **_: None}
-    ti = SimpleNamespace(id="01", max_tries=0, **xcom)
-    return {"ti": ti, "params": params, "task_state_store": {}}
+    ti = SimpleNamespace(id="01", max_tries=0, dag_id="kafka_upgrade_fake", **xcom)
+    return {"ti": ti, "params": params, "task_state_store": StateStore(), "task": task}
 
 
 def test_an_approval_that_is_cleared_in_a_dry_run_asks_nobody(ports: ClusterPorts, plan: Plan) -> None:
@@ -56,42 +63,71 @@ def test_an_approval_that_is_cleared_in_a_dry_run_asks_nobody(ports: ClusterPort
         task.act(context_of(plan, {"dry_run": True}), ports)
 
 
-def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_again(
+def test_a_retry_and_a_cleared_task_ask_again_whatever_the_history_says(
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from datetime import timedelta
+    """A user with write access to the history adds an answer. Airflow's record still has one to an earlier plan."""
+    from airflow.sdk.exceptions import TaskAwaitingInput
 
-    from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
-
-    from kafka_rollout.airflow.common.answer import AnswerTrigger
     from kafka_rollout.airflow.operators import approvals
 
-    def asked(*_: Any, **__: Any) -> None:
-        raise TaskAwaitingInput(method_name="answered", timeout=timedelta(hours=1))
+    monkeypatch.setattr(approvals, "cluster_ports", lambda *_: nullcontext(ports))
+    monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", shown_as_asked)
+    task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
+    context = context_of(plan, {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}, task)
+    with pytest.raises(TaskAwaitingInput):
+        task.act(context, ports)
+    assert task.confirm_answer(context, given_answer("Approve"), "answered", plan.hash)["by"] == "alice"
+    (given,) = events_of(ports.run.events(), Approval)
+    answered = {"by": "alice", "reason": "why", "task_id": "approve_plan", "max_tries": 0, "plan_hash": plan.hash}
+    ports.run.record(Answered(option="Approve", responder=given.responder, **answered))
+    ports.run.record(AnswerReceived(task_id="approve_plan", max_tries=0))
+    with pytest.raises(TaskAwaitingInput):
+        task.act(context, ports)
+
+
+def test_an_answer_to_another_plan_than_the_one_that_was_shown_approves_nothing(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user cleared the task `plan` alone while the approval waited."""
+    from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
+
+    from kafka_rollout.airflow.operators import approvals
 
     monkeypatch.setattr(approvals, "cluster_ports", lambda *_: nullcontext(ports))
-    monkeypatch.setattr(approvals, "ask", asked)
+    monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", shown_as_asked)
     task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
     params = {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}
-    first, retry, cleared = (context_of(plan, params) for _ in range(3))
-    cleared["ti"].max_tries = 1
-    with pytest.raises(TaskAwaitingInput):
-        task.act(first, ports)
-    for forged in ("", "00000000-0000-0000-0000-000000000000"):
-        with pytest.raises(AirflowFailException, match="not from Airflow's record of this task"):
-            task.answered(first, {**recorded_answer(first, "Approve"), "record_id": forged})
-    task.answered(first, recorded_answer(first, "Approve"))
-    with pytest.raises(TaskDeferred) as deferred:
-        task.act(retry, ports)
-    assert isinstance(deferred.value.trigger, AnswerTrigger)
-    given = task.answered(retry, recorded_answer(retry, "Approve"))
-    assert given == {"by": "alice", "reason": "because the test says so"}
-    assert len(events_of(ports.run.events(), Approval)) == 1
-    with pytest.raises(TaskAwaitingInput):
-        task.act(cleared, ports)
-    ports.run.record(Begun(dag_id="kafka_upgrade_fake"))  # deleted in Airflow, and triggered with the same id
-    with pytest.raises(TaskAwaitingInput):
-        task.act(retry, ports)
+    with pytest.raises(TaskAwaitingInput) as parked:
+        task.act(context_of(plan, params, task), ports)
+    later = plan_upgrade(ports, R431, finalize=False)
+    assert later.hash != plan.hash
+    with pytest.raises(AirflowFailException, match="another plan than this request showed"):
+        task.confirm_answer(context_of(later, params, task), given_answer("Approve"), **parked.value.kwargs)
+    assert not events_of(ports.run.events(), Approval)
+
+
+def test_a_request_and_an_answer_of_an_earlier_version_are_continued(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It parked the task without the hash, or had deferred it until the triggerer read the record."""
+    from kafka_rollout.airflow.operators import approvals
+
+    monkeypatch.setattr(approvals, "cluster_ports", lambda *_: nullcontext(ports))
+    task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
+    context = context_of(plan, {"dry_run": False, "approvers": []}, task)
+    from_trigger = {**given_answer("Approve"), "record_id": "01", "responded_at": ANSWERED_AT.timestamp()}
+    del from_trigger["timedout"]
+    assert task.confirm_answer(context, given_answer("Approve"), then="answered")["by"] == "alice"
+    assert task.answered(context, from_trigger)["by"] == "alice"
+    first, second = events_of(ports.run.events(), Approval)
+    assert first.responder == second.responder
+
+
+def shown_as_asked(record_id: Any, *, subject: str, body: str, **_: Any) -> Any:
+    from kafka_rollout.airflow.private_api import ShownRequest
+
+    return ShownRequest(subject=subject, body=body)
 
 
 def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
@@ -104,7 +140,7 @@ def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
     require_canary_approval(ports, plan, release_step, first)
     with pytest.raises(RefusedError, match=r"The canary of run .* is not approved"):
         require_canary_approval(ports, plan, release_step, second)
-    record_approval(ports, ApprovalOf.CANARY, "alice", APPROVED, "the first node is well")
+    record_approval(ports, ApprovalOf.CANARY, "alice", Decision.APPROVED, "the first node is well")
     require_canary_approval(ports, plan, release_step, second)
 
 
@@ -112,7 +148,7 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Clearing the task that failed does not clear the one that started the test traffic."""
-    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
     from kafka_rollout.airflow.operators.step import StepOperator
     from kafka_rollout.base.errors import FatalError
     from kafka_rollout.traffic.processes import traffic_process as process
@@ -126,7 +162,7 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(process, "start_traffic", start)
     monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
-    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a quiet evening")
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "a quiet evening")
     task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))
     for traffic, count in ((False, 0), (True, 1)):
         with pytest.raises(RefusedError, match="not finalized"):  # nothing is rolled, and the task went as far as that
@@ -168,8 +204,8 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.airflow.common import deciding
-    from kafka_rollout.airflow.sensors import gate
+    from kafka_rollout.airflow.approvals import deciding
+    from kafka_rollout.airflow.gates import sensor as gate
     from kafka_rollout.gates.check import GateKind, GateRef
 
     asked: list[Any] = []
@@ -178,9 +214,9 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
     task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", step=step_of(UPGRADE, "gate_snapshot"))
     context = context_of(plan, {"approval_timeout_hours": 1})
     task._ask(context, ports, GateRef(kind=GateKind.SNAPSHOT), "gives up")
-    assert asked[0].options == ("Wait on", "Stop here")
+    assert asked[0].options == (Decision.WAIT_ON, Decision.STOP_HERE)
     with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):
-        task.decided({**context, "task": task}, recorded_answer(context, "Stop here"))
+        task.decided({**context, "task": task}, given_answer("Stop here"))
     assert [approval.decision for approval in events_of(ports.run.events(), Approval)] == ["Stop here"]
 
 
@@ -188,7 +224,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, try_number: int, asks: bool
 ) -> None:
-    from kafka_rollout.airflow.common import deciding
+    from kafka_rollout.airflow.approvals import deciding
     from kafka_rollout.airflow.common.node_task_groups import list_node_task_groups
     from kafka_rollout.airflow.operators import nodes
     from kafka_rollout.base.errors import TransientError
@@ -214,4 +250,4 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     ports.run.record(Stopping(node_id=2, release_step=plan.release_steps[0].key))
     with pytest.raises(LookupError if asks else TransientError):
         task._replaced(context, ports, plan, stop)
-    assert [question.options for question in asked] == ([("Retry", "Roll back")] if asks else [])
+    assert [question.options for question in asked] == ([(Decision.RETRY, Decision.ROLL_BACK)] if asks else [])

@@ -13,7 +13,7 @@ from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_co
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.coordinators import LOG_LINES
 from kafka_rollout.steps.gates.waiting import wait_for_gate
@@ -118,7 +118,7 @@ def test_a_downgrade_stops_at_the_first_node_whose_coordinators_did_not_load(
         ports.admin.elect_preferred_leaders(ports.admin.partitions())
         wait_until(lambda: all(found.leader == found.preferred_leader for found in ports.admin.partitions()), 120)
         plan = plan_downgrade(ports, Release(3, 4, 0))
-        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
         (release_step,) = plan.release_steps
         node_id = release_step.order[0].node_id
         replace_node(ports, plan, release_step.key, node_id)

@@ -22,7 +22,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import Movements
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.run.events import APPROVED, ApprovalOf, newest
+from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.offline_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -68,7 +68,7 @@ def acknowledged(folder: Path) -> int:
 def approved_plan(ports: ClusterPorts) -> Plan:
     plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE)
     assert (plan.live, plan.offline, plan.levels) == (True, False, {METADATA_VERSION: 29})
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
     return plan
 

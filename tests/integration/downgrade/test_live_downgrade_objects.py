@@ -24,7 +24,7 @@ from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
-from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of, has, newest
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newest
 from kafka_rollout.run.offline_events import LiveLowered, OfflineLogChosen
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
@@ -83,7 +83,7 @@ def test_running_brokers_hold_the_same_metadata_as_a_broker_that_starts_from_the
         assert plan.live
         if level == 31:
             plan = at_a_level_of_its_release(ports, plan, level)
-        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
         lowered = {name: to for name, to in plan.levels.items() if name != METADATA_VERSION}
         with KafkaAdmin(cluster.spec) as admin:
             assert all(one.accepted for one in admin.update_features(lowered, validate_only=False))

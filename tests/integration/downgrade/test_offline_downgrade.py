@@ -27,7 +27,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -61,7 +61,7 @@ def approved_plan(ports: ClusterPorts) -> Plan:
     assert (plan.offline, plan.levels, [release_step.key for release_step in plan.release_steps]) == (
         True, {METADATA_VERSION: 29}, [RELEASE_STEP],
     )  # fmt: skip
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     return plan
 
 
@@ -178,7 +178,7 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
         print(f"outage {time.monotonic() - began:.0f} s, estimated {estimated:.0f} s")
         wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
-        record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "too late")
+        record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "too late")
         with pytest.raises(RefusedError, match="so the downgrade cannot be undone"):
             undo_offline(ports, plan)
     assert contents(cluster.spec) == before
@@ -231,7 +231,7 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
         assert levels(ports)[1] == finalized
         assert contents(cluster.spec) == before
         # Once more, and through.
-        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "again")
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "again")
         go_down(ports, plan)
         assert levels(ports)[1] == {**finalized, METADATA_VERSION: 29}
     assert contents(cluster.spec) == before
@@ -296,9 +296,9 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
     with opened(cluster, tmp_path / "home") as ports:
         plan = plan_downgrade(ports, Release(3, 9, 1), unsafe=True, where_refused=WhereRefused.OFFLINE)
         assert (plan.offline, plan.levels[METADATA_VERSION], plan.blockers) == (True, 21, ())
-        record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
+        record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "a test")
         finalize(ports, plan)
-        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
         call = StepCall(ports=ports, request=Request(), plan_or_none=plan)
         for step in OFFLINE_SECTION.parts:
             if isinstance(step, Step) and step.act is not None:

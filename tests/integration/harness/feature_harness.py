@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -42,7 +42,7 @@ def planned(ports: ClusterPorts, *, up: str = "", down: str = "", unsafe: bool =
 
 
 def approved(ports: ClusterPorts, plan: Plan) -> Plan:
-    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "a test")
     return plan
 
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, py
 def test_the_runtime_uses_the_connection_and_checks_host_keys(
     make_bed: MakeBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
     from kafka_rollout.base.errors import RefusedError
 
     bed = make_bed("4.2.1", size=3)

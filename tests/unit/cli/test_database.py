@@ -12,7 +12,7 @@ from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Channel, Responder, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Channel, Decision, Responder, events_of
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.tables import REVISION, events
 from tests.fakes.cluster import make_spec
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-ALICE = Approval(what=ApprovalOf.ROLL, by="alice", decision="approved", reason="why", plan_hash="abc")
+ALICE = Approval(what=ApprovalOf.ROLL, by="alice", decision=Decision.APPROVED, reason="why", plan_hash="abc")
 
 
 def test_an_altered_history_is_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import REJECTED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
@@ -43,7 +43,7 @@ class Rejecting(TerminalAnswers):
         if question.what is not ApprovalOf.FINALIZE:
             return TerminalAnswers.ask(self, question)
         Rejecting.shown = question.body
-        return Answer(by="alice", decision=REJECTED, reason="first the groups", responder=None)
+        return Answer(by="alice", decision=Decision.REJECTED, reason="first the groups", responder=None)
 
 
 def scan_of(

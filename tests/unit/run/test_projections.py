@@ -14,11 +14,8 @@ from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
-    Answered,
-    AnswerReceived,
     Approval,
     ApprovalOf,
-    Asked,
     Begun,
     Event,
     LockedOut,
@@ -108,22 +105,6 @@ def test_a_run_is_what_its_first_plan_says(of: RunOf) -> None:
     assert runs.run_of([]) is RunOf.UPGRADE
     assert runs.find_dag_id([Begun(dag_id="x"), plan]) == "x"
     assert not runs.find_dag_id([plan])
-
-
-def test_an_answer_counts_for_its_task_its_try_and_its_plan_since_the_run_began() -> None:
-    given_ = Answered(option="Approve", by="ada", reason="why", task_id="approve_plan", max_tries=0, plan_hash="abc")
-
-    assert runs.newest_answer([Begun(dag_id="x"), given_], "approve_plan", 0, "abc") == given_
-    assert runs.newest_answer([Begun(dag_id="x"), given_], "approve_plan", 1, "abc") is None, "the task was cleared"
-    assert runs.newest_answer([Begun(dag_id="x"), given_], "approve_plan", 0, "abd") is None
-    assert runs.newest_answer([given_, Begun(dag_id="x")], "approve_plan", 0, "abc") is None, "triggered again"
-    received = AnswerReceived(task_id="approve_plan", max_tries=0)
-    asked = Asked(task_id="approve_plan", record_id="1", text="Upgrade?", options=("Approve",))
-    assert runs.newest_answer([asked, received], "approve_plan", 0, "abc") == received, "not read yet"
-    assert runs.newest_answer([asked, received, given_], "approve_plan", 0, "abc") == given_
-    assert runs.newest_answer([asked, received], "approve_plan", 1, "abc") is None, "the task was cleared"
-    assert runs.newest_answer([asked, received, asked], "approve_plan", 0, "abc") is None, "asked again"
-    assert runs.newest_answer([asked, received], "approve_roll", 0, "abc") is None
 
 
 def test_a_blocker_makes_an_approval_void_until_it_is_given_again() -> None:

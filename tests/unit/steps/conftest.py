@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade
@@ -35,5 +35,5 @@ def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
 def plan(ports: ClusterPorts) -> Plan:
     plan = plan_upgrade(ports, R431, finalize=True)
     assert plan.blockers == ()
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     return plan

@@ -12,10 +12,11 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from kafka_rollout.airflow.common.confirming import AirflowRecords, Records, UnreadRecordError, read_records
+from kafka_rollout.airflow.approvals.asking import frozen_hash
+from kafka_rollout.airflow.approvals.records import AirflowRecords, Records, UnreadRecordError, read_records
+from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.dag_ids import run_of_dag
-from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
-from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import Request, request_of
@@ -27,8 +28,6 @@ from kafka_rollout.steps.planning.check import check_plan
 from kafka_rollout.steps.step_history import record_skipped
 
 log = OneLineLogger(logging.getLogger(__name__))
-
-PLAN_TASK = "plan"  # its XCom contains the hash of the frozen plan
 
 
 @contextmanager
@@ -93,10 +92,7 @@ def last_failure_sentence(events: Sequence[Event]) -> str:
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
     """Return the plan of the run. Refuse if it is not the plan that the first task froze."""
-    planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
-    if not planned:
-        raise AirflowFailException(f"Task {PLAN_TASK} of this run stored no plan. Clear it, or start a new run.")
-    return check_plan(ports, planned["plan_hash"])
+    return check_plan(ports, frozen_hash(context))
 
 
 def request_in(context: Context) -> Request:

@@ -9,13 +9,13 @@ from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX, TAG
 from kafka_rollout.airflow.graphs.cluster_dags import dags_of_clusters
-from kafka_rollout.airflow.notifiers.scan_alert import ScanAlertNotifier
 from kafka_rollout.airflow.operators.compatibility_scan import (
     DEPTHS,
     AlertOperator,
     CompatibilityScanOperator,
     scan_failed_alert,
 )
+from kafka_rollout.airflow.scan_alert import ScanAlertNotifier
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import DAILY, NEVER, ClusterSpec

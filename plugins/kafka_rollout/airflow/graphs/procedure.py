@@ -12,11 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import BaseOperator, TaskGroup
-from airflow.sdk.bases.operator import chain
+from airflow.sdk import BaseOperator, TaskGroup, chain
 
-from kafka_rollout.airflow.common.base import PLAN_TASK
+from kafka_rollout.airflow.approvals.asking import PLAN_TASK
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup, list_node_task_groups
+from kafka_rollout.airflow.gates.sensor import GateSensor, OfflineGateSensor
 from kafka_rollout.airflow.operators.approvals import ApprovalOperator, ApproveCanaryOperator
 from kafka_rollout.airflow.operators.ending import (
     OutcomeOperator,
@@ -27,7 +27,6 @@ from kafka_rollout.airflow.operators.ending import (
 from kafka_rollout.airflow.operators.nodes import BeginReleaseStepOperator, BeginRollBackOperator, ReplaceNodeOperator
 from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
-from kafka_rollout.airflow.sensors.gate import GateSensor, OfflineGateSensor
 from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.steps.step import EachNode, Procedure, Reaction, Section, Service, Step, matches

@@ -8,8 +8,8 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from kafka_rollout.airflow.approvals.asking import PLAN_TASK
 from kafka_rollout.airflow.common.base import (
-    PLAN_TASK,
     RolloutOperator,
     failed_tasks,
     find_other_owner,
@@ -18,8 +18,8 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
+from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import ReportLink
-from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.airflow.operators.traffic import run_traffic, stop_watching_groups
 from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.report.page.run_page import render

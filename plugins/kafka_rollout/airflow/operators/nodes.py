@@ -9,8 +9,12 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
-from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
-from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
+from kafka_rollout.airflow.approvals.asking import AsksPeople, read_answer, show_waiting
+from kafka_rollout.airflow.approvals.deciding import (
+    ROLL_BACK_DECISION,
+    ask_how_to_continue,
+    record_decision,
+)
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -18,16 +22,11 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     request_in,
 )
-from kafka_rollout.airflow.common.deciding import (
-    ROLL_BACK_DECISION,
-    ask_how_to_continue,
-    record_decision,
-)
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.model.plan import Plan, ReleaseStep
-from kafka_rollout.run.events import ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -96,7 +95,7 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
             what = self._what(plan)
             decision = record_decision(context, ports, what, read_answer(context, event, what))
             renew_invalid_approvals(ports, plan, decision)
-        return self.attempt(context, "act_again", {str(event["record_id"]): event})
+        return self.attempt(context, "act_again")
 
     def act_again(self, context: Context, ports: ClusterPorts) -> Any:
         """Carry out *Retry*."""
@@ -123,8 +122,10 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         return asdict(replaced)
 
     def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, why: str, retry: str) -> NoReturn:
-        options = (RETRY,) if self.node_group.is_rollback else (RETRY, ROLL_BACK)
-        ask_how_to_continue(context, ports, what=self._what(plan), why=why, options=options, meanings={RETRY: retry})
+        options = (Decision.RETRY,) if self.node_group.is_rollback else (Decision.RETRY, Decision.ROLL_BACK)
+        ask_how_to_continue(
+            context, ports, what=self._what(plan), why=why, options=options, meanings={Decision.RETRY: retry}
+        )
 
     def _what(self, plan: Plan) -> str:
         _, node_step = self.node_group.resolve(plan)

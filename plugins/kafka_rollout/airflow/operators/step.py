@@ -8,8 +8,12 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
-from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
+from kafka_rollout.airflow.approvals.asking import AsksPeople, read_answer, show_waiting
+from kafka_rollout.airflow.approvals.deciding import (
+    ROLL_BACK_DECISION,
+    ask_how_to_continue,
+    record_decision,
+)
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -18,21 +22,19 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.common.deciding import (
-    ROLL_BACK_DECISION,
-    ask_how_to_continue,
-    record_decision,
-)
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError
+from kafka_rollout.run.events import Decision
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.step import Reaction, SkippedStepError, Step, StepCall
 from kafka_rollout.steps.step_history import record_done, record_jump
 
 _MEANINGS = {
-    RETRY: "Repeat the step. It does not repeat what is done.",
-    ROLL_BACK: "Restore every node's metadata log from its backup and start the previous release. Then end the run.",
+    Decision.RETRY: "Repeat the step. It does not repeat what is done.",
+    Decision.ROLL_BACK: (
+        "Restore every node's metadata log from its backup and start the previous release. Then end the run."
+    ),
 }
 
 
@@ -98,7 +100,7 @@ class UndoableStepOperator(AsksPeople, StepOperator):
             events = ports.run.events()
             if not stop_has_begun(events):
                 raise  # nothing was changed, so there is nothing to decide
-            options = (RETRY, ROLL_BACK) if can_be_undone(events) else (RETRY,)
+            options = (Decision.RETRY, Decision.ROLL_BACK) if can_be_undone(events) else (Decision.RETRY,)
             ask_how_to_continue(context, ports, what=self._what, why=str(error), options=options, meanings=_MEANINGS)
         self.log.info("Done: %s", found)
         show_waiting(context, "nothing")

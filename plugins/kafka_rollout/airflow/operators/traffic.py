@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow.sdk import Context
 
 from kafka_rollout.airflow.common.base import request_in
-from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.run.background import BackgroundProcess
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
-from airflow.models.dag import DagModel
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
+from kafka_rollout.airflow.private_api import can_read_runs, current_user, require_runs, require_website
 from kafka_rollout.airflow.views.records import page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.outside_text import escape_invisible
@@ -52,8 +48,9 @@ async def report_problem(request: Request, error: RolloutError) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, status_code=503)
 
 
-_may_see_airflow = Depends(requires_access_view(AccessView.WEBSITE))
-_may_see_runs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN))
+_may_see_airflow = require_website()
+_may_see_runs = require_runs()
+_user = current_user()
 
 
 @app.get("/", dependencies=[_may_see_airflow])
@@ -70,7 +67,7 @@ def static(name: str) -> FileResponse:
 
 
 @app.get("/runs", dependencies=[_may_see_airflow])
-def runs(user: GetUserDep) -> Any:
+def runs(user: Any = _user) -> Any:
     """Return the runs, by cluster, whose own DAG the user can read."""
     settings = Settings.from_environment()
     clusters = list_readable_clusters(settings)[0]
@@ -78,7 +75,7 @@ def runs(user: GetUserDep) -> Any:
 
 
 @app.get("/scans", dependencies=[_may_see_airflow])
-def scans(user: GetUserDep) -> Any:
+def scans(user: Any = _user) -> Any:
     """Return the newest scan of each cluster whose scan DAG the user can read."""
     settings = Settings.from_environment()
     may_read = _reader(user)
@@ -86,16 +83,9 @@ def scans(user: GetUserDep) -> Any:
     return shown(scans_of([spec for name, spec in clusters.items() if may_read(f"{SCAN_DAG_PREFIX}{name}")], settings))
 
 
-def _reader(user: BaseUser) -> Callable[[str], bool]:
+def _reader(user: Any) -> Callable[[str], bool]:
     """Return a function: whether the user can read the runs of a DAG. It queries Airflow once per DAG."""
-    manager = get_auth_manager()
-
-    @cache
-    def may_read(dag_id: str) -> bool:
-        details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-        return manager.is_authorized_dag(method="GET", access_entity=DagAccessEntity.RUN, details=details, user=user)
-
-    return may_read
+    return cache(partial(can_read_runs, user))
 
 
 def shown(value: Any) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_rollout.run.events import (
-    APPROVED,
     Answered,
     Approval,
     ApprovalOf,
     ApprovalRefuted,
     Asked,
     Begun,
+    Decision,
     Event,
     TakenOver,
     Unknown,
@@ -29,7 +29,7 @@ def approvals(events: Sequence[Event]) -> tuple[Approval, ...]:
     return events_of(events, Approval)
 
 
-def newest_decision(events: Sequence[Event], what: str, plan_hash: str) -> Approval | None:
+def newest_decision(events: Sequence[Event], what: ApprovalOf, plan_hash: str) -> Approval | None:
     """Return the newest decision on `what` for the plan with this hash."""
     given = [one for one in approvals(events) if one.what == what and one.plan_hash == plan_hash]
     return given[-1] if given else None
@@ -47,7 +47,7 @@ def find_invalidity(events: Sequence[Event], approval: Approval) -> str:
         match event:
             case Approval() if event.what == approval.what and event.plan_hash == approval.plan_hash:
                 why = ""
-            case Approval() if event.what == opposite and event.decision == APPROVED:
+            case Approval() if event.what == opposite and event.decision == Decision.APPROVED:
                 why = f"superseded: {event.by} approved the {opposite} after it"
             case Voided() if event.plan_hash == approval.plan_hash and approval.what != ApprovalOf.ROLL_BACK:
                 why = f"{INVALID}: {'; '.join(event.blockers)}"

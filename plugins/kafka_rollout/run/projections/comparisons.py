@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.run.events import APPROVED, Approval, ApprovalOf, Event, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared
 
 
@@ -22,7 +22,7 @@ def accepted_digests(events: Sequence[Event], plan_hash: str) -> frozenset[str]:
             case ContentsCompared():
                 compared = event.digest
             case Approval() if event.what == ApprovalOf.DIFFERENCES and event.plan_hash == plan_hash:
-                if event.decision == APPROVED:
+                if event.decision == Decision.APPROVED:
                     accepted.add(compared)
                 else:
                     accepted.discard(compared)

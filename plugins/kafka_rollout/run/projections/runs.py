@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 from kafka_rollout.model.plan import Plan, RunOf
 from kafka_rollout.run.events import (
-    Answered,
-    AnswerReceived,
     Approval,
-    Asked,
     Begun,
     CanaryAsked,
     Event,
@@ -74,27 +71,6 @@ def is_plan_refused(events: Sequence[Event], plan: Plan) -> bool:
 
 def last_task_failure(events: Sequence[Event]) -> TaskFailed | None:
     return newest(events, TaskFailed)
-
-
-def newest_answer(
-    events: Sequence[Event], task_id: str, max_tries: int, plan_hash: str
-) -> Answered | AnswerReceived | None:
-    """Return the newest answer on this plan, read from Airflow's record or not yet, since the task's newest request.
-
-    `max_tries` distinguishes a retry from a cleared task: Airflow raises it when the task is cleared. None if the run
-    was triggered again since.
-    """
-    for event in reversed(events):
-        match event:
-            case Begun():
-                return None
-            case Answered() if (event.task_id, event.max_tries, event.plan_hash) == (task_id, max_tries, plan_hash):
-                return event
-            case AnswerReceived() if event.task_id == task_id:
-                return event if event.max_tries == max_tries else None
-            case Asked() if event.task_id == task_id:
-                return None
-    return None
 
 
 def is_rollback_refused(events: Sequence[Event]) -> bool:

@@ -13,11 +13,11 @@ from kafka_rollout.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.level_undo import LevelUndo
 from kafka_rollout.run.events import (
-    APPROVED,
     Approval,
     ApprovalOf,
     Begun,
     Channel,
+    Decision,
     Event,
     Responder,
     TakenOver,
@@ -31,30 +31,33 @@ from kafka_rollout.steps.common.four_eyes import FOUR_EYES, refuse_claimed_name,
 
 def record_approval(
     ports: ClusterPorts,
-    what: str,
+    what: ApprovalOf,
     by: str,
-    decision: str,
+    decision: Decision,
     reason: str,
     *,
     responder: Responder | None = None,
     text: str = "",
+    of_run: Sequence[str] = (),
 ) -> Approval:
     """Record the decision of an approver on the run's plan, with the shown text.
+
+    `of_run`: the approvers that a run named in its form; empty if it named none.
 
     Raises UserError without a name or a reason, RefusedError if the inventory does not allow the approver, and when
     the plan has blockers (they cannot be approved away) and the decision approves.
     """
     _require_name_and_reason(what, by, reason)
-    refuse_unlisted_approver(ports.cluster, by)
-    if decision == APPROVED and what in FOUR_EYES:
+    refuse_unlisted_approver(ports.cluster, by, of_run)
+    if decision == Decision.APPROVED and what in FOUR_EYES:
         refuse_starter(ports, by, responder)
     plan = ports.run.load_plan()
-    if decision == APPROVED and what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
+    if decision == Decision.APPROVED and what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
     approval = Approval(
-        what=ApprovalOf(what),
+        what=what,
         by=by.strip(),
-        decision=str(decision),
+        decision=decision,
         reason=reason.strip(),
         plan_hash=plan.hash,
         responder=responder,
@@ -65,19 +68,20 @@ def record_approval(
     return approval
 
 
-def refuse_unlisted_approver(cluster: ClusterSpec, by: str) -> None:
-    """Raise RefusedError for an Airflow user id, or a name given on a command line, that the inventory does not allow.
+def refuse_unlisted_approver(cluster: ClusterSpec, by: str, of_run: Sequence[str] = ()) -> None:
+    """Raise RefusedError for an Airflow user id, or a name given on a command line, that cannot approve.
 
-    An inventory that names no approvers allows everybody whom the channel lets answer.
+    An inventory that names no approvers allows everybody whom the channel lets answer. `of_run`: the approvers that a
+    run named in its form, which narrow the inventory's list.
     """
-    if cluster.approvers and by.strip() not in cluster.approvers:
-        raise RefusedError(
-            f"{by} is not an approver of cluster {cluster.name}.",
-            remedy=f"The inventory lists {', '.join(cluster.approvers)}.",
-        )
+    for listed, where in ((cluster.approvers, "The inventory"), (of_run, "The run")):
+        if listed and by.strip() not in listed:
+            raise RefusedError(
+                f"{by} is not an approver of cluster {cluster.name}.", remedy=f"{where} lists {', '.join(listed)}."
+            )
 
 
-def _require_name_and_reason(what: str, by: str, reason: str) -> None:
+def _require_name_and_reason(what: ApprovalOf, by: str, reason: str) -> None:
     if not by.strip():
         raise UserError(f"The approval of {what} has no name.", remedy="Add the name of the approver.")
     if not reason.strip():
@@ -94,7 +98,7 @@ def refuse_blockers(plan: Plan) -> None:
         )
 
 
-def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
+def require_approval(ports: ClusterPorts, plan: Plan, what: ApprovalOf) -> Approval:
     """Return the newest decision on `what` for this plan; raise RefusedError unless it approves and is still valid.
 
     An approval is invalid after a new blocker, and superseded after a decision for the opposite. It never bypasses
@@ -107,7 +111,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
             f"The {what} of run {ports.run_id} on cluster {plan.cluster} is not approved.",
             remedy="Ask an approver to approve it first.",
         )
-    if given.decision != APPROVED:
+    if given.decision != Decision.APPROVED:
         raise RefusedError(
             f"{given.by} answered '{given.decision}' to the {what} of run {ports.run_id}: {given.reason}",
             remedy="Solve the cause, then request the approval again.",
@@ -173,12 +177,12 @@ def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval)
     for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
         events = ports.run.events()
         given = newest_decision(events, what, plan.hash)
-        if given is not None and given.decision == APPROVED and is_invalid(events, given):
+        if given is not None and given.decision == Decision.APPROVED and is_invalid(events, given):
             record_approval(
                 ports,
                 what,
                 decision.by,
-                APPROVED,
+                Decision.APPROVED,
                 decision.reason,
                 responder=decision.responder,
                 text=decision.text,
@@ -198,7 +202,7 @@ def approval_body(
     plan: Plan,
     verdict: Verdict | None = None,
     *,
-    what: str = ApprovalOf.ROLL,
+    what: ApprovalOf = ApprovalOf.ROLL,
     scan: str = "",
     undos: Iterable[LevelUndo] = (),
 ) -> str:

@@ -17,7 +17,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state_comparison import compare_states, digest, new_settings
 from kafka_rollout.planning.expected_configs import find_expected_configs
 from kafka_rollout.rehearsal.contents import read_inventory
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.approvals import newest_decision
 from kafka_rollout.run.projections.comparisons import accepted_digests, find_unaccepted, newest_comparison
 from kafka_rollout.run.projections.runs import has_acted
@@ -124,7 +124,7 @@ def refuse_unaccepted_differences(ports: ClusterPorts, plan: Plan) -> None:
     """
     events = ports.run.events()
     given = newest_decision(events, ApprovalOf.DIFFERENCES, plan.hash)
-    if given is not None and given.decision == APPROVED:
+    if given is not None and given.decision == Decision.APPROVED:
         refuse_unproved(ports, given)
     if found := find_unaccepted(events, plan.hash):
         raise RefusedError(

@@ -14,7 +14,7 @@ from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.ports.cluster import KafkaClasses
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import APPROVED, ApprovalOf, Channel, Responder
+from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder
 from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
@@ -32,7 +32,7 @@ class RehearsalAnswers:
         if question.what is ApprovalOf.DIFFERENCES:
             return None  # the runner refuses, and the rehearsal reports the differences
         responder = Responder(channel=Channel.SHELL, user=_APPROVER, host="sandbox")
-        return Answer(by=_APPROVER, decision=APPROVED, reason="Rehearsal on a copy.", responder=responder)
+        return Answer(by=_APPROVER, decision=Decision.APPROVED, reason="Rehearsal on a copy.", responder=responder)
 
     def show(self, body: str) -> None: ...
 

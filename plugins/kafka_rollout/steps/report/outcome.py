@@ -11,7 +11,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.run_report import Outcome
-from kafka_rollout.run.events import APPROVED, Approval, Event, RollbackClosed, Voided, newest
+from kafka_rollout.run.events import Approval, Decision, Event, RollbackClosed, Voided, newest
 from kafka_rollout.run.projections.comparisons import find_unaccepted
 from kafka_rollout.run.projections.gates import GateHistory
 from kafka_rollout.run.projections.runs import is_rollback_refused, last_failure
@@ -95,6 +95,6 @@ def _refusal(plan: Plan, events: Sequence[Event]) -> str:
         match event:
             case Voided():
                 return f"the approval is no longer valid: {'; '.join(event.blockers)}"
-            case Approval() if event.decision != APPROVED:
+            case Approval() if event.decision != Decision.APPROVED:
                 return f"{event.by} answered '{event.decision}' ({event.reason})."
     return last_failure(events) or "it was not approved."

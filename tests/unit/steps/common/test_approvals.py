@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import APPROVED, REJECTED, ApprovalOf, Unknown
+from kafka_rollout.run.events import ApprovalOf, Decision, Unknown
 from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -31,7 +31,7 @@ def test_a_new_blocker_voids_the_approval_before_anything_stops(
     with pytest.raises(RefusedError, match=r"approval of the roll by alice is invalid.*GHOST-CONTROLLER"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "the ghost is unregistered")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "the ghost is unregistered")
     assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
 
 
@@ -42,7 +42,7 @@ def test_nothing_stops_after_an_entry_of_the_history_that_cannot_be_read(
     with pytest.raises(RefusedError, match=r"by alice is invalid: a later entry .* cannot be read.*approve it again"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "the entry was read by hand")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "the entry was read by hand")
     assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
 
 
@@ -82,7 +82,7 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
     renew_invalid_approvals(ports, plan, by_bob)
     assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
     assert [a.by for a in approvals(ports.run.events())] == ["alice", "bob", "bob"]
-    record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "enough for today")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "enough for today")
     renew_invalid_approvals(ports, plan, by_bob)
     with pytest.raises(RefusedError, match="alice answered 'rejected'"):
         replace_node(ports, plan, RELEASE_STEP, 13)
@@ -108,7 +108,7 @@ def test_a_plan_made_anew_with_blockers_is_not_covered_by_the_old_approval(
 def test_a_decision_to_roll_back_overtakes_the_approval_of_the_roll(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     with pytest.raises(RefusedError, match="superseded: alice approved the roll-back"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
@@ -122,7 +122,7 @@ def test_a_blocker_that_is_gone_at_the_next_look_voids_nothing(
     assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
 
 
-@pytest.mark.parametrize("decision", [None, REJECTED])
+@pytest.mark.parametrize("decision", [None, Decision.REJECTED])
 def test_nothing_is_stopped_without_an_approval(
     ports: ClusterPorts, cluster: FakeCluster, decision: str | None
 ) -> None:

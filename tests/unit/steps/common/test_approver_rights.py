@@ -10,10 +10,10 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.run.events import (
-    APPROVED,
     ApprovalOf,
     Begun,
     Channel,
+    Decision,
     Responder,
     StartedAtShell,
     TakenOver,
@@ -42,7 +42,9 @@ def ports_of(tmp_path: Path, *, dag: bool = True, triggered_by: str = "ben", fou
 
 
 def approve(ports: ClusterPorts, by: str = "alice", responder: Responder | None = AIRFLOW) -> None:
-    record_approval(ports, ROLL, by, APPROVED, "a quiet evening", responder=responder, text="Roll fake?\n\nPlan.")
+    record_approval(
+        ports, ROLL, by, Decision.APPROVED, "a quiet evening", responder=responder, text="Roll fake?\n\nPlan."
+    )
 
 
 def test_an_approval_says_who_answered_where_and_what_was_shown(tmp_path: Path) -> None:
@@ -176,5 +178,5 @@ def test_a_run_is_started_at_a_shell_once(tmp_path: Path) -> None:
 
 def test_the_starter_may_roll_back_alone(tmp_path: Path) -> None:
     ports = ports_of(tmp_path, triggered_by="alice", four_eyes=True)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start", responder=AIRFLOW)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start", responder=AIRFLOW)
     require_approval(ports, ports.run.load_plan(), ApprovalOf.ROLL_BACK)

@@ -13,7 +13,7 @@ from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan, Undo
 from kafka_rollout.model.state import NodeFeatures
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.levels import finalization
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
@@ -34,7 +34,7 @@ from tests.fakes.ports import FakeAdmin
 def rolled(cluster: FakeCluster, ports: ClusterPorts, plan: Plan) -> Plan:
     for node in cluster.nodes.values():
         node.running = node.installed = R431
-    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked for a week")
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "soaked for a week")
     return plan
 
 

@@ -16,7 +16,7 @@ from kafka_rollout.model.dynamic_configs import SettingValues
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import ELR_VERSION, METADATA_VERSION
-from kafka_rollout.run.events import APPROVED, ApprovalOf, Voided, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, Voided, events_of
 from kafka_rollout.run.step_events import DefaultSet
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -45,7 +45,7 @@ def _plan(ports: ClusterPorts, *, pin: bool) -> Plan:
 
 
 def _approve(ports: ClusterPorts) -> None:
-    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked for a week")
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "soaked for a week")
 
 
 def _of_orders(cluster: FakeCluster) -> set[int]:

@@ -15,7 +15,7 @@ from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
@@ -45,7 +45,7 @@ def plan_for(
     order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([up], [down], [delete]))
     plan = plan_features(ports, order, unsafe=unsafe)
     if approve and not plan.blockers:
-        record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "maintenance")
+        record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "maintenance")
     return plan
 
 

@@ -16,7 +16,7 @@ from kafka_rollout.model.state import Movements
 from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION
-from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of, has, newest
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newest
 from kafka_rollout.run.offline_events import (
     LiveLowered,
     OfflineLogChosen,
@@ -44,7 +44,7 @@ BROKERS, CONTROLLERS = {11, 12, 13}, {1, 2, 3}
 def approved(ports: ClusterPorts, *, unsafe: bool = False) -> Plan:
     plan = plan_downgrade(ports, R421, where_refused=WhereRefused.LIVE, unsafe=unsafe)
     assert plan.live
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     return plan
 
 

@@ -17,7 +17,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.offline_events import OfflineLeftBehind, OfflineSnapshotWritten
 from kafka_rollout.run.projections.offline import can_be_undone
 from kafka_rollout.run.store.artifacts import Artifacts
@@ -67,7 +67,7 @@ def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def approved(ports: ClusterPorts, *, unsafe: bool = False) -> Plan:
     plan = plan_downgrade(ports, R421, where_refused=WhereRefused.OFFLINE, unsafe=unsafe)
     assert plan.offline
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     return plan
 
 
@@ -77,7 +77,7 @@ def go(ports: ClusterPorts, plan: Plan, steps: tuple[Step, ...] = FORWARD) -> No
 
 
 def take_back(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a test")
     return undo_offline(ports, plan)
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
     plan = plan_downgrade(ports, R421, where_refused=WhereRefused.OFFLINE)
     with pytest.raises(RefusedError, match="is not approved"):
         offline.stop_all(ports, plan)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     world.find_unlisted_brokers = {99}
     with pytest.raises(RefusedError, match="The approval is no longer valid"):
         offline.stop_all(ports, plan)
@@ -285,7 +285,7 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     # Going forward again needs its own approval, and then begins again.
     with pytest.raises(RefusedError, match="superseded"):
         offline.stop_all(ports, plan)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "again")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "again")
     go(ports, plan)
     assert releases(world) == {"4.2.1"}
 
@@ -306,7 +306,7 @@ def test_killed_while_it_is_taken_back_it_is_not_gone_forward_and_the_next_call_
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", dies_at_3)
     with pytest.raises(KeyboardInterrupt):
         take_back(ports, plan)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "forward after all")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "forward after all")
     with pytest.raises(RefusedError, match="The undo of this downgrade has begun"):
         offline.start_controllers(ports, plan)
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", undo_install)
@@ -371,12 +371,12 @@ def test_a_broker_that_somebody_starts_while_it_is_taken_back_ends_that_and_forw
         world.start(11)
         stop(runtime, node, **options)
 
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a test")
     monkeypatch.setattr(FakeRuntime, "stop", a_broker_comes)
     with pytest.raises(RefusedError, match="a broker registered"):
         undo_offline(ports, plan)
     assert world.replaced
     monkeypatch.setattr(FakeRuntime, "stop", stop)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "forward then")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "forward then")
     go(ports, plan, FORWARD[5:])
     assert releases(world) == {"4.2.1"}

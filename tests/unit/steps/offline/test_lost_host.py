@@ -7,7 +7,7 @@ import pytest
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.releases.facts import METADATA_VERSION
-from kafka_rollout.run.events import APPROVED, ApprovalOf, has
+from kafka_rollout.run.events import ApprovalOf, Decision, has
 from kafka_rollout.run.offline_events import OfflineUndone
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -148,7 +148,7 @@ def test_a_host_lost_before_its_node_was_stopped_ends_the_step_after_the_other_s
     with pytest.raises(TransientError, match="The host of node 11 cannot be reached"):
         offline.stop_all(ports, plan)
     assert {12, 13} <= set(world.stops)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a test")
     with pytest.raises(TransientError, match="node 11"):
         undo_offline(ports, plan)
     assert all(world.runs(node_id) for node_id in NODES)

@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.topology import Role
 from kafka_rollout.report.run_report import DowngradeReport
-from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common.approval import record_approval
@@ -138,7 +138,7 @@ def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, ports: Cl
     plan = approved(ports)
     go(ports, plan, FORWARD[:5])
     take_back(ports, plan)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "again")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "again")
     go(ports, plan)
     first, second = outages(ports.run.events())
     assert first.served_at is not None

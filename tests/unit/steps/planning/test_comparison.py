@@ -14,7 +14,7 @@ from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome
-from kafka_rollout.run.events import APPROVED, REJECTED, Approval, ApprovalOf, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, events_of
 from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -36,7 +36,7 @@ LOST_LINE = "log.retention.ms of broker 12 was 1000 (STATIC_BROKER_CONFIG) and i
 class Approver:
     """Approves everything; `of_differences` is the answer to differences, None: no approver is named."""
 
-    of_differences: str | None = REJECTED
+    of_differences: str | None = Decision.REJECTED
     bodies: list[str] = field(default_factory=list)
 
     @property
@@ -45,7 +45,7 @@ class Approver:
 
     def ask(self, question: Question) -> Answer | None:
         if question.what is not ApprovalOf.DIFFERENCES:
-            return Answer(by="alice", decision=APPROVED, reason="CHG-1")
+            return Answer(by="alice", decision=Decision.APPROVED, reason="CHG-1")
         self.bodies.append(question.body.replace("\\", ""))
         if self.of_differences is None:
             return None
@@ -141,7 +141,7 @@ def test_an_accepted_difference_is_not_asked_again_and_another_one_is(
 
     monkeypatch.setattr(cluster, "raise_elr", raise_elr)
     lose_a_line(cluster)
-    approver = Approver(of_differences=APPROVED)
+    approver = Approver(of_differences=Decision.APPROVED)
     run(ports, approver)
 
     after_roll, after_levels = approver.bodies
@@ -179,9 +179,9 @@ def test_an_approval_counts_for_its_differences_only(ports: ClusterPorts, cluste
     with pytest.raises(RefusedError, match="ACL allow User:mallory was added"):
         run(ports, Approver(of_differences=None))
 
-    run(ports, Approver(of_differences=APPROVED))
+    run(ports, Approver(of_differences=Decision.APPROVED))
     given = [one for one in events_of(ports.run.events(), Approval) if one.what is ApprovalOf.DIFFERENCES]
-    assert [one.decision for one in given] == [REJECTED, APPROVED]
+    assert [one.decision for one in given] == [Decision.REJECTED, Decision.APPROVED]
     assert "mallory" in given[-1].text
 
 

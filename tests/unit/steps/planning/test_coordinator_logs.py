@@ -16,7 +16,7 @@ from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -56,7 +56,7 @@ def planned(ports: ClusterPorts, *classes: RecordKind) -> Plan:
     ports.run.attach(SCAN_BEFORE_ROLL, scan)
     plan = plan_upgrade(ports, R431, finalize=True, with_logs=True)
     if not plan.blockers:
-        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a quiet evening")
     return plan
 
 

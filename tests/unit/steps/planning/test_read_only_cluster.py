@@ -14,7 +14,7 @@ from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs
@@ -110,7 +110,7 @@ def test_levels_are_changed_through_the_brokers(tmp_path: Path) -> None:
     pin_min_isr(ports, plan, needs_approval=False)
     subjects = {f.subject: f.severity for f in plan.findings if f.code == "FEATURE-SUPPORT-UNKNOWN"}
     assert subjects == {f"controller {number}": "warning" for number in (1, 2, 3)}
-    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "CHG-1")
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "CHG-1")
     assert {outcome.result for outcome in apply_features(ports, plan)} == {Result.OK}
     assert (cluster.finalized["group.version"], cluster.finalized["transaction.version"]) == (1, 2)
 

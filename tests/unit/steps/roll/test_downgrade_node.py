@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.levels import planned_trims
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -36,7 +36,7 @@ def plan(ports: ClusterPorts) -> Plan:
     plan = plan_downgrade(ports, R341)
     assert plan.blockers == ()
     check_metadata_logs(ports, plan)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with its trim")
     return plan
 
 
@@ -54,7 +54,7 @@ def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_on
     ports = fake_bench(cluster, tmp_path)
     plan = plan_downgrade(ports, R341)
     check_metadata_logs(ports, plan)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with its trim")
     try:
         replace_node(killed_after(ports, calls), plan, RELEASE_STEP, NODE)
     except Killed:
@@ -77,7 +77,7 @@ def test_a_trim_that_nobody_approved_is_refused_before_the_stop(
 def test_nothing_goes_down_before_the_levels_have_fallen(ports: ClusterPorts, cluster: FakeCluster) -> None:
     cluster.finalized = {"metadata.version": 8, "group.version": 1}
     plan = plan_downgrade(ports, R341)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "too early")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "too early")
     with pytest.raises(RefusedError, match=r"group\.version is not at 0"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []

@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, T
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import APPROVED, ApprovalOf, Event, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -94,7 +94,7 @@ def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path
         cluster = FakeCluster(R391)
         ports = fake_bench(cluster, tmp_path, run_id=f"run-{number}")
         plan = plan_upgrade(ports, R431, finalize=False)
-        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
         ports.lock.break_("fake", "the run before")
         return cluster, ports, plan
 
@@ -260,7 +260,7 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
     assert node_steps == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
     with pytest.raises(RefusedError, match="roll-back"):
         replace_node(ports, plan, *node_steps[0])
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     for node_step in node_steps:
         assert check_gate(
             ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=node_step[0], node_id=node_step[1])
@@ -276,7 +276,7 @@ def test_a_roll_back_over_finalized_levels_is_refused(ports: ClusterPorts, clust
     replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.look()
     cluster.finalized["metadata.version"] = 30
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "try")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "try")
     with pytest.raises(RefusedError, match=r"3\.9\.1 can no longer run this cluster"):
         replace_node(ports, plan, "4.3.1-to-3.9.1", NODE)
     assert cluster.stops == [NODE]
@@ -380,7 +380,7 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_ho
     cluster = FakeCluster(R340)
     ports = fake_bench(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     first = plan.release_steps[0].key
     replace_node(ports, plan, first, 2)
     cluster.look()
@@ -388,7 +388,7 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_ho
     replace_node(ports, plan, first, 3)
     node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)]
     assert node_steps == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     for node_step in node_steps:
         assert replace_node(ports, plan, *node_step).acted
         cluster.look()

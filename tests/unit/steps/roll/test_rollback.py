@@ -14,7 +14,7 @@ from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import APPROVED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
@@ -44,9 +44,9 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
     plan = plan_upgrade(ports, R431, finalize=False)
     (told,) = [finding for finding in plan.findings if finding.code == "WAY-BACK-ENDS"]
     assert "A rollback reaches at most 3.4.1" in told.sentence
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     return ports, plan
 
 
@@ -82,11 +82,11 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
     cluster = FakeCluster(R391)
     ports = fake_bench(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
     stopped = list(cluster.stops)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(
         RefusedError, match=r"rollback to 3\.9\.1 is not possible now.*SETTINGS-NOT-KEPT: .*: billing"
     ) as refused:
@@ -103,7 +103,7 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     cluster = FakeCluster(R391)
     ports = fake_bench(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
     problem = ConfigProblem(
         kind=ConfigKind.TOPIC,
@@ -114,7 +114,7 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     )
     cluster.dynamic_config_problems[R391] = (problem, replace(problem, check=ConfigCheck.NAME))
     stopped = list(cluster.stops)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=r"not possible now\. DYNAMIC-CONFIG-REJECTED: Topic orders") as refused:
         roll_back(ports, plan, QUICK)
     assert "DYNAMIC-CONFIG-IGNORED" not in refused.value.sentence
@@ -129,13 +129,13 @@ def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(t
     cluster = FakeCluster(R391)
     ports = fake_bench(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match="is not possible"):
         roll_back(ports, plan, QUICK)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "then it stays")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "then it stays")
     assert roll_release_steps(ports, plan, QUICK)
     report = build_report_of_run(ports, plan)
     assert report.outcome == "rolled_not_finalized"

@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
-from kafka_rollout.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import PreparingStop, StopPrepared
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -31,7 +31,7 @@ def draining_bench(cluster: FakeCluster, home: Path) -> tuple[ClusterPorts, Plan
     cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
     ports = fake_bench(cluster, home)
     plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     return ports, plan
 
 

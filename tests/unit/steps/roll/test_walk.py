@@ -14,7 +14,7 @@ from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.page.run_page import render
-from kafka_rollout.run.events import APPROVED, REJECTED, ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize, prove_snapshot
@@ -65,7 +65,7 @@ def test_a_failed_gate_stops_the_roll_and_roll_back_undoes_it(
         roll_release_steps(ports, plan, QUICK)
     assert cluster.stops == [2, 3]
     assert outcome(ports, plan)[0] == "stopped"
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
     assert [s.release for s in cluster.nodes[2].starts] == [R431, R391]
@@ -77,7 +77,7 @@ def test_an_intolerant_release_goes_by_way_of_the_tolerant_one(tmp_path: Path) -
     cluster = FakeCluster(R340)
     ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
     plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "upgrade")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "upgrade")
     assert roll_release_steps(ports, plan, QUICK)
     assert all([s.release for s in node.starts] == [R341, R431] for node in cluster.nodes.values())
 
@@ -86,7 +86,7 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     roll_release_steps(ports, plan, QUICK)
-    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked <b>well</b>")
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "soaked <b>well</b>")
     finalize(ports, plan)
     assert outcome(ports, plan)[0] == "stopped"  # not proved yet
     cluster_snapshots(cluster)
@@ -147,7 +147,7 @@ def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path
     plan = plan_upgrade(ports, R431, finalize=False)
     assert "RF-ONE-TOPIC" in approval_body(plan)
     with pytest.raises(RefusedError, match="which cannot be approved"):
-        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "go on")
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "go on")
     state, sentence = outcome(ports, plan)
     assert state == "refused"
     assert "RF-ONE-TOPIC" in sentence
@@ -165,7 +165,7 @@ def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Pat
     assert "### Unavailable topics that you accept" in body
     assert "acks=all fails, and from 3.7.0 on consumers get no new records" in body
     assert "RF-ONE-TOPIC" in body
-    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "nobody reads it tonight", text=body)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "nobody reads it tonight", text=body)
     assert roll_release_steps(ports, plan, GatePolicy(checks=1))
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     report = build_report_of_run(ports, plan)
@@ -176,6 +176,6 @@ def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Pat
 def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = plan_upgrade(ports, R431, finalize=False)
     assert build_report_of_run(ports, plan, dry_run=True).outcome == "dry_run"
-    record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "month's end")
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "month's end")
     assert outcome(ports, plan) == ("refused", "Nothing was changed: alice answered 'rejected' (month's end).")
     assert render(build_report_of_run(ports, plan))

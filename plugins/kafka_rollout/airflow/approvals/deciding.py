@@ -9,25 +9,24 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
-from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, shown_text
-from kafka_rollout.airflow.common.confirming import keep_answer
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.airflow.approvals.asking import approvers, ask, shown_text
+from kafka_rollout.airflow.approvals.records import keep_answer
 from kafka_rollout.base.outside_text import escape_markdown
-from kafka_rollout.run.events import APPROVED, Approval, ApprovalOf
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision
+from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock, shorten_lease
 
-WAIT_ON = "Wait on"
-STOP_HERE = "Stop here"
 NO_REASON = "no reason given"
 
 _MEANINGS = {
-    WAIT_ON: "Keep checking the gate for another gate timeout.",
-    RETRY: "Start the node again, then keep checking the gate.",
-    ROLL_BACK: "Roll back every node that left its previous release, through the same gates. Then end the run.",
-    STOP_HERE: "Fail this task and end the run. Nothing is undone. To continue, clear the task.",
+    Decision.WAIT_ON: "Keep checking the gate for another gate timeout.",
+    Decision.RETRY: "Start the node again, then keep checking the gate.",
+    Decision.ROLL_BACK: (
+        "Roll back every node that left its previous release, through the same gates. Then end the run."
+    ),
+    Decision.STOP_HERE: "Fail this task and end the run. Nothing is undone. To continue, clear the task.",
 }
 
 ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task with the decision to roll back
@@ -39,8 +38,8 @@ def ask_how_to_continue(
     *,
     what: str,
     why: str,
-    options: Sequence[str],
-    meanings: Mapping[str, str] | None = None,
+    options: Sequence[Decision],
+    meanings: Mapping[Decision, str] | None = None,
 ) -> NoReturn:
     """Park the task until an approver decides; it resumes at `decided`. The run keeps the cluster's lock for this time.
 
@@ -55,6 +54,7 @@ def ask_how_to_continue(
         "`waits_for`) or the page *Kafka rollout*.",
     )
     question = Question(
+        what=ApprovalOf.FAILED_GATE,
         subject=f"{ports.cluster.name}: {what} failed. How to continue?",
         body="\n\n".join(body),
         options=tuple(options),
@@ -73,28 +73,23 @@ def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) 
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
     """Record the decision. Rolling back and stopping fail the task, so no later task begins."""
     reason = answer.reason or NO_REASON
-    shorten_lease(ports, f"{what}: {answer.option}")
-    require_listed_approver(context, ports, answer)
-    given: Any = {"responder": answer.responder, "text": shown_text(ports, context["task"].task_id)}
-    decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}", **given)
-    gives = {ROLL_BACK: (ApprovalOf.ROLL_BACK,), RETRY: (ApprovalOf.ROLL, ApprovalOf.CANARY)}
-    keep_answer(context, decided.plan_hash, gives.get(answer.option, ()), answer.responder)
-    if answer.option == ROLL_BACK:
-        record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}", **given)
+    shorten_lease(ports, f"{what}: {answer.decision}")
+    given = recorded_with(context, ports, answer)
+    decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
+    gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: (ApprovalOf.ROLL, ApprovalOf.CANARY)}
+    keep_answer(context, decided.plan_hash, gives.get(answer.decision, ()), answer.by)
+    if answer.decision is Decision.ROLL_BACK:
+        record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
         decide_roll_back(context, what, answer)
-    if answer.option == STOP_HERE:
+    if answer.decision is Decision.STOP_HERE:
         raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}.")
     return decided
 
 
-def require_listed_approver(context: Context, ports: ClusterPorts, answer: Answer) -> None:
-    """Raise RefusedError if inventory and run parameter do not list the user as an approver now."""
-    allowed = approvers(context, ports)
-    if allowed and answer.by not in allowed:
-        raise RefusedError(
-            f"{answer.responder} is not an approver of this run on cluster {ports.cluster.name}.",
-            remedy=f"Clear this task to ask again. The approvers are {', '.join(allowed)}.",
-        )
+def recorded_with(context: Context, ports: ClusterPorts, answer: Answer) -> Any:
+    """Return what `record_approval` needs of an answer in Airflow: who answered, the text, and who can answer now."""
+    text = shown_text(ports, context["task"].task_id)
+    return {"responder": answer.responder, "text": text, "of_run": approvers(context, ports)}
 
 
 def decide_roll_back(context: Context, what: str, answer: Answer) -> NoReturn:

@@ -7,22 +7,20 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_rollout.airflow.common.answer import RETRY, ROLL_BACK
-from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
-from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_in, skip_if
-from kafka_rollout.airflow.common.confirming import Records, UnreadRecordError, read_records
-from kafka_rollout.airflow.common.deciding import (
-    STOP_HERE,
-    WAIT_ON,
+from kafka_rollout.airflow.approvals.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
+from kafka_rollout.airflow.approvals.deciding import (
     ask_how_to_continue,
     record_decision,
 )
-from kafka_rollout.airflow.common.logs import OneLineLogs
+from kafka_rollout.airflow.approvals.records import Records, UnreadRecordError, read_records
+from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_in, skip_if
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
-from kafka_rollout.airflow.triggers.gate import GateTrigger
+from kafka_rollout.airflow.gates.trigger import GateTrigger
+from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.check import GateKind, GateRef, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.checks import check_gate
@@ -65,7 +63,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after the trigger, or with an answer to the request of an earlier attempt."""
         if is_answer(event):
-            return self.confirm_answer(context, event, "decided")
+            return self.decided(context, event)
         if event["state"] == WatchState.PASSED:
             context["task_state_store"].set(WAITS_FOR, f"nothing: {event['message']}")
             return self._passed(event["message"])
@@ -81,9 +79,9 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             plan = frozen_plan(ports, context)
             ref = self._ref(plan)
             answer = read_answer(context, event, _name(ref))
-            self.log.info("%s chose '%s': %s", answer.by, answer.option, answer.reason)
+            self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
             record_decision(context, ports, _name(ref), answer)
-            if answer.option != RETRY:
+            if answer.decision is not Decision.RETRY:
                 return self._watch(context, ports, plan, ref)
         return self._restart(context, {})
 
@@ -133,8 +131,8 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def _ask(self, context: Context, ports: ClusterPorts, ref: GateRef, message: str) -> None:
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
-        retries = (RETRY,) if self.can_start_node else ()
-        options = (WAIT_ON, *retries, ROLL_BACK if can_roll_back else STOP_HERE)
+        retries = (Decision.RETRY,) if self.can_start_node else ()
+        options = (Decision.WAIT_ON, *retries, Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE)
         ask_how_to_continue(context, ports, what=_name(ref), why=message, options=options)
 
     def _passed(self, message: str) -> dict[str, str]:

@@ -1,11 +1,11 @@
 """Comparison of the approvals in the run history with Airflow's own records, at the action.
 
 A user with write access to the database of kafka-rollout can add an approval to a run history. So a task that needs one
-reads Airflow's Human-in-the-loop record again before it acts. Only a trigger can read this record: the task defers, and
-acts after that.
+reads Airflow's Human-in-the-loop record before it acts. A worker of Airflow 3.3 cannot read it: Airflow forwards only
+the request for an answer. The triggerer can, through the execution API. So the task defers, and acts after that.
 
 A record belongs to a task instance, and Airflow gives it another id when the task is retried or cleared. So the task
-that read an answer stores the id, the decision and the plan as an XCom, which is not in the database of kafka-rollout.
+that got an answer stores the id, the decision and the plan as an XCom, which is not in the database of kafka-rollout.
 
 A deferral costs some seconds. So the first action after an approval reads the record, and keeps what it confirmed as an
 XCom, too. Later actions of the run compare the approval with that.
@@ -13,13 +13,18 @@ XCom, too. Later actions of the run compare the approval with that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from uuid import UUID
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
-from kafka_rollout.airflow.common.answer import APPROVE, RETRY, ROLL_BACK, AnswerTrigger
+from kafka_rollout.airflow.logs import OneLineLogs
+from kafka_rollout.airflow.private_api import RecordedAnswer, read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.run.events import (
     Answered,
@@ -28,6 +33,7 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     ApprovalRefuted,
     Asked,
+    Decision,
     Responder,
     events_of,
 )
@@ -42,6 +48,50 @@ _ASK_AGAIN = "Clear the approval's task with all downstream tasks, and answer in
 Records = Mapping[str, Mapping[str, Any]]  # id of Airflow's record → event of an AnswerTrigger
 
 
+# An event at once can arrive before the end of the task's process.
+PAUSE_S = 2.0
+
+
+class AnswerTrigger(OneLineLogs, BaseTrigger):
+    """Read the record `record_id` (the task instance's id) once. The event is the result of `answer_event`.
+
+    `carried`: what the task needs after it; the event has it with the same name.
+    """
+
+    def __init__(self, *, record_id: str, pause_s: float, carried: Mapping[str, Any] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.record_id = record_id
+        self.pause_s = pause_s
+        self.carried = dict(carried or {})
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        options = {"record_id": self.record_id, "pause_s": self.pause_s, "carried": self.carried}
+        return ("kafka_rollout.airflow.approvals.records.AnswerTrigger", options)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        await asyncio.sleep(self.pause_s)
+        try:
+            found = await sync_to_async(read_record)(UUID(self.record_id))
+            event = answer_event(self.record_id, found)
+        except Exception as error:  # no such record, or no answer of the execution API
+            self.log.warning("Airflow's record of the answer cannot be read: %s", error)
+            event = {"error_type": "record", "error": str(error)}
+        yield TriggerEvent({**event, **({"carried": self.carried} if self.carried else {})})
+
+
+def answer_event(record_id: str, found: RecordedAnswer | None) -> dict[str, Any]:
+    """Return the event of a user's answer; an error if the record has none."""
+    if found is None:
+        return {"error_type": "record", "error": "the record has no answer of a user", "is_missing": True}
+    return {
+        "record_id": record_id,
+        "chosen_options": list(found.options),
+        "params_input": dict(found.params),
+        "responded_by_user": {"id": found.user, "name": found.name},
+        "responded_at": found.answered_at,
+    }
+
+
 class UnreadRecordError(Exception):
     """An approval needs the record `record_id`, which this attempt of the task has not read."""
 
@@ -52,7 +102,7 @@ class UnreadRecordError(Exception):
     def defer(self, then: str, records: Records) -> TaskDeferred:
         """Return the deferral that reads the record; the task resumes at `confirmed`."""
         carried = {"then": then, "record_id": self.record_id, "records": dict(records)}
-        trigger = AnswerTrigger(record_id=self.record_id, carried=carried)
+        trigger = AnswerTrigger(record_id=self.record_id, pause_s=PAUSE_S, carried=carried)
         return TaskDeferred(trigger=trigger, method_name="confirmed")
 
 
@@ -63,10 +113,10 @@ def read_records(event: Mapping[str, Any]) -> tuple[str, Records]:
     return str(carried["then"]), {**carried["records"], str(carried["record_id"]): record}
 
 
-def keep_answer(context: Context, plan_hash: str, what: tuple[str, ...], responder: Responder) -> None:
+def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], by: str) -> None:
     """Store which of Airflow's records is the answer of this task, and to what. `what`: the approvals that it gives."""
     found = {"record_id": str(context["ti"].id), "plan_hash": plan_hash, "what": [str(one) for one in what]}
-    context["ti"].xcom_push(key=ANSWER, value={**found, "by": responder.user})
+    context["ti"].xcom_push(key=ANSWER, value={**found, "by": by})
 
 
 class AirflowRecords:
@@ -100,7 +150,7 @@ class AirflowRecords:
         self._compare(approval, given, record_id)
         self._keep_confirmed(approval, given)
         if is_own:  # Airflow removed the XCom when it began the task again
-            keep_answer(self._context, approval.plan_hash, _RENEWED_BY_RETRY, given)
+            keep_answer(self._context, approval.plan_hash, _RENEWED_BY_RETRY, given.user)
 
     def _compare(self, approval: Approval, given: Responder, record_id: str) -> None:
         record = self._records[record_id]
@@ -115,7 +165,7 @@ class AirflowRecords:
         user, option = str(record["responded_by_user"]["id"]), str(record["chosen_options"][0])
         if user != given.user or approval.by != given.user:
             raise self._refuted(approval, f"in Airflow, {user} answered")
-        if option not in _options(approval.what):
+        if option not in [decision.label for decision in _decisions(approval.what)]:
             raise self._refuted(approval, f"in Airflow, {user} chose '{option}'")
         if abs(float(record["responded_at"]) - given.answered_at) > 0.001:
             raise self._refuted(approval, f"in Airflow, {user} answered at another time")
@@ -137,7 +187,10 @@ class AirflowRecords:
         self._run.record(found)
 
     def _asking_task(self, record_id: str) -> str:
-        """Return the task that asked with this record, or read its answer after a retry; empty if there is none."""
+        """Return the task that asked with this record; empty if there is none.
+
+        A task of an earlier version read the answer of a lost attempt without asking again (Answered).
+        """
         for event in reversed(self._run.events()):
             match event:
                 case Asked() if event.record_id == record_id:
@@ -171,8 +224,8 @@ def _identity(approval: Approval, given: Responder) -> dict[str, Any]:
     }
 
 
-def _options(what: ApprovalOf) -> tuple[str, ...]:
+def _decisions(what: ApprovalOf) -> tuple[Decision, ...]:
     """Return the answers that give an approval. *Retry* renews one that became invalid."""
     if what is ApprovalOf.ROLL_BACK:
-        return (ROLL_BACK,)
-    return (APPROVE, RETRY) if what in _RENEWED_BY_RETRY else (APPROVE,)
+        return (Decision.ROLL_BACK,)
+    return (Decision.APPROVED, Decision.RETRY) if what in _RENEWED_BY_RETRY else (Decision.APPROVED,)
