@@ -12,7 +12,7 @@ from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.model.plan import Direction, NodeStep, Plan, ReleaseStep
+from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.nodes import find_last_node_event, has_stopped_nodes
@@ -25,6 +25,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
+from kafka_rollout.steps.procedures.kinds import kind_of
 from kafka_rollout.steps.roll.node import retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
@@ -97,8 +98,7 @@ def _stopped(ports: ClusterPorts) -> int:
 
 def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
     """Return the command that continues a run."""
-    words = "roll" if plan.direction is Direction.UPGRADE else "downgrade"
-    words = "roll-back" if back else f"{words} --to {plan.target}"
+    words = "roll-back" if back else f"{kind_of(ports.run.events()).command} --to {plan.target}"
     return f"kafka-rollout {words} --cluster {plan.cluster} --run {ports.run_id}"
 
 

@@ -19,7 +19,7 @@ from kafka_rollout.run.store.opening import traffic_folder
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence
-from kafka_rollout.steps.procedures.lookup import write_run_report
+from kafka_rollout.steps.procedures.kinds import write_run_report
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
 from kafka_rollout.traffic.processes.of_run import start_group_monitor, start_traffic, stop_group_monitor, stop_traffic
 

@@ -32,7 +32,7 @@ from kafka_rollout.run.step_events import (
     StopPrepared,
     Trimmed,
 )
-from kafka_rollout.steps.procedures.lookup import procedure_of
+from kafka_rollout.steps.procedures.kinds import procedure_of
 from kafka_rollout.steps.procedures.rolling import GATE_AFTER, GATE_BEFORE
 from kafka_rollout.steps.step import Procedure, Step
 

@@ -25,7 +25,7 @@ from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.undo import gates_after_undo
 from kafka_rollout.steps.planning.comparison import refuse_unaccepted_differences
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
-from kafka_rollout.steps.procedures.lookup import procedure_of
+from kafka_rollout.steps.procedures.kinds import procedure_of
 from kafka_rollout.steps.procedures.rolling import UNDO
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import (

@@ -15,7 +15,7 @@ from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import StepState
-from kafka_rollout.steps.procedures.lookup import build_report_of_run
+from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure, Step, StepCall

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from kafka_rollout.airflow.approvals.asking import frozen_hash
 from kafka_rollout.airflow.approvals.records import AirflowRecords, Records, UnreadRecordError, read_records
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
-from kafka_rollout.airflow.common.dag_ids import run_of_dag
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.plan import Plan
@@ -25,6 +24,7 @@ from kafka_rollout.run.projections.runs import find_dag_id, last_task_failure
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.procedures.kinds import run_of_dag
 from kafka_rollout.steps.step_history import record_skipped
 
 log = OneLineLogger(logging.getLogger(__name__))

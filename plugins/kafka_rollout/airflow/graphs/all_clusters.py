@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from kafka_rollout.airflow.graphs.changes import downgrade_dags, features_dags, upgrade_dags
+from kafka_rollout.airflow.graphs.cluster_dags import dags_of_changes
 from kafka_rollout.airflow.graphs.compatibility_scan import compatibility_scan_dags
 from kafka_rollout.base.system.settings import Settings
 
@@ -17,5 +17,4 @@ from kafka_rollout.base.system.settings import Settings
 def all_dags(settings: Settings | None = None) -> dict[str, DAG]:
     """DAG id → DAG: upgrade, downgrade, feature change and scheduled scan of every inventory file."""
     settings = settings or Settings.from_environment()
-    kinds = (upgrade_dags, downgrade_dags, features_dags, compatibility_scan_dags)
-    return {dag_id: dag for dags in kinds for dag_id, dag in dags(settings).items()}
+    return {**dags_of_changes(settings), **compatibility_scan_dags(settings)}

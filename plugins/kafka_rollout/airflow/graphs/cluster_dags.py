@@ -20,7 +20,7 @@ from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.model.plan import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import list_releases
-from kafka_rollout.steps.step import Procedure
+from kafka_rollout.steps.procedures.kinds import KINDS, KindOfRun
 
 _DEFAULTS = {"retries": 1, "retry_delay": timedelta(seconds=10)}
 
@@ -116,25 +116,19 @@ def dags_of_clusters(
     return {dag.dag_id: dag for dag in dags}
 
 
-def dags_of_procedure(
-    settings: Settings,
-    procedure: Procedure,
-    prefix: str,
-    kind: RunOf,
-    *,
-    tag: str,
-    description: str,
-    doc: str,
-) -> dict[str, DAG]:
-    """DAG id → DAG of a procedure that changes a cluster when it is triggered.
+def dags_of_changes(settings: Settings) -> dict[str, DAG]:
+    """DAG id → DAG of every kind of run that changes a cluster when it is triggered, for every inventory file."""
+    return {
+        dag_id: dag for run_of, kind in KINDS.items() for dag_id, dag in _dags_of_kind(settings, run_of, kind).items()
+    }
 
-    `description` and `doc` (Markdown) are templates with the cluster's `name`.
-    """
-    tags = ["kafka", TAG, tag]
+
+def _dags_of_kind(settings: Settings, run_of: RunOf, kind: KindOfRun) -> dict[str, DAG]:
+    tags = ["kafka", TAG, kind.procedure.name]
 
     def build(cluster: ClusterSpec, releases: list[str]) -> DAG:
-        dag_id = f"{prefix}{cluster.name}"
-        whole = procedure.for_cluster(cluster) is procedure
+        dag_id = f"{kind.dag_prefix}{cluster.name}"
+        whole = kind.procedure.for_cluster(cluster) is kind.procedure
         facts = {
             "name": cluster.name,
             "owner": escape_markdown(cluster.owner),
@@ -144,16 +138,16 @@ def dags_of_procedure(
         }
         with DAG(
             dag_id=dag_id,
-            description=description.format(**facts),
-            doc_md=(doc + ("" if whole else _PLANS_ONLY) + _FACTS).format(**facts),
+            description=kind.description.format(**facts),
+            doc_md=(kind.doc + ("" if whole else _PLANS_ONLY) + _FACTS).format(**facts),
             schedule=None,
             catchup=False,
             max_active_runs=1,
             tags=[*tags, cluster.name],
-            params=form_of(kind, cluster, releases, plans_only=not whole),
+            params=form_of(run_of, cluster, releases, plans_only=not whole),
             default_args={**_DEFAULTS, "owner": cluster.owner},
         ) as dag:
-            draw(procedure, cluster)
+            draw(kind.procedure, cluster)
         return dag
 
-    return dags_of_clusters(settings, prefix, build, tags=tags)
+    return dags_of_clusters(settings, kind.dag_prefix, build, tags=tags)

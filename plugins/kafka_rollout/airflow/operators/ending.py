@@ -27,7 +27,7 @@ from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
-from kafka_rollout.steps.procedures.lookup import build_report_of_run
+from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.report.run import TRAFFIC_VERDICT
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done

@@ -13,13 +13,13 @@ from typing import Any
 
 from croniter import croniter
 
-from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.read_runs import READ_RUNS, ReadRun
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
-from kafka_rollout.model.plan import Plan, RunOf
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.report.run_report import stored_report
 from kafka_rollout.run.events import Event, TaskFailed, Unknown
@@ -33,18 +33,13 @@ from kafka_rollout.run.store.opening import (
     open_run,
     open_scan_history,
 )
-from kafka_rollout.steps.procedures.lookup import PROCEDURES, procedure_of
+from kafka_rollout.steps.procedures.kinds import KINDS, kind_of, procedure_of
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure
 from kafka_rollout.steps.step_history import step_lines
 
 log = logging.getLogger(__name__)
 
-_PREFIXES = {
-    RunOf.UPGRADE: DAG_PREFIX,
-    RunOf.DOWNGRADE: DOWNGRADE_DAG_PREFIX,
-    RunOf.FEATURES: FEATURES_DAG_PREFIX,
-}
 RUNS_SHOWN = 10  # per cluster
 LINES_SHOWN = 30  # per run
 RUNS_READ = 50  # per cluster, to find those that the user can read
@@ -68,7 +63,7 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
         lease = open_lock(settings).holder(cluster)
     except (RolloutError, OSError, ValueError) as error:
         problem = str(error)
-    readable = [may_read(f"{prefix}{cluster}") for prefix in _PREFIXES.values()]
+    readable = [may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()]
     runs: list[dict[str, Any]] = []
     for run_id, version in list_run_versions(cluster, RUNS_READ, settings).items():
         read = READ_RUNS.get((str(settings), cluster, run_id), version, partial(_read, cluster, run_id, settings))
@@ -201,15 +196,13 @@ def _dag_id(cluster: str, events: Sequence[Event]) -> str:
     """Return the DAG of the run by its first event; for a run of the command line, the DAG of the same procedure."""
     if events and isinstance(events[0], Unknown):  # it can contain the name of its DAG
         return ""
-    return projections.find_dag_id(events) or f"{_PREFIXES[projections.run_of(events)]}{cluster}"
+    return projections.find_dag_id(events) or f"{kind_of(events).dag_prefix}{cluster}"
 
 
 ALERTS_SHOWN = 5  # per cluster
 
 # Where the tasks of a run store their scans, by task id; the page is next to the result.
-_FILES = {
-    task_id: step.scan for procedure in PROCEDURES.values() for task_id, step in procedure if step.scan is not None
-}
+_FILES = {task_id: step.scan for kind in KINDS.values() for task_id, step in kind.procedure if step.scan is not None}
 
 
 def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.lookup import procedure_of
+from kafka_rollout.steps.procedures.kinds import procedure_of
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 
 _OR_DRY_RUN = ", or --dry-run"

@@ -29,7 +29,7 @@ from kafka_rollout.report.run_report import Outcome, stored_report
 from kafka_rollout.run.store.opening import list_runs
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_upgrade
-from kafka_rollout.steps.procedures.lookup import write_run_report
+from kafka_rollout.steps.procedures.kinds import write_run_report
 from kafka_rollout.steps.verify import verify as verify_cluster
 
 

@@ -22,7 +22,7 @@ from kafka_rollout.steps.offline import outage
 from kafka_rollout.steps.offline.outage import shown_facts
 from kafka_rollout.steps.offline.snapshot import quorum_lacks
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.lookup import build_report_of_run
+from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.ports import fake_bench
 from tests.integration.harness.faults.without_live import stage_no_live

@@ -17,7 +17,7 @@ from kafka_rollout.report.page.run_page import render
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.step_events import Rehearsed, Stopping
-from kafka_rollout.steps.procedures.lookup import build_report_of_run
+from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step_history import step_lines
