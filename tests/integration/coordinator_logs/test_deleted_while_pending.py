@@ -207,7 +207,7 @@ def test_a_group_that_members_convert_while_a_transaction_is_open_counts_as_dele
             newer.subscribe([TOPIC])
             wait_until(lambda: all([has_partitions(newer), has_partitions(member)]), PATIENCE_S)
             _, scan = scan_command(
-                clients.cluster.spec, settings, topics=[CONSUMER_OFFSETS], releases=[release], live=True
+                clients.cluster.spec, settings, topics=(CONSUMER_OFFSETS,), releases=(release,), live=True
             )
             while_open = held(clients)
             producer.commit_transaction(PATIENCE_S)

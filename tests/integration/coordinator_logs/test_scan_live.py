@@ -166,7 +166,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_3_x_until_the_tran
         producer.send_offsets_to_transaction(committed, consumer.consumer_group_metadata(), _PATIENCE_S)
         admin.delete_consumer_groups([name])[name].result(60)
         _, result = scan_command(
-            scanned.cluster.spec, settings, topics=[CONSUMER_OFFSETS], releases=[older, RUNNING], live=True
+            scanned.cluster.spec, settings, topics=(CONSUMER_OFFSETS,), releases=(older, RUNNING), live=True
         )
         (found,) = result.deleted_while_pending
         assert (found.group, len(found.producers)) == (name, 1)
@@ -198,9 +198,9 @@ def test_planted_records_decide_and_fail_on_says_so_by_the_exit_code(scanned: Sc
     code, result = scan_command(
         scanned.cluster.spec,
         Settings.from_environment(),
-        topics=[CONSUMER_OFFSETS, TRANSACTION_STATE],
-        releases=[INTOLERANT, RUNNING],
-        fail_on=[RUNNING],
+        topics=(CONSUMER_OFFSETS, TRANSACTION_STATE),
+        releases=(INTOLERANT, RUNNING),
+        fail_on=(RUNNING,),
         parquet=parquet,
     )
     assert code == FAIL_ON_EXIT_CODE
@@ -217,7 +217,7 @@ def test_planted_records_decide_and_fail_on_says_so_by_the_exit_code(scanned: Sc
 
 def test_a_topic_that_the_cluster_lacks_is_bad_input(scanned: Scanned) -> None:
     with pytest.raises(UserError, match="has no topic __share_group_state"):
-        scan_command(scanned.cluster.spec, Settings.from_environment(), topics=["__share_group_state"])
+        scan_command(scanned.cluster.spec, Settings.from_environment(), topics=("__share_group_state",))
 
 
 def count(source: FetchSource, log: LogRange) -> KindCounts:

@@ -117,10 +117,16 @@ class SparkJob:
 
 
 def prepare_job(request: ScanRequest, settings: Settings, master: str, scratch: Path) -> SparkJob:
-    """Write the job's file, mode 0600, into `scratch`, a folder for files of the driver."""
+    """Write the job's file, mode 0600, into `scratch`, a folder for files of the driver.
+
+    Raises ValueError if the job could not read the request from it, for example with a list instead of a tuple.
+    """
     request = replace(request, problem_file=scratch / "problem")
     file = scratch / "job.json"
-    write_whole(file, json.dumps(to_json(request)).encode())
+    data = to_json(request)
+    if from_json(ScanRequest, data) != request:
+        raise ValueError(f"The job would read another request: {data}")
+    write_whole(file, json.dumps(data).encode())
     return SparkJob(
         submit=spark_submit(),
         application=application(),
