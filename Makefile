@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
+NEWEST := 4.4.0
 FROM ?= 3.9.1
 TO ?= 4.3.1
 APPROVE ?=
@@ -55,7 +56,7 @@ test-fast: setup ## run the tests that need no Java, in less than a minute
 	$(BIN)/python -m pytest -n 2 -m "not (jvm or airflow or spark or integration or browser or full)" tests/unit tests/architecture $(ARGS)
 
 test: setup setup-browser setup-hosts ## run all tests, with real brokers, except the larger matrix
-	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 4.4.0 agents >/dev/null
+	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 $(NEWEST) agents >/dev/null
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
 
 test-full: setup setup-browser setup-hosts setup-postgres setup-celery ## run all tests with the larger matrix

@@ -23,6 +23,7 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
+from tests.releases import NEWEST
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 
@@ -68,7 +69,7 @@ def test_each_agent_reports_every_counter_that_the_gates_check(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("release", ["3.3.0", "4.4.0"])
+@pytest.mark.parametrize("release", ["3.3.0", NEWEST])
 def test_the_oldest_and_the_newest_release_have_these_counters_too(make_cluster: MakeCluster, release: str) -> None:
     cluster = make_cluster(release, size=1)
     for agent in ("prometheus", "jolokia"):

@@ -19,6 +19,7 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
+from tests.releases import NEWEST
 
 pytestmark = pytest.mark.integration
 
@@ -65,7 +66,7 @@ def first_refused(facts: CoordinatorLogFacts, log: list[Record]) -> tuple[int, s
 
 @pytest.mark.parametrize(
     "release",
-    ["3.9.1", "4.3.1", *(pytest.param(r, marks=pytest.mark.full) for r in ("4.0.1", "4.1.1", "4.2.1", "4.4.0"))],
+    ["3.9.1", "4.3.1", *(pytest.param(r, marks=pytest.mark.full) for r in ("4.0.1", "4.1.1", "4.2.1", NEWEST))],
 )
 def test_groups_are_refused_where_the_coordinator_refuses_them(release: str, release_cache: ReleaseCache) -> None:
     asked = Release.parse(release)

@@ -26,12 +26,13 @@ from tests.integration.harness.logs.planted_logs import (
     written_logs,
 )
 from tests.integration.harness.logs.planted_orders import planted_orders
+from tests.releases import NEWEST
 
 pytestmark = pytest.mark.integration
 
 ALWAYS = ("3.4.0", "3.9.1", "4.3.1")  # the others in the larger matrix alone
 RELEASES = tuple(
-    Release.parse(name) for name in ("3.4.0", "3.4.1", "3.8.1", "3.9.1", "4.0.1", "4.1.1", "4.3.1", "4.4.0")
+    Release.parse(name) for name in ("3.4.0", "3.4.1", "3.8.1", "3.9.1", "4.0.1", "4.1.1", "4.3.1", NEWEST)
 )
 _SEGMENT = "00000000000000000000.log"
 _QUOTED = re.compile(r': "(.+)"$')

@@ -11,6 +11,7 @@ from kafka_rollout.releases.facts import KRAFT_VERSION, Release
 from kafka_rollout.steps.features.update import plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened
+from tests.releases import NEWEST
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +20,7 @@ ABOVE_DEFAULT = {"4.0.1": "eligible.leader.replicas.version", "4.1.1": "share.ve
 
 @pytest.mark.parametrize(
     "name",
-    ["4.0.1", *(pytest.param(name, marks=pytest.mark.full) for name in ("3.9.1", "4.1.1", "4.2.1", "4.3.1", "4.4.0"))],
+    ["4.0.1", *(pytest.param(name, marks=pytest.mark.full) for name in ("3.9.1", "4.1.1", "4.2.1", "4.3.1", NEWEST))],
 )
 def test_a_new_cluster_has_the_default_levels_and_upgrade_all_finds_nothing_to_raise(
     name: str, make_cluster: MakeCluster, tmp_path: Path

@@ -10,6 +10,7 @@ from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigP
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tests.releases import NEWEST
 from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = pytest.mark.jvm
@@ -46,7 +47,7 @@ WRONG = DynamicConfigs(
     quotas={(("user", "alice"),): {"own_rate": 1.0}},
 )
 CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
-GENERATIONS = ("3.4.1", "3.7.2", "3.9.1", "4.0.1", "4.1.1", "4.2.1", "4.3.1", "4.4.0")
+GENERATIONS = ("3.4.1", "3.7.2", "3.9.1", "4.0.1", "4.1.1", "4.2.1", "4.3.1", NEWEST)
 EVERY = [each for each in GENERATIONS if Release.parse(each) in CATALOGUE]
 IN_EVERY_RUN = {"3.4.1", "4.3.1"}
 TYPES = {ConfigKind.GROUP: "GROUP", ConfigKind.CLIENT_METRICS: "CLIENT_METRICS"}

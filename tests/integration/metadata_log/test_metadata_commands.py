@@ -15,6 +15,7 @@ from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tests.releases import NEWEST
 from tests.unit.metadata_log.changes.test_trimmer import whole
 from tools.demo.folder import PROJECT_ROOT
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.jvm
 
 INCLUDE = PROJECT_ROOT / "include"
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"
-ALWAYS, RARELY = ("3.4.0", "3.9.1", "4.3.1"), ("3.3.2", "3.4.1", "3.7.2", "4.0.1", "4.1.1", "4.2.1", "4.4.0")
+ALWAYS, RARELY = ("3.4.0", "3.9.1", "4.3.1"), ("3.3.2", "3.4.1", "3.7.2", "4.0.1", "4.1.1", "4.2.1", NEWEST)
 FULL = [pytest.param(name, marks=pytest.mark.full) for name in RARELY]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tests.releases import NEWEST
 
 pytestmark = pytest.mark.integration
 
@@ -23,7 +24,7 @@ REFUSAL = b"Not increasing HWM because partition is under min ISR"
         pytest.param("3.7.0", True, marks=pytest.mark.full),
         ("3.9.1", True),
         ("4.3.1", True),
-        pytest.param("4.4.0", True, marks=pytest.mark.full),
+        pytest.param(NEWEST, True, marks=pytest.mark.full),
     ],
 )
 def test_the_high_watermark_waits_for_min_isr_from_3_7_0_on_and_not_only_from_4_0(

@@ -20,6 +20,7 @@ from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, finalized
 from tests.integration.harness.cluster_contents import set_settings
 from tests.integration.harness.faults.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.releases import NEWEST
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -84,10 +85,10 @@ def _stopped(shell: Shell) -> int:
 
 @pytest.mark.full
 def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster: MakeCluster, tmp_path: Path) -> None:
-    """3.8.1 at 20 to 4.4.0 at 33, with the scan. Combined nodes would need a restart (REGISTRATION-DROPPED-RANGES)."""
+    """3.8.1 at 20 to NEWEST at 33, with the scan. Combined nodes would need a restart (REGISTRATION-DROPPED-RANGES)."""
     shell = Shell(tmp_path, make_cluster("3.8.1", name="shell", extra_config=QUICK_SNAPSHOTS))
-    roll = ("roll", "--cluster", "shell", "--to", "4.4.0", *QUICK, "--finalize", "after-approval", "--traffic")
-    blocked = shell("plan", "--cluster", "shell", "--to", "4.4.0", "--finalize", "after-approval")
+    roll = ("roll", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--traffic")
+    blocked = shell("plan", "--cluster", "shell", "--to", NEWEST, "--finalize", "after-approval")
     assert "ELR-CHANGES-MIN-ISR" in blocked.stdout, "the controllers' files do not have the brokers' value"
 
     rolled = shell(*roll, "--pin-min-insync-replicas", *APPROVED)
@@ -95,7 +96,7 @@ def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster
     assert rolled.returncode == 0, rolled.stderr
     report = json.loads(Path(rolled.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "finished", report["sentence"]
-    assert set(map(tuple, later_starts(shell.cluster).values())) == {("4.4.0",)}
+    assert set(map(tuple, later_starts(shell.cluster).values())) == {(NEWEST,)}
     assert report["features"]["before"] == {"metadata.version": 20}
     assert (report["features"]["after"]["metadata.version"], report["features"]["after"]["share.version"]) == (33, 2)
     assert report["snapshot"]["proved"]
@@ -111,7 +112,7 @@ def test_brokers_whose_registration_lacks_ranges_are_named_before_any_level_is_f
     """At level 20 only a restart makes the brokers re-register that registered with a controller of 3.8.1."""
     shell = shell_on(R381, make_cluster, tmp_path)
     nodes = shell.cluster.spec.nodes
-    roll = ("roll", "--cluster", "shell", "--to", "4.4.0", *QUICK, "--finalize", "after-approval", "--no-scan")
+    roll = ("roll", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--no-scan")
 
     rolled = shell(*roll, *APPROVED)
 
@@ -128,7 +129,7 @@ def test_brokers_whose_registration_lacks_ranges_are_named_before_any_level_is_f
         assert [finalized(shell.cluster, node) for node in nodes] == [{"metadata.version": 20}] * 3
         named = {int(number) for number in re.findall(r"Broker (\d+) does not support this feature", shown)}
         assert named, shown
-        assert named.isdisjoint({*restarted, last}), "it registered with a controller of 4.4.0"
+        assert named.isdisjoint({*restarted, last}), "it registered with a controller of the newest release"
         for node in (node for node in nodes if node.node_id in named):
             shell.cluster.runtime.stop(node, deadline_s=60)
             shell.cluster.runtime.start(node)
@@ -138,7 +139,7 @@ def test_brokers_whose_registration_lacks_ranges_are_named_before_any_level_is_f
 
     assert first in restarted
     assert later_starts(shell.cluster) == {
-        node.node_id: ["4.4.0"] * (2 if node.node_id in restarted else 1) for node in nodes
+        node.node_id: [NEWEST] * (2 if node.node_id in restarted else 1) for node in nodes
     }
     report = json.loads(Path(rolled.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "finished", report["sentence"]

@@ -15,15 +15,16 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
 from tests.integration.harness.removed_controller import RemovedController
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.releases import NEWEST
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
-OLD, NEW = Release(4, 3, 1), Release(4, 4, 0)
+OLD, NEW = Release(4, 3, 1), Release.parse(NEWEST)
 
 
 def unlisted(shell: Shell) -> list[tuple[str, str]]:
-    """Severity and sentence of the findings about unlisted controllers in a plan to 4.4.0."""
+    """Severity and sentence of the findings about unlisted controllers in a plan to the newest release."""
     planned = shell("plan", "--cluster", "shell", "--to", str(NEW), "--finalize", "after-approval", "--json")
     findings: list[dict[str, Any]] = json.loads(planned.stdout)["plan"]["findings"]
     return [(one["severity"], one["sentence"]) for one in findings if one["code"] == "GHOST-CONTROLLER"]

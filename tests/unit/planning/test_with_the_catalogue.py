@@ -12,6 +12,7 @@ from kafka_rollout.planning.release_path import plan_release_steps, relevant_rel
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 from tests.paths import INCLUDE
+from tests.releases import NEWEST
 from tests.unit.builders import R340, R341, R391, R431, SEPARATE, node_state, state
 
 
@@ -56,7 +57,7 @@ def test_finalizing_4_3_1_on_a_cluster_of_3_9_1(released: Catalogue) -> None:
         ("4.1.1", {"share.version"}),
         ("4.2.1", set()),
         ("4.3.1", set()),
-        ("4.4.0", set()),
+        (NEWEST, set()),
     ],
 )
 def test_finalizing_raises_no_level_that_a_new_cluster_of_the_release_does_not_have(
@@ -109,10 +110,10 @@ def test_what_4_3_1_needs_of_another_feature_lies_behind_a_level_that_it_does_no
 @pytest.mark.parametrize(
     ("running", "listed", "relevant"),
     [
-        (["4.3.1"], [], ["4.2.2", "4.3.1", "4.4.0"]),
-        (["3.4.0"], [], ["3.3.2", "3.4.0", "3.4.1", "4.4.0"]),
-        (["4.0.1"], ["3.4.0", "9.9.9"], ["3.4.0", "3.9.2", "4.0.1", "4.4.0"]),
-        (["3.9.1", "4.3.1"], [], ["3.8.1", "3.9.1", "4.3.1", "4.4.0"]),
+        (["4.3.1"], [], ["4.2.2", "4.3.1", NEWEST]),
+        (["3.4.0"], [], ["3.3.2", "3.4.0", "3.4.1", NEWEST]),
+        (["4.0.1"], ["3.4.0", "9.9.9"], ["3.4.0", "3.9.2", "4.0.1", NEWEST]),
+        (["3.9.1", "4.3.1"], [], ["3.8.1", "3.9.1", "4.3.1", NEWEST]),
     ],
 )
 def test_the_releases_that_matter_for_a_cluster(

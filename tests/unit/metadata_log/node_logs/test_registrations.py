@@ -26,9 +26,9 @@ from kafka_rollout.metadata_log.records import RecordType
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.paths import FIXTURES
+from tests.releases import NEWEST
 from tools.demo.folder import PROJECT_ROOT
 
-NEWEST = Release(4, 4, 0)
 INCLUDE = PROJECT_ROOT / "include"
 CONTROLLER: Mapping[str, Any] = {
     "controllerId": 4,
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> MetadataFolder:
 
 
 def append(folder: MetadataFolder, kind: int, value: Mapping[str, Any], version: int = 0) -> None:
-    schema = metadata_schemas(NEWEST, INCLUDE).get(kind)
+    schema = metadata_schemas(Release.parse(NEWEST), INCLUDE).get(kind)
     body = b"" if schema is None else encode(schema.layout(version), value)
     raw = bytes((1, kind, version)) + body
     last = list(read_log(folder))[-1]

@@ -16,6 +16,7 @@ from kafka_rollout.derivation.facts import coordinator_class
 from kafka_rollout.derivation.jars import Message, parse_definition
 from kafka_rollout.releases.documents.catalogue import load_catalogue, load_facts
 from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release, VersionRange
+from tests.releases import NEWEST
 from tools.demo.folder import PROJECT_ROOT
 
 INCLUDE = PROJECT_ROOT / "include"
@@ -42,6 +43,11 @@ def test_it_knows_the_releases_that_can_be_fetched(catalogue: Catalogue) -> None
     assert {str(one) for one in catalogue} == locked
 
 
+def test_the_newest_release_is_the_one_that_tests_name_and_the_makefile_downloads(catalogue: Catalogue) -> None:
+    assert max(catalogue) == release(NEWEST)
+    assert f"NEWEST := {NEWEST}" in (PROJECT_ROOT / "Makefile").read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("name", "below"),
     [
@@ -49,7 +55,7 @@ def test_it_knows_the_releases_that_can_be_fetched(catalogue: Catalogue) -> None
         ("4.0.1", {"eligible.leader.replicas.version"}),
         ("4.1.1", {"share.version"}),
         ("4.3.1", set()),
-        ("4.4.0", set()),
+        (NEWEST, set()),
     ],
 )
 def test_a_level_that_is_not_a_default_of_its_release_is_known(
