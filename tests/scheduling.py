@@ -1,7 +1,8 @@
 """Which worker runs which tests, and in which order (`--dist loadfile`).
 
-The tests of a file stay on one worker, which shares the file's clusters. All files that use the Airflow server `house`
-stay on one worker, so that it is started once. Long files start first: the short ones fill the gaps at the end.
+The tests of a file stay on one worker, which shares the file's clusters. All files that use the shared Airflow server
+(fixture `airflow`) stay on one worker, so that it is started once. Long files start first: the short ones fill the gaps
+at the end.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ LONGEST_FIRST = (
 
 
 @cache
-def needs_house(file: Path) -> bool:
+def needs_airflow(file: Path) -> bool:
     """Whether a test of this file uses the shared Airflow server."""
-    return "house: House" in file.read_text(encoding="utf-8")
+    return "airflow: PrivateAirflow" in file.read_text(encoding="utf-8")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,18 +57,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
-    return _FilesAndHouse(config, log) if config.getvalue("dist") == "loadfile" else None
+    return _FilesAndAirflow(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-class _FilesAndHouse(LoadFileScheduling):
+class _FilesAndAirflow(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        return "house" if needs_house(ROOT / file) else file
+        return "airflow" if needs_airflow(ROOT / file) else file
 
 
 def _rank(item: pytest.Item) -> int:
     """Position of the item's file in the order; files that are not listed keep their places after the listed ones."""
     file = item.nodeid.split("::", 1)[0]
-    if needs_house(item.path):
+    if needs_airflow(item.path):
         return -1
     return LONGEST_FIRST.index(file) if file in LONGEST_FIRST else len(LONGEST_FIRST)

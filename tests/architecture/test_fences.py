@@ -14,7 +14,7 @@ from kafka_rollout.ports import cluster as ports
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.fenced import calls_of, fence_cluster_ports
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 # Port of a cluster → its protocols: the port, its queries, its changes.
 CHANGING = {
@@ -57,7 +57,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("name", "call"), CALLS)
 def test_a_change_by_a_process_that_does_not_act_is_refused(name: str, call: str, tmp_path: Path) -> None:
-    bench = fake_bench(FakeCluster(), tmp_path)
+    bench = fake_ports(FakeCluster(), tmp_path)
     port = Recording()
     replaced: Mapping[str, Any] = {name: port}
     fenced = fence_cluster_ports(ClusterPorts(**{f.name: getattr(bench, f.name) for f in fields(bench)} | replaced))
@@ -71,4 +71,4 @@ def test_a_change_by_a_process_that_does_not_act_is_refused(name: str, call: str
 
 
 def test_a_request_that_only_validates_is_not_fenced(tmp_path: Path) -> None:
-    assert fake_bench(FakeCluster(), tmp_path).admin.update_features({}, validate_only=True) == ()
+    assert fake_ports(FakeCluster(), tmp_path).admin.update_features({}, validate_only=True) == ()

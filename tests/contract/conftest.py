@@ -20,12 +20,12 @@ from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.releases.facts import Release
-from tests.beds import beds
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.conftest import MakeCluster, class_archives, make_shared_cluster, release_cache
 from tests.integration.harness.groups.committing import commit
+from tests.testbeds import open_testbeds
 
 __all__ = ["class_archives", "make_shared_cluster", "release_cache"]
 
@@ -84,7 +84,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield World(spec=cluster.spec, admin=fake, runtime=runtime, patience_s=0.5, use_group=use_group)
         return
     if request.param == "hosts":
-        with beds(request.getfixturevalue("tmp_path_factory")) as make_bed:
+        with open_testbeds(request.getfixturevalue("tmp_path_factory")) as make_bed:
             bed = make_bed(str(RELEASE))
             shell = SshShell(connect_as_user(bed.ssh_config))
             yield from _real_world(bed.spec, SshServiceRuntime(bed.spec, shell, Release.parse))

@@ -20,7 +20,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.store.runs import SqlRunStore
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, FakeCluster, make_spec
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.records import run_history
 from tools.demo.folder import PROJECT_ROOT
 
@@ -212,7 +212,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
 
     @contextmanager
     def open_fake(cluster: str, run_id: str, *_: object, **_options: object) -> Iterator[Any]:
-        yield fake_bench(runs.world, runs.home, run_id=run_id)
+        yield fake_ports(runs.world, runs.home, run_id=run_id)
 
     finalize = features.finalize
 

@@ -20,7 +20,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 pytestmark = pytest.mark.airflow
 
@@ -32,8 +32,8 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     """Node 2 was just replaced."""
     from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 
-    world = FakeCluster(R391, catch_up_looks=3)
-    ports = fake_bench(world, tmp_path)
+    world = FakeCluster(R391, catch_up_rounds=3)
+    ports = fake_ports(world, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=True)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a quiet evening")
     replace_node(ports, plan, "3.9.1-to-4.3.1", 2)

@@ -1,4 +1,4 @@
-"""A small cluster in memory: nodes stop, start and catch up by looks. tests/fakes/ports.py shows it as ports."""
+"""A small cluster in memory: nodes stop, start and catch up in rounds. tests/fakes/ports.py shows it as ports."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make_spec(controllers: int = 3, brokers: int = 3, name: str = "fake") -> Clu
 
 @dataclass
 class FakeNode:
-    """`running` None: no process. `behind` looks until it is back in its ISRs."""
+    """`running` None: no process. `behind` rounds until it is back in its ISRs."""
 
     installed: Release
     running: Release | None
@@ -85,12 +85,12 @@ class FakeCluster:
         *,
         spec: ClusterSpec | None = None,
         finalized: Mapping[str, int] | None = None,
-        catch_up_looks: int = 1,
+        catch_up_rounds: int = 1,
         catalogue: Catalogue | None = None,
     ) -> None:
         self.spec = spec or make_spec()
         self.catalogue = catalogue or load_catalogue(INCLUDE)
-        self.catch_up_looks = catch_up_looks
+        self.catch_up_rounds = catch_up_rounds
         self.clock = FakeClock()
         facts = self.catalogue.get(release)
         self.finalized: dict[str, int] = dict(
@@ -160,7 +160,7 @@ class FakeCluster:
         self.stops: list[int] = []
         self.on_prepare: Callable[[int], None] = lambda node_id: None  # called with a node before its stop
         self.movements = Movements()
-        self.looks = 0
+        self.rounds = 0
         self._next_pid = 1000
 
     def add_partition(self, topic: str, partition: int, replicas: Sequence[int], *, min_isr: int = 1) -> None:
@@ -267,12 +267,12 @@ class FakeCluster:
             return
         node.running = node.installed
         node.config = self.files_at_start.pop(node_id, node.config)
-        node.behind = self.catch_up_looks
+        node.behind = self.catch_up_rounds
         self._elect_controller()
 
-    def look(self) -> None:
-        """One look at the partitions: started nodes come closer to being caught up."""
-        self.looks += 1
+    def advance(self) -> None:
+        """Let one round pass: started nodes come closer to being caught up."""
+        self.rounds += 1
         for node_id, node in self.nodes.items():
             if node.running is None:
                 continue

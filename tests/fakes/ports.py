@@ -1,8 +1,8 @@
 """The ports of a FakeCluster, for fast tests of the steps. tests/contract holds them to the real ones.
 
-FakeAdmin, FakeRuntime, FakeMetrics and FakeClasses are what the steps see of one `FakeCluster`; `fake_bench` puts
-them together with the real run store and lock in a temporary folder. Time passes by looks: a started node is back in
-its ISRs after `catch_up_looks` calls of `partitions()`; leadership comes back only when asked.
+FakeAdmin, FakeRuntime, FakeMetrics and FakeClasses are what the steps see of one `FakeCluster`; `fake_ports` puts
+them together with the real run store and lock in a temporary folder. Time passes in rounds: a started node is back in
+its ISRs after `catch_up_rounds` calls of `partitions()`; leadership comes back only when asked.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class FakeAdmin:
         world = self._cluster
         if world.leader is None:
             raise TransientError("No controller answers DescribeQuorum: there is no leader.")
-        end = 1000 + world.looks
+        end = 1000 + world.rounds
 
         def replica(node_id: int) -> ReplicaState:
             node = world.nodes[node_id]
@@ -155,7 +155,7 @@ class FakeAdmin:
 
     def partitions(self, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
         self._any_broker()
-        self._cluster.look()
+        self._cluster.advance()
         return tuple(sorted(self._cluster.partition_states(), key=lambda p: (p.topic, p.partition)))
 
     def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
@@ -205,7 +205,7 @@ class FakeAdmin:
                 topic["replicas"] = [*cast("list[object]", topic["replicas"]), sorted(partition.replicas)]
         return ClusterInventory(
             topics=topics,
-            ends={partition.name: 10 + world.looks for partition in world.topics.values()},
+            ends={partition.name: 10 + world.rounds for partition in world.topics.values()},
             groups={group.group_id: {"type": group.type, "offsets": {}} for group in world.groups},
             configs={resource: dict(values) for resource, values in configs.items() if values},
             acls=tuple(sorted(world.acls)),
@@ -332,12 +332,12 @@ def hidden_bench(cluster: FakeCluster, home: Path, *, metrics: bool = False, run
     spec = replace(cluster.spec, nodes=cluster.spec.brokers, runtime="none")
     agents = FakeMetrics(cluster) if metrics else NodeMetricsReader()
     runtime = NoRuntime(spec, FakeAdmin(cluster), agents)
-    ports = replace(fake_bench(cluster, home, run_id=run_id), cluster=spec, metrics=agents, runtime=runtime)
+    ports = replace(fake_ports(cluster, home, run_id=run_id), cluster=spec, metrics=agents, runtime=runtime)
     return fence_cluster_ports(ports)
 
 
-def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> ClusterPorts:
-    """A workbench over the fake cluster; record and lock are the real ones under `home`."""
+def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> ClusterPorts:
+    """The ports of the fake cluster; record and lock are the real ones under `home`."""
     ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster.spec,

@@ -17,9 +17,9 @@ from kafka_rollout.cli import app as cli
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.class_archives import ClassArchives
-from tests.integration.harness.airflow.server import House
+from tests.integration.harness.airflow.server import PrivateAirflow
 from tests.integration.harness.feature_harness import Command
-from tests.scheduling import needs_house
+from tests.scheduling import needs_airflow
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 MakeCluster = Callable[..., LocalCluster]
-_HOUSE = pytest.StashKey[tuple[ExitStack, House]]()
+_AIRFLOW = pytest.StashKey[tuple[ExitStack, PrivateAirflow]]()
 
 
 @pytest.fixture(scope="session")
@@ -112,38 +112,38 @@ def end_cluster(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def house_closed_at_the_end(pytestconfig: pytest.Config) -> Iterator[None]:
+def airflow_closed_at_the_end(pytestconfig: pytest.Config) -> Iterator[None]:
     yield
-    _close_house(pytestconfig)
+    _close_airflow(pytestconfig)
 
 
 @pytest.fixture
-def house(
-    house_closed_at_the_end: None,
+def airflow(
+    airflow_closed_at_the_end: None,
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
     release_cache: ReleaseCache,
-) -> House:
+) -> PrivateAirflow:
     """The shared Airflow server; each test adds its own cluster."""
     stash = pytestconfig.stash
-    if _HOUSE not in stash:
+    if _AIRFLOW not in stash:
         release_cache.agents()  # downloaded before a process waits for them
         server = ExitStack()
-        stash[_HOUSE] = (server, server.enter_context(House.open(tmp_path_factory.mktemp("house"))))
-    return stash[_HOUSE][1]
+        stash[_AIRFLOW] = (server, server.enter_context(PrivateAirflow.open(tmp_path_factory.mktemp("airflow"))))
+    return stash[_AIRFLOW][1]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Stop the shared Airflow server after its last test: its idle scheduler slows down the tests that follow."""
-    if not (nextitem and needs_house(nextitem.path)):
-        _close_house(item.config)
+    if not (nextitem and needs_airflow(nextitem.path)):
+        _close_airflow(item.config)
 
 
-def _close_house(config: pytest.Config) -> None:
-    if _HOUSE in config.stash:
-        server, _ = config.stash[_HOUSE]
-        del config.stash[_HOUSE]
+def _close_airflow(config: pytest.Config) -> None:
+    if _AIRFLOW in config.stash:
+        server, _ = config.stash[_AIRFLOW]
+        del config.stash[_AIRFLOW]
         server.close()
 
 

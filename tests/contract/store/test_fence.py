@@ -26,7 +26,7 @@ from tests.contract.store.conftest import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.host import FakeHost
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.postgres import Postgres
 from tests.waiting import wait_until
 
@@ -47,7 +47,7 @@ def ports_of(lock: SqlChangeLock, host: FakeHost, home: Path) -> ClusterPorts:
     spec = ClusterSpec(name="demo", runtime="ssh_service", nodes=(NODE,))
     fence = make_fence(lock, spec.name, clock)
     runtime = SshServiceRuntime(spec, host, Release.parse, sleep=clock.sleep, monotonic=clock.monotonic, fence=fence)
-    bench = fake_bench(FakeCluster(), home)
+    bench = fake_ports(FakeCluster(), home)
     return fence_cluster_ports(replace(bench, cluster=spec, runtime=runtime, lock=lock, clock=clock))
 
 

@@ -30,7 +30,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import DAG_ID, FakeRuns
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.records import run_ids
 
 pytestmark = pytest.mark.airflow
@@ -156,7 +156,7 @@ def test_an_approval_is_compared_with_airflow_s_record(
 ) -> None:
     from kafka_rollout.airflow.approvals.records import AirflowRecords
 
-    ports = fake_bench(runs.world, runs.home)
+    ports = fake_ports(runs.world, runs.home)
     asked = Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",))
     ports.run.record(asked)
     kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
@@ -177,7 +177,7 @@ def test_later_actions_compare_with_what_the_first_one_read(runs: FakeRuns) -> N
     """Only what the first action keeps in Airflow counts, not what the run history says about it."""
     from kafka_rollout.airflow.approvals.records import AirflowRecords, UnreadRecordError
 
-    ports = fake_bench(runs.world, runs.home)
+    ports = fake_ports(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
     in_airflow: dict[tuple[str, str], Any] = {
         ("approve_plan", "kafka_rollout_answer"): {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
@@ -210,7 +210,7 @@ def test_later_actions_compare_with_what_the_first_one_read(runs: FakeRuns) -> N
 def test_a_record_that_cannot_be_read_now_is_read_again(runs: FakeRuns) -> None:
     from kafka_rollout.airflow.approvals.records import AirflowRecords, UnreadRecordError
 
-    ports = fake_bench(runs.world, runs.home)
+    ports = fake_ports(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
     kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
     ti = SimpleNamespace(id="01", task_id="replace", xcom_pull=lambda **_: kept)
@@ -235,14 +235,14 @@ def test_with_four_eyes_the_one_who_triggered_the_run_approves_nothing(runs: Fak
 
 
 def test_a_run_that_was_taken_over_from_the_shell_does_nothing_more_in_its_dag(runs: FakeRuns) -> None:
-    from tests.fakes.ports import fake_bench
+    from tests.fakes.ports import fake_ports
 
     def take_over(task: str) -> None:
         from kafka_rollout.run.events import Channel, Responder
         from kafka_rollout.steps.common.approval import take_over_run
 
         (run_id,) = run_ids(runs.home, "fake")
-        ports = fake_bench(runs.world, runs.home, run_id=run_id)
+        ports = fake_ports(runs.world, runs.home, run_id=run_id)
         take_over_run(ports, "alice", Responder(channel=Channel.SHELL, user="root", host="jump-1"), wanted=True)
 
     runs.while_asked = take_over

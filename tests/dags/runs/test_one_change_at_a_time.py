@@ -22,7 +22,7 @@ from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.records import change_lock, database_of, run_history, run_ids
 
 pytestmark = pytest.mark.airflow
@@ -58,7 +58,7 @@ def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     @contextmanager
     def open_fake(*_: object) -> Any:
-        yield fake_bench(runs.world, runs.home, run_id=SHELL), None, None
+        yield fake_ports(runs.world, runs.home, run_id=SHELL), None, None
 
     def scan(*_: object) -> None:
         scanned.append("scanned")
@@ -177,10 +177,10 @@ def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_r
     runs: FakeRuns,
 ) -> None:
     """Airflow was down for longer than the lease, and another user began a change in this time."""
-    look, lock, lost = runs.world.look, change_lock(runs.home, clock=runs.world.clock.now), []
+    advance, lock, lost = runs.world.advance, change_lock(runs.home, clock=runs.world.clock.now), []
 
-    def look_and_lose_the_cluster() -> None:
-        look()
+    def advance_and_lose_the_cluster() -> None:
+        advance()
         if len(runs.world.stops) == 1 and not lost:
             try:
                 lock.break_("fake", "bob")
@@ -188,7 +188,7 @@ def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_r
                 return
             lost.append(lock.acquire("fake", SHELL, "Change features.", for_s=LEASE_S))
 
-    runs.world.look = look_and_lose_the_cluster  # type: ignore[method-assign]
+    runs.world.advance = advance_and_lose_the_cluster  # type: ignore[method-assign]
     state, states, record = runs.run()
     assert (state, len(runs.world.stops)) == ("failed", 1)
     assert states["roll.controller-2.gate_after"] == "failed"

@@ -23,12 +23,12 @@ from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import ANSWERED_AT, given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 
 @pytest.fixture
 def ports(tmp_path: Path) -> ClusterPorts:
-    return fake_bench(FakeCluster(R391), tmp_path)
+    return fake_ports(FakeCluster(R391), tmp_path)
 
 
 @pytest.fixture

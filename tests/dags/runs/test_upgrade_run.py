@@ -241,7 +241,7 @@ def test_a_gate_before_a_stop_has_no_node_to_start_once_more(runs: FakeRuns) -> 
 
 
 @pytest.mark.full
-def test_roll_back_goes_over_both_hops_the_newer_one_first(runs: FakeRuns) -> None:
+def test_roll_back_goes_over_both_release_steps_the_newer_one_first(runs: FakeRuns) -> None:
     runs.world = FakeCluster(R340, spec=spec_with_homes(controllers=3, brokers=3))
     runs.answers["approve_finalize"] = ["Roll back"]
     state, _, record = runs.run(finalize="after_approval")

@@ -14,7 +14,7 @@ from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow.server import House, Run
+from tests.integration.harness.airflow.server import PrivateAirflow, Run
 from tests.records import scan_history
 from tests.releases import NEWEST
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned
@@ -32,20 +32,20 @@ TOMBSTONE = (versioned(0, b"\x00\x01t"), None)
 
 
 def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
-    house: House, make_cluster: MakeCluster
+    airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster("4.3.1", name="scanned", layout="combined", size=1, extra_config=FEW_PARTITIONS)
     servers = cluster.spec.bootstrap_servers
     make_traffic(servers, consumer_protocol=True)
-    dag_id = house.add(cluster, "kafka_compatibility_scan")
+    dag_id = airflow.add(cluster, "kafka_compatibility_scan")
 
     def scanned() -> tuple[Run, ScanResult]:
-        client = house.client()
-        run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=client.trigger(dag_id, {}), client=client)
+        client = airflow.client()
+        run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=client.trigger(dag_id, {}), client=client)
         run.wait_success(timeout_s=600)
         task = f"/dags/{dag_id}/dagRuns/{run.run_id}/taskInstances/{SCAN}"
         kept = client.get(f"{task}/xcomEntries/return_value", deserialize=True)["value"]["scan"]
-        return run, scan_history(house.home, "scanned").get(kept).load()
+        return run, scan_history(airflow.home, "scanned").get(kept).load()
 
     run, before = scanned()
     assert run.states() == {SCAN: "success", "alert": "skipped"}
@@ -53,13 +53,13 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
     assert standing.keys() == {"4.2.2", "4.3.1", NEWEST}, "the running release and those on its paths"
     assert standing["4.3.1"] == "loads"
     assert "fails" not in standing.values()
-    (event,) = asset_events(house, "kafka-rollout/scanned/coordinator-log-scan")
+    (event,) = asset_events(airflow, "kafka-rollout/scanned/coordinator-log-scan")
     assert event["extra"]["verdicts"] == standing
     assert event["extra"]["records"] == before.records
-    assert page_of(house, dag_id, run.run_id).status_code == 200
+    assert page_of(airflow, dag_id, run.run_id).status_code == 200
     task = f"/dags/{dag_id}/dagRuns/{run.run_id}/taskInstances/{SCAN}"
-    assert "/scan?run_id=" in house.client().get(f"{task}/links")["extra_links"]["Scan"]
-    assert page_of(house, dag_id, run.run_id, signed_in=False).status_code == 401
+    assert "/scan?run_id=" in airflow.client().get(f"{task}/links")["extra_links"]["Scan"]
+    assert page_of(airflow, dag_id, run.run_id, signed_in=False).status_code == 401
 
     plant(servers, CONSUMER_OFFSETS, 0, [UNKNOWN_TYPE, CUT_OFF_COMMIT, CUT_OFF_KEY], "lz4")
     plant(servers, TRANSACTION_STATE, 1, [TOMBSTONE], "gzip")
@@ -69,7 +69,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
 
     run, after = scanned()
     assert run.states() == {SCAN: "success", "alert": "success"}
-    alert = [event for event in scan_history(house.home, "scanned").events() if isinstance(event, Alerted)][-1]
+    alert = [event for event in scan_history(airflow.home, "scanned").events() if isinstance(event, Alerted)][-1]
     assert "4.3.1" in alert.headline
     run.wait_for_log("alert", alert.headline)
     assert ["does not parse" in v.first_failure.reason for v in after.failing(RUNNING) if v.first_failure] == [True]
@@ -78,17 +78,17 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
     assert classes(carried_on) == classes(after)
 
 
-def asset_events(house: House, name: str) -> list[dict[str, Any]]:
-    events = house.client().get("/assets/events", order_by="-timestamp")["asset_events"]
+def asset_events(airflow: PrivateAirflow, name: str) -> list[dict[str, Any]]:
+    events = airflow.client().get("/assets/events", order_by="-timestamp")["asset_events"]
     return [event for event in events if event["name"] == name]
 
 
-def page_of(house: House, dag_id: str, run_id: str, *, signed_in: bool = True) -> httpx.Response:
+def page_of(airflow: PrivateAirflow, dag_id: str, run_id: str, *, signed_in: bool = True) -> httpx.Response:
     query = {"run_id": run_id, "task_id": SCAN}
-    address = f"{house.server.url}/kafka-rollout/dags/{dag_id}/scan"
+    address = f"{airflow.server.url}/kafka-rollout/dags/{dag_id}/scan"
     if not signed_in:
         return httpx.get(address, params=query, trust_env=False)
-    return house.client().http().get(address, params=query)
+    return airflow.client().http().get(address, params=query)
 
 
 def verdicts(scan: ScanResult) -> set[tuple[Any, ...]]:

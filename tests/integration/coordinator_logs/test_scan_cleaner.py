@@ -27,24 +27,24 @@ CLOCKS_MS = 500  # the broker counts by another clock
 
 @dataclass
 class Log:
-    """One partition of a coordinator log, to which a record is appended with every look: it is what closes segments."""
+    """One partition of a coordinator log, to which a record is appended with every read: it is what closes segments."""
 
     servers: str
 
     def append(self, key: int, value: bytes | None) -> None:
         plant(self.servers, CONSUMER_OFFSETS, 0, [(versioned(key, b"one"), value)], "none")
 
-    def look(self) -> Counts:
+    def read(self) -> Counts:
         self.append(98, versioned(0))
         return count_by_consumer(self.servers, CONSUMER_OFFSETS)
 
     def gone(self, what: tuple[int, int, int | None], since: float, *, within_ms: int) -> tuple[float, float, Counts]:
-        """When the last look began that found a record of the class (`since`, if none did), when the first was over
-        that found none, and what that one found. However long looks take, the record went between the two."""
+        """When the last read began that found a record of the class (`since`, if none did), when the first was over
+        that found none, and what that one found. However long reads take, the record went between the two."""
         found, deadline = since, time.monotonic() + within_ms / 1000
         while True:
             began = time.monotonic()
-            seen = self.look()
+            seen = self.read()
             if what not in seen:
                 return found, time.monotonic(), seen
             found = began
@@ -73,7 +73,7 @@ def test_the_cleaner_removes_tombstones_in_its_second_pass_within_the_time_that_
     make_offsets_topic(servers)
     log.append(99, versioned(7))
     log.append(99, None)
-    assert {SHADOWED, TOMBSTONES} <= log.look().keys()
+    assert {SHADOWED, TOMBSTONES} <= log.read().keys()
     began = time.monotonic()
     alter(servers, config.faster_settings(CONSUMER_OFFSETS))
     wait_until_all_know(cluster.spec)

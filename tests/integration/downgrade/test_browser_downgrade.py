@@ -25,7 +25,7 @@ from tests.integration.harness.airflow.pages import (
 from tests.integration.harness.airflow.server import (
     APPROVER,
     QUICK_SNAPSHOTS,
-    House,
+    PrivateAirflow,
     Run,
     all_run,
     finalized,
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.full, py
 
 
 def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
-    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, pictures: Path
 ) -> None:
     cluster = make_cluster(
         "4.3.1", name="returns", layout="combined", size=1, extra_config={**QUICK_SNAPSHOTS, **WITH_ACLS}, start=False
@@ -45,35 +45,35 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     cordoned, second = cordon_a_second_directory(cluster)
     cluster.start()
     fill(cluster)
-    dag_id = house.add(cluster, dag="kafka_downgrade")
-    sign_in(page, house, APPROVER)
+    dag_id = airflow.add(cluster, dag="kafka_downgrade")
+    sign_in(page, airflow, APPROVER)
 
-    page.goto(f"{house.server.url}/dags/{dag_id}")
+    page.goto(f"{airflow.server.url}/dags/{dag_id}")
     trigger_by_the_form(page, pictures)
     page.wait_for_url(re.compile(r"/runs/manual__"))
-    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
+    run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=airflow.client())
 
     run.wait_for_question("approve_levels")
-    asked_in_words(page, house, run, "approve_levels", "Lower the features of returns: share.version 1 → 0")
+    asked_in_words(page, airflow, run, "approve_levels", "Lower the features of returns: share.version 1 → 0")
     expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text=f"Broker {cordoned}").first).to_contain_text(f" {second} (")
     expect(page.get_by_text("metadata.version 30 → 25: with all nodes stopped, after an approval")).to_be_visible()
     run.answer("approve_levels", "Approve", "nobody shares")
     run.wait_for_question("approve_roll")
-    asked_in_words(page, house, run, "approve_roll", "Stop all nodes of returns and take them from 4.3.1 to 4.0.1")
+    asked_in_words(page, airflow, run, "approve_roll", "Stop all nodes of returns and take them from 4.3.1 to 4.0.1")
     expect(page.get_by_role("heading", name="All nodes will be stopped")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="Expected outage of the whole cluster")).to_be_visible()
     expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="--approve-as <name> --reason <text>")).to_be_visible()
     page.screenshot(path=pictures / "downgrade-approval.png")
-    show_the_graph(page, house, run, pictures)
+    show_the_graph(page, airflow, run, pictures)
     run.answer("approve_roll", "Approve", "the shop is closed")
     run.wait_success()
 
     all_run(cluster, "4.0.1")
     assert finalized(cluster, cluster.spec.nodes[0])["metadata.version"] == 25
-    no_lock_left(house, cluster)
-    own = own_page(page, house).get_by_role("article").filter(has_text=run.run_id)
+    no_lock_left(airflow, cluster)
+    own = own_page(page, airflow).get_by_role("article").filter(has_text=run.run_id)
     expect(own.get_by_text("4.3.1 → 4.0.1", exact=True)).to_be_visible()
     with page.context.expect_page() as opened:
         own.get_by_role("link", name="report").click()
@@ -108,9 +108,9 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     form.get_by_role("button", name="Trigger").click()
 
 
-def show_the_graph(page: Page, house: House, run: Run, pictures: Path) -> None:
+def show_the_graph(page: Page, airflow: PrivateAirflow, run: Run, pictures: Path) -> None:
     """In the middle of the run: what was done, and what waits for the answer."""
-    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
+    page.goto(f"{airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
     page.get_by_role("button", name="Show Graph").click()
     expect(box(page, "approve_roll")).to_contain_text("awaiting_input")
     for done in ("report_losses", "approve_levels", "lowering"):
@@ -124,8 +124,8 @@ def show_the_graph(page: Page, house: House, run: Run, pictures: Path) -> None:
     page.screenshot(path=pictures / "downgrade-graph.png")
 
 
-def asked_in_words(page: Page, house: House, run: Run, task: str, question: str) -> None:
+def asked_in_words(page: Page, airflow: PrivateAirflow, run: Run, task: str, question: str) -> None:
     """The task's question, as text and tables and not as Markdown's source."""
-    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}/tasks/{task}/required_actions")
+    page.goto(f"{airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}/tasks/{task}/required_actions")
     expect(page.get_by_text(question)).to_be_visible()
     widen_the_panel(page)

@@ -1,4 +1,4 @@
-"""The shell's downgrade on a real cluster: killed between its levels and again in a node's turn, it ends right."""
+"""The shell's downgrade on a real cluster: killed between its levels and again in a node step, it ends right."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def send_and_die(self, levels, *, validate_only, **more):
     return answers
 KafkaAdmin.update_features = send_and_die
 """
-# In the second node's turn, which is stopped by then.
+# In the second node step, when the node is stopped.
 KILLED_WITH_A_NODE_DOWN = """
 import os, signal
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime

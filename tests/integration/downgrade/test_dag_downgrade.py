@@ -8,7 +8,7 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,
-    House,
+    PrivateAirflow,
     all_run,
     each_started_once,
     every_gate_has_evidence,
@@ -28,7 +28,7 @@ DOWNGRADE = "kafka_downgrade"
 
 @pytest.mark.full
 def test_a_level_that_kafka_lowers_falls_under_live_traffic_and_the_binary_follows(
-    house: House, make_cluster: MakeCluster
+    airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster(
         "4.3.1",
@@ -38,9 +38,9 @@ def test_a_level_that_kafka_lowers_falls_under_live_traffic_and_the_binary_follo
         extra_config={**QUICK_SNAPSHOTS, **WITH_ACLS},
     )
     fill(cluster)
-    house.add(cluster, DOWNGRADE)
+    airflow.add(cluster, DOWNGRADE)
     before = leadership(cluster)
-    run = house.trigger(cluster, "4.0.1", dag=DOWNGRADE, target_level=23)
+    run = airflow.trigger(cluster, "4.0.1", dag=DOWNGRADE, target_level=23)
 
     question = run.wait_for_question("approve_levels")
     assert "Metadata lost: none" in question["body"]
@@ -75,4 +75,4 @@ def test_a_level_that_kafka_lowers_falls_under_live_traffic_and_the_binary_follo
     assert report["snapshot"]["features"]["metadata.version"] == 23
     assert {one["readiness"] for one in report["metadata_logs"][-1]["nodes"]} == {"ready"}
     assert report["trims"] == []
-    no_lock_left(house, cluster)
+    no_lock_left(airflow, cluster)

@@ -11,7 +11,14 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineUndoing
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow.server import House, all_run, finalized, no_lock_left, nothing_lost, starts
+from tests.integration.harness.airflow.server import (
+    PrivateAirflow,
+    all_run,
+    finalized,
+    no_lock_left,
+    nothing_lost,
+    starts,
+)
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
 from tests.integration.harness.faults.kill_points import KillPoints
 
@@ -29,13 +36,13 @@ def test_a_task_that_is_killed_at_several_points_ends_right(
     fill(cluster)
     before = contents(cluster.spec)
     points = KillPoints(tmp_path / "points", (*IN_THE_SWITCH, IN_THE_ROLL))
-    with House.open(tmp_path / "house", at_the_start_of_python(points.code, tmp_path / "hook")) as house:
-        house.add(cluster, "kafka_downgrade")
-        run = house.trigger(cluster, "4.2.1", dag="kafka_downgrade", where_refused="live")
+    with PrivateAirflow.open(tmp_path / "airflow", at_the_start_of_python(points.code, tmp_path / "hook")) as airflow:
+        airflow.add(cluster, "kafka_downgrade")
+        run = airflow.trigger(cluster, "4.2.1", dag="kafka_downgrade", where_refused="live")
         run.approve("approve_roll")
         run.wait_success(timeout_s=2000)
         tries = run.client.tasks(run.dag_id, run.run_id)["live.lower_level"]["try_number"]
-        no_lock_left(house, cluster)
+        no_lock_left(airflow, cluster)
     assert (points.left, tries) == ([], 1 + len(IN_THE_SWITCH))
     events = run.store.events()
     assert len(events_of(events, LiveLowered)) == 1

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.beds import MakeBed, beds
+from tests.testbeds import MakeBed, open_testbeds
 
 
 @pytest.fixture(scope="module")
 def make_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeBed]:
-    with beds(tmp_path_factory) as make:
+    with open_testbeds(tmp_path_factory) as make:
         yield make

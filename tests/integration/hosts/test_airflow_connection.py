@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from tests.beds import MakeBed
+from tests.testbeds import MakeBed
 from tools.testbed.image import LOGIN
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(600)]

@@ -16,10 +16,10 @@ from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.traffic.processes.of_run import find_background
-from tests.beds import MakeBed
 from tests.integration.harness.airflow import hosts as airflow_hosts
 from tests.integration.harness.airflow.hosts import airflow_settings, control_services, use_celery, worker_host
-from tests.integration.harness.airflow.server import PATIENCE_S, House, Run, nothing_lost, wait_for
+from tests.integration.harness.airflow.server import PATIENCE_S, PrivateAirflow, Run, nothing_lost, wait_for
+from tests.testbeds import MakeBed
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster
 
@@ -44,20 +44,20 @@ def test_a_roll_ends_complete_although_a_worker_host_is_lost_during_the_second_n
         settings = airflow_settings(postgres, shared)
         for name in ("KAFKA_ROLLOUT_DATABASE", "KAFKA_ROLLOUT_ARTIFACTS"):
             monkeypatch.setenv(name, settings[name])
-        with House.open(tmp_path / "house", settings) as house:
-            use_celery(house)
-            folders = (PROJECT_ROOT, Settings.from_environment().cache, shared, house.clusters, bed.folder / "ssh")
+        with PrivateAirflow.open(tmp_path / "airflow", settings) as airflow:
+            use_celery(airflow)
+            folders = (PROJECT_ROOT, Settings.from_environment().cache, shared, airflow.clusters, bed.folder / "ssh")
             with (
-                worker_host(bed, house, 1, folders, tmp_path / "airflow-1.log") as first,
-                worker_host(bed, house, 2, folders, tmp_path / "airflow-2.log") as second,
+                worker_host(bed, airflow, 1, folders, tmp_path / "airflow-1.log") as first,
+                worker_host(bed, airflow, 2, folders, tmp_path / "airflow-2.log") as second,
             ):
                 # The first one has the test traffic, and begins the step of the second node.
                 second.take_tasks(False)
-                house.add(cluster)
-                run = house.trigger(cluster, "4.3.1", finalize="later")
+                airflow.add(cluster)
+                run = airflow.trigger(cluster, "4.3.1", finalize="later")
                 run.approve("approve_plan")
                 database = Database(settings["KAFKA_ROLLOUT_DATABASE"])
-                store = SqlRunStore(database, Artifacts(str(shared)), house.home, CLUSTER, run.run_id)
+                store = SqlRunStore(database, Artifacts(str(shared)), airflow.home, CLUSTER, run.run_id)
                 wait_for(
                     lambda: len({event.node_id for event in events_of(store.events(), Stopping)}) == 2,
                     timeout_s=PATIENCE_S,
@@ -70,13 +70,13 @@ def test_a_roll_ends_complete_although_a_worker_host_is_lost_during_the_second_n
                 run.wait_success()
                 assert _hosts(run) == {"airflow-1", "airflow-2"}
 
-                scan_id = house.add(cluster, SCAN)
+                scan_id = airflow.add(cluster, SCAN)
                 scan = Run(
-                    house=house,
+                    airflow=airflow,
                     cluster=cluster,
                     dag_id=scan_id,
-                    run_id=house.client().trigger(scan_id, {}),
-                    client=house.client(),
+                    run_id=airflow.client().trigger(scan_id, {}),
+                    client=airflow.client(),
                 )
                 scan.wait_success()
                 assert _hosts(scan) == {"airflow-2"}

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.offline_events import LiveLowered, OfflineInstalled
-from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(2400)]

@@ -17,8 +17,8 @@ import pytest
 
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.offline_events import OfflineInstalled
-from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
 from tools.testbed.hosts import Host
 from tools.testbed.machine import TestbedError

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Stopping
-from tests.beds import MakeBed
 from tests.integration.harness.acks import error_with_acks_all
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tests.integration.hosts.losing import host_of
+from tests.testbeds import MakeBed
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.beds import MakeBed
 from tests.integration.harness.shell import Shell
+from tests.testbeds import MakeBed
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(600)]
 

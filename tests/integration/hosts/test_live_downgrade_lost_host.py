@@ -10,7 +10,6 @@ import pytest
 
 from kafka_rollout.run.events import has
 from kafka_rollout.run.offline_events import LiveKept, LiveLowered, OfflineStopping
-from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tests.integration.hosts.losing import (
     Loss,
@@ -22,6 +21,7 @@ from tests.integration.hosts.losing import (
     wait_for_leader_without,
 )
 from tests.integration.hosts.test_faults_over_ssh import Fault, completed, unit
+from tests.testbeds import MakeBed
 from tests.waiting import wait_until
 from tools.testbed.bed import Bed
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(2400)]
 
 WORDS = ("downgrade", "--cluster", "testbed", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
 # The controllers whose hosts are lost before, during and after the switch.
-ORDERS = ((103, 101, 102), (101, 102, 103), (102, 103, 101))
+LOSS_ORDERS = ((103, 101, 102), (101, 102, 103), (102, 103, 101))
 # The connection is lost some seconds after the controllers are started, or when they serve; once for each word of the
 # file.
 LOSES_CONTACT = """
@@ -74,7 +74,7 @@ def test_ssh_to_a_controller_is_cut_when_it_stops_and_the_others_serve(make_bed:
 
 @pytest.mark.full
 @pytest.mark.parametrize("loss", [cut, rebooted])
-@pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(map(str, order)))
+@pytest.mark.parametrize("order", LOSS_ORDERS, ids=lambda order: "-".join(map(str, order)))
 def test_each_controllers_host_is_lost_before_during_and_after_the_switch(
     make_bed: MakeBed, tmp_path: Path, order: tuple[int, int, int], loss: Loss
 ) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.beds import MakeBed
 from tests.integration.harness.logs.old_records import read_all, set_and_take_back, write_records
 from tests.integration.harness.shell import Shell
 from tests.integration.hosts.test_downgrades_over_ssh import assert_all_run, change
+from tests.testbeds import MakeBed
 from tools.demo.cluster import SNAPSHOT_INTERVAL
 from tools.testbed.bed import DATA, Bed
 

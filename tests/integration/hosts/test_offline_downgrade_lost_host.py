@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.run.offline_events import OfflineLogChosen
-from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tests.integration.hosts.losing import (
     Loss,
@@ -20,6 +19,7 @@ from tests.integration.hosts.losing import (
     wait_for_leader_without,
 )
 from tests.integration.hosts.test_faults_over_ssh import completed
+from tests.testbeds import MakeBed
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(2400)]

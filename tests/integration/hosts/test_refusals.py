@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.beds import MakeBed
 from tests.integration.harness.shell import Shell
+from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
 from tools.testbed.hosts import Host
 from tools.testbed.image import LOGIN

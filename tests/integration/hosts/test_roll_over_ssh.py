@@ -9,8 +9,8 @@ import pytest
 
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started
-from tests.beds import MakeBed
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.testbeds import MakeBed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

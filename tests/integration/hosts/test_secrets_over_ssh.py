@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from tests.beds import MakeBed
 from tests.integration.harness.security.secret_search import files_with, middle_of, watched_processes
 from tests.integration.harness.shell import Shell
 from tests.integration.hosts.test_downgrades_over_ssh import assert_all_run, change
+from tests.testbeds import MakeBed
 from tools.demo.cluster import SNAPSHOT_INTERVAL
 from tools.testbed.bed import DATA, Bed
 from tools.testbed.hosts import Host

@@ -41,12 +41,12 @@ def another_id(lines: Lines) -> Mapping[str, str | None]:
 
 
 def new_folder(key: str) -> Case:
-    def lines_of(lines: Lines) -> Mapping[str, str | None]:
+    def changed_lines(lines: Lines) -> Mapping[str, str | None]:
         new = Path(lines["log.dirs"]).with_name(f"new-{key}")
         new.mkdir(exist_ok=True)
         return {key: f"{lines[key]},{new}" if key in lines else str(new)}
 
-    return lines_of
+    return changed_lines
 
 
 def always(**lines: str) -> Case:

@@ -26,7 +26,7 @@ from tests.integration.harness.airflow.pages import (
 )
 from tests.integration.harness.airflow.server import (
     APPROVER,
-    House,
+    PrivateAirflow,
     Run,
     finalized,
     no_lock_left,
@@ -41,12 +41,12 @@ OWN_PATHS = ("", "runs", "scans", "static/page.js", "dags/kafka_upgrade_nobody/r
 
 @pytest.mark.full
 def test_a_person_changes_single_features_and_reads_what_became_of_each(
-    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, pictures: Path
 ) -> None:
     cluster = make_cluster("4.3.1", name="levels", layout="combined", size=1, metadata_version="4.2-IV1")
-    dag_id = house.add(cluster, dag="kafka_features")
-    sign_in(page, house, APPROVER)
-    page.goto(f"{house.server.url}/dags/{dag_id}")
+    dag_id = airflow.add(cluster, dag="kafka_features")
+    sign_in(page, airflow, APPROVER)
+    page.goto(f"{airflow.server.url}/dags/{dag_id}")
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog")
     choose(page, form, "Feature action", "change single features, or set the levels of a release")
@@ -56,10 +56,10 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     page.screenshot(path=pictures / "features-form.png")
     form.get_by_role("button", name="Trigger").click()
     page.wait_for_url(re.compile(r"/runs/manual__"))
-    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
+    run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=airflow.client())
 
     run.wait_for_question("approve")
-    page.goto(f"{house.server.url}/dags/{dag_id}/runs/{run.run_id}/tasks/approve/required_actions")
+    page.goto(f"{airflow.server.url}/dags/{dag_id}/runs/{run.run_id}/tasks/approve/required_actions")
     asked = page.get_by_text("Change features of levels: metadata.version 29 → 30, streams.version 1 → 0")
     expect(asked).to_be_visible()
     for feature, undo in (("metadata.version 29 → 30", "offline"), ("share.version 1 → 0", "by the controller")):
@@ -69,9 +69,9 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     run.wait_success()
     assert finalized(cluster, cluster.spec.nodes[0]).items() >= {"metadata.version": 30, "group.version": 1}.items()
     assert not {"streams.version", "share.version"} & finalized(cluster, cluster.spec.nodes[0]).keys()
-    no_lock_left(house, cluster)
+    no_lock_left(airflow, cluster)
 
-    own = own_page(page, house).get_by_role("article").filter(has_text=run.run_id)
+    own = own_page(page, airflow).get_by_role("article").filter(has_text=run.run_id)
     expect(own.get_by_text("features, on 4.3.1", exact=True)).to_be_visible()
     own.get_by_text("Events").click()
     expect(own.get_by_text("finalized: metadata.version 30")).to_be_visible()
@@ -85,13 +85,15 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     report.screenshot(path=pictures / "features-report.png")
 
 
-def test_the_newest_scan_its_verdicts_and_its_report_are_shown(house: House, page: Page, pictures: Path) -> None:
+def test_the_newest_scan_its_verdicts_and_its_report_are_shown(
+    airflow: PrivateAirflow, page: Page, pictures: Path
+) -> None:
     """Of a cluster whose scans are kept, and whose last try failed."""
-    reports, scan = scan_history(house.home, "nobody"), scanned()
+    reports, scan = scan_history(airflow.home, "nobody"), scanned()
     render = render_scan(scan, load_catalogue(PROJECT_ROOT / "include"))
     reports.keep(scan, render, run_id="scheduled__1")
-    sign_in(page, house, APPROVER)
-    card = own_page(page, house).locator("article.scan").filter(has_text="Coordinator logs")
+    sign_in(page, airflow, APPROVER)
+    card = own_page(page, airflow).locator("article.scan").filter(has_text="Coordinator logs")
     expect(card.get_by_text("3.4.0 fails")).to_be_visible()
     expect(card.get_by_text("3.4.1 loads, ignores some")).to_be_visible()
     expect(card.get_by_text("4.3.1 loads", exact=True)).to_be_visible()
@@ -124,10 +126,10 @@ def scanned() -> ScanResult:
     )
 
 
-def test_nobody_reads_the_page_without_signing_in(house: House, page: Page) -> None:
+def test_nobody_reads_the_page_without_signing_in(airflow: PrivateAirflow, page: Page) -> None:
     for path in OWN_PATHS:
-        answer = httpx.get(f"{house.server.url}/kafka-rollout/{path}", trust_env=False)
+        answer = httpx.get(f"{airflow.server.url}/kafka-rollout/{path}", trust_env=False)
         assert answer.status_code == 401, path
         assert "nobody" not in answer.text
-    page.goto(f"{house.server.url}/plugin/kafka-rollout")
+    page.goto(f"{airflow.server.url}/plugin/kafka-rollout")
     expect(page.get_by_text("Enter your username and password below")).to_be_visible()

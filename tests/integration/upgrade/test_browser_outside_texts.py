@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from kafka_rollout.run.events import Approval, Begun, events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import own_page, sign_in, widen_the_panel
-from tests.integration.harness.airflow.server import APPROVER, House, Run
+from tests.integration.harness.airflow.server import APPROVER, PrivateAirflow, Run
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -27,22 +27,22 @@ SHOWN = (
 
 
 def test_a_hostile_name_is_text_in_an_approval_and_on_the_page(
-    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, pictures: Path
 ) -> None:
     cluster = make_cluster("4.3.1", name="hostile", layout="combined", size=1)
     producer = Producer({"bootstrap.servers": cluster.spec.bootstrap_servers, "transactional.id": NAME})
     producer.init_transactions(180)
-    dag_id = house.add(cluster, dag="kafka_features")
-    client = house.client()
+    dag_id = airflow.add(cluster, dag="kafka_features")
+    client = airflow.client()
     conf = {"action": "update", "downgrade": ["transaction.version:1"], "approvers": [APPROVER]}
     run_id = client.trigger(dag_id, conf)
-    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
+    run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
     run.wait_for_question("approve")
 
     fetched: list[str] = []
     page.on("request", lambda request: fetched.append(request.url))
-    sign_in(page, house, APPROVER)
-    page.goto(f"{house.server.url}/dags/{dag_id}/runs/{run_id}/tasks/approve/required_actions")
+    sign_in(page, airflow, APPROVER)
+    page.goto(f"{airflow.server.url}/dags/{dag_id}/runs/{run_id}/tasks/approve/required_actions")
     expect(page.get_by_text("Change features of hostile: transaction.version 2 → 1?")).to_be_visible()
     widen_the_panel(page)
     finding = page.get_by_role("listitem").filter(has_text="PRODUCERS-MAY-RUN")
@@ -60,7 +60,7 @@ def test_a_hostile_name_is_text_in_an_approval_and_on_the_page(
     assert "PRODUCERS-MAY-RUN" in given.text
     assert given.text_sha256 == hashlib.sha256(given.text.encode()).hexdigest()
 
-    own = own_page(page, house).get_by_role("article").filter(has_text=run_id)
+    own = own_page(page, airflow).get_by_role("article").filter(has_text=run_id)
     own.get_by_text("Events").click()
     expect(own.locator("pre")).to_contain_text("\\u202elooks odd")
     page.screenshot(path=pictures / "hostile-page.png")

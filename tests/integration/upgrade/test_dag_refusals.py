@@ -19,7 +19,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow.server import House, starts, wait_for
+from tests.integration.harness.airflow.server import PrivateAirflow, starts, wait_for
 from tests.integration.harness.removed_controller import RemovedController
 from tools.demo.local_cluster import LocalCluster
 
@@ -167,7 +167,7 @@ def test_a_target_that_the_catalogue_does_not_know_is_bad_input_with_a_finding(
 
 
 def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
-    shell: Shell, cluster: LocalCluster, house: House, tmp_path: Path, release_cache: ReleaseCache
+    shell: Shell, cluster: LocalCluster, airflow: PrivateAirflow, tmp_path: Path, release_cache: ReleaseCache
 ) -> None:
     RemovedController(cluster, 4, tmp_path / "node-4", release_cache).register_and_stop(Release.parse(ORIGIN))
     # Whichever controller is asked first tells of it as soon as it has read of the registration.
@@ -176,10 +176,10 @@ def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
     assert set(blockers) == {"GHOST-CONTROLLER"}
     whole(blockers["GHOST-CONTROLLER"], "controller 4", "registered", "not listed in the inventory")
 
-    house.add(cluster)
+    airflow.add(cluster)
     with pytest.raises(UserError, match="400"):
-        house.trigger(cluster, "9.9.9")
-    run = house.trigger(cluster, TARGET, finalize="after_approval")
+        airflow.trigger(cluster, "9.9.9")
+    run = airflow.trigger(cluster, TARGET, finalize="after_approval")
     assert run.wait_done() == "failed", "a question would have failed this too"
     states = run.states()
     assert states["plan"] == "success"

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow.server import House, all_run, no_lock_left, nothing_lost, starts
+from tests.integration.harness.airflow.server import PrivateAirflow, all_run, no_lock_left, nothing_lost, starts
 from tests.integration.harness.faults.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 
 def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
-    house: House, make_cluster: MakeCluster
+    airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
     made = make_cluster("3.9.1", name="roll-back", layout="combined")
     cluster = replace(made, spec=replace(made.spec, release_overrides={"4.3.1": BREAKS_WHERE_A_FILE_IS_IN_THE_WAY}))
-    house.add(cluster)
+    airflow.add(cluster)
 
-    run = house.trigger(cluster, "4.3.1", finalize="after_approval", gate_timeout_minutes=20)
+    run = airflow.trigger(cluster, "4.3.1", finalize="after_approval", gate_timeout_minutes=20)
     run.wait_for_question("approve_plan")
     order = run.store.load_plan().release_steps[0].order
     first, second, last = (cluster.spec.node(node_step.node_id) for node_step in order)
@@ -54,4 +54,4 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
     assert states["finalize"] not in {"success", "running"}
     configuration = Path(str(first.directory)) / "server.properties"
     assert "kafka.csv.metrics" not in configuration.read_text(), "the new release's lines went out with it"
-    no_lock_left(house, cluster)
+    no_lock_left(airflow, cluster)

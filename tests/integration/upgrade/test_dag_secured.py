@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,
-    House,
+    PrivateAirflow,
     all_run,
     each_started_once,
     every_gate_has_evidence,
@@ -38,11 +38,14 @@ def test_an_upgrade_and_a_downgrade_need_only_the_listed_rights_and_leave_no_sec
     monkeypatch.setenv("TMPDIR", str(tmp_path / "airflow" / "tmp"))
     planted = {*secured.passwords.values(), middle_of((secured.files / "rollout.key").read_text())}
     environment = {"AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode()}
-    with watched_processes(planted) as seen, House.open(tmp_path / "airflow" / "house", environment) as house:
+    with (
+        watched_processes(planted) as seen,
+        PrivateAirflow.open(tmp_path / "airflow" / "airflow", environment) as airflow,
+    ):
         for body in secured.connections(CHANGER).values():
-            house.client().call("POST", "/api/v2/connections", json=body)
-        house.add(cluster)
-        up = house.trigger(cluster, NEW, finalize="after_approval")
+            airflow.client().call("POST", "/api/v2/connections", json=body)
+        airflow.add(cluster)
+        up = airflow.trigger(cluster, NEW, finalize="after_approval")
         up.approve("approve_plan")
         up.approve("approve_finalize")
         up.wait_success()
@@ -55,8 +58,8 @@ def test_an_upgrade_and_a_downgrade_need_only_the_listed_rights_and_leave_no_sec
         nothing_lost(report["traffic"])
         assert report["scan"] is not None
 
-        house.add(cluster, "kafka_downgrade")
-        down = house.trigger(cluster, OLD, dag="kafka_downgrade")
+        airflow.add(cluster, "kafka_downgrade")
+        down = airflow.trigger(cluster, OLD, dag="kafka_downgrade")
         down.approve("approve_levels")
         down.approve("approve_roll")
         down.wait_success()
@@ -65,9 +68,9 @@ def test_an_upgrade_and_a_downgrade_need_only_the_listed_rights_and_leave_no_sec
         assert report["outcome"] == "finished"
         assert report["features"]["after"]["metadata.version"] == 27
         nothing_lost(report["traffic"])
-        no_lock_left(house, cluster)
+        no_lock_left(airflow, cluster)
 
         left = files_with(planted, tmp_path / "airflow", kinds=(".db", ".log"))
     assert not left
     assert not seen
-    assert (house.home / "runs").exists(), "the search found no file of a run"
+    assert (airflow.home / "runs").exists(), "the search found no file of a run"

@@ -1,4 +1,4 @@
-"""A run that is killed in the middle of a node's turn goes on where it was: nothing is rolled twice."""
+"""A run that is killed in the middle of a node step goes on where it was: nothing is rolled twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_rollout.run.step_events import NodeEvent, Stopped, Stopping
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     PATIENCE_S,
-    House,
+    PrivateAirflow,
     Run,
     all_run,
     each_started_once,
@@ -33,20 +33,20 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(180
 
 
 def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_twice(
-    house: House, make_cluster: MakeCluster
+    airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
-    run, node_step = planned(house, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
-    scheduler = house.component_pid("scheduler")
+    run, node_step = planned(airflow, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
+    scheduler = airflow.component_pid("scheduler")
     with in_the_middle_of(run, node_step):
         os.kill(scheduler, signal.SIGKILL)
-    house.start_component("scheduler")
+    airflow.start_component("scheduler")
     ends_right(run, "3.9.1", "4.3.1")
 
 
 def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
-    house: House, make_cluster: MakeCluster
+    airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
-    run, node_step = planned(house, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
+    run, node_step = planned(airflow, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
     task_id = replace_task(node_step)
     with in_the_middle_of(run, node_step):
         process_of(run.client.tasks(run.dag_id, run.run_id)[task_id]["id"]).kill()
@@ -55,11 +55,11 @@ def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
 
 
 def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_the_roll_goes_on(
-    house: House, make_cluster: MakeCluster
+    airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster("3.4.1", name="overnight", layout="combined")
-    house.add(cluster)
-    run = house.trigger(cluster, "3.9.1", finalize="later", canary_approval=True)
+    airflow.add(cluster)
+    run = airflow.trigger(cluster, "3.9.1", finalize="later", canary_approval=True)
     run.approve("approve_plan")
     canary = f"roll.{cluster.spec.node(first_in_order(run)).name}.approve_canary"
     run.wait_for_question(canary)
@@ -68,7 +68,7 @@ def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_
     evening = run.report()
     assert evening["outcome"] == "stopped"
     assert evening["traffic"]["periods"] == 1
-    no_lock_left(house, cluster)
+    no_lock_left(airflow, cluster)
     run.clear(canary)
     run.wait_for_question(canary)
     run.answer(canary, "Approve", "the next morning")
@@ -80,10 +80,10 @@ def first_in_order(run: Run) -> int:
     return run.store.load_plan().release_steps[0].order[0].node_id
 
 
-def planned(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeStep]:
-    """A run that waits for its approval, and the second node's turn."""
-    house.add(cluster)
-    run = house.trigger(cluster, target, finalize="later")
+def planned(airflow: PrivateAirflow, cluster: LocalCluster, target: str) -> tuple[Run, NodeStep]:
+    """A run that waits for its approval, and the second node step."""
+    airflow.add(cluster)
+    run = airflow.trigger(cluster, target, finalize="later")
     run.wait_for_question("approve_plan")
     return run, run.store.load_plan().release_steps[0].order[1]
 
@@ -115,7 +115,7 @@ def ends_right(run: Run, source: str, target: str) -> None:
     report = run.report()
     assert report["outcome"] == "rolled_not_finalized"
     nothing_lost(report["traffic"], consumers=("classic",))
-    no_lock_left(run.house, cluster)
+    no_lock_left(run.airflow, cluster)
 
 
 def replace_task(node_step: NodeStep) -> str:

@@ -9,7 +9,7 @@ from kafka_rollout.run.step_events import Finalizing
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     QUICK_SNAPSHOTS,
-    House,
+    PrivateAirflow,
     all_run,
     each_started_once,
     finalized,
@@ -25,12 +25,12 @@ METADATA_VERSION_4_3 = 30
 
 
 def test_an_intolerant_release_goes_by_way_of_a_tolerant_one_and_a_later_run_finalizes(
-    house: House, make_cluster: MakeCluster
+    airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster("3.4.0", name="two-steps", layout="combined", extra_config=QUICK_SNAPSHOTS)
-    house.add(cluster)
+    airflow.add(cluster)
 
-    first = house.trigger(cluster, "4.3.1", finalize="later")
+    first = airflow.trigger(cluster, "4.3.1", finalize="later")
     question = first.wait_for_question("approve_plan")
     assert "3.4.0 → 3.4.1" in question["body"]
     assert "3.4.1 → 4.3.1" in question["body"]
@@ -48,10 +48,10 @@ def test_an_intolerant_release_goes_by_way_of_a_tolerant_one_and_a_later_run_fin
     nothing_lost(report["traffic"], consumers=("classic",))  # 3.4.0 offers no other protocol
     for node in cluster.spec.nodes:
         assert finalized(cluster, node) == {"metadata.version": METADATA_VERSION_3_4}, "later means not now"
-    no_lock_left(house, cluster)
+    no_lock_left(airflow, cluster)
 
     before = starts(cluster)
-    second = house.trigger(cluster, "4.3.1", finalize="after_approval", traffic=False)
+    second = airflow.trigger(cluster, "4.3.1", finalize="after_approval", traffic=False)
     second.approve("approve_finalize")
     second.wait_success()
 
@@ -69,4 +69,4 @@ def test_an_intolerant_release_goes_by_way_of_a_tolerant_one_and_a_later_run_fin
         assert levels["group.version"] == 1
         assert levels["transaction.version"] == 2
     assert second.report()["outcome"] == "finished"
-    no_lock_left(house, cluster)
+    no_lock_left(airflow, cluster)

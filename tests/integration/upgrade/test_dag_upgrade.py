@@ -33,7 +33,7 @@ from tests.integration.harness.airflow.server import (
     APPROVER,
     OTHER,
     QUICK_SNAPSHOTS,
-    House,
+    PrivateAirflow,
     Run,
     all_run,
     each_started_once,
@@ -52,16 +52,16 @@ METADATA_VERSION_4_3 = 30
 
 
 def test_three_brokers_and_controllers_reach_the_target_with_every_level_finalized(
-    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, pictures: Path
 ) -> None:
     cluster = make_cluster("3.9.1", name="orders", extra_config=QUICK_SNAPSHOTS)
-    dag_id = house.add(cluster)
+    dag_id = airflow.add(cluster)
     before = leadership(cluster)
-    sign_in(page, house, APPROVER)
-    page.goto(f"{house.server.url}/dags/{dag_id}")
+    sign_in(page, airflow, APPROVER)
+    page.goto(f"{airflow.server.url}/dags/{dag_id}")
     trigger_by_the_form(page, pictures)
     page.wait_for_url(re.compile(r"/runs/manual__"))
-    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
+    run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=airflow.client())
 
     run.wait_for_question("approve_plan")
     with pytest.raises(UserError, match="403"):
@@ -69,12 +69,12 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     assert "approve_plan" in run.client.questions(run.dag_id, run.run_id), "the wrong person's answer counted"
     planned_run = run.store.load_plan()
     active = planned_last(planned_run, cluster, before)
-    the_run_waits(page, house)
+    the_run_waits(page, airflow)
     approve_the_plan(page, planned_run, pictures)
     run.note_answer("approve_plan", "Approve", "a quiet evening")
     run.wait_for_task("approve_plan")
     expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
-    the_roll_goes_on(page, house, run, pictures)
+    the_roll_goes_on(page, airflow, run, pictures)
     run.approve("approve_finalize")
     run.wait_success()
 
@@ -101,13 +101,13 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     min_isr = KafkaAdmin(cluster.spec).setting("min.insync.replicas")
     assert (min_isr.default, set(min_isr.brokers.values())) == ("2", {"2"}), "finalizing changed the durability"
 
-    copies = list((house.home / "private").rglob("*.checkpoint"))
+    copies = list((airflow.home / "private").rglob("*.checkpoint"))
     assert copies
     for path in copies:
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert not list((house.home / "runs").rglob("*.checkpoint")), "the documents hold a snapshot"
-    no_lock_left(house, cluster)
+    assert not list((airflow.home / "runs").rglob("*.checkpoint")), "the documents hold a snapshot"
+    no_lock_left(airflow, cluster)
 
 
 def the_report_has_all_of_it(run: Run) -> None:
@@ -158,13 +158,13 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     form.get_by_role("button", name="Trigger").click()
 
 
-def the_run_waits(page: Page, house: House) -> None:
+def the_run_waits(page: Page, airflow: PrivateAirflow) -> None:
     """In the graph, and on the page of our own, which leads to the question."""
     page.get_by_role("button", name="Show Graph").click()
     expect(box(page, "approve_plan")).to_contain_text("awaiting_input")
     for task in ("observe", "plan"):
         expect(box(page, task)).to_contain_text("success")
-    own = own_page(page, house)
+    own = own_page(page, airflow)
     expect(own.get_by_text("It waits for the approval: Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
     own.get_by_role("link", name="Answer").click()
     page.wait_for_url(re.compile(r"/required_actions"))
@@ -199,9 +199,9 @@ def approve_the_plan(page: Page, plan: Plan, pictures: Path) -> None:
     button.click()
 
 
-def the_roll_goes_on(page: Page, house: House, run: Run, pictures: Path) -> None:
-    """The first node's turn begins: in the graph, and on the page of our own."""
-    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
+def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Path) -> None:
+    """The first node step begins: in the graph, and on the page of our own."""
+    page.goto(f"{airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
     box(page, "roll").get_by_role("button", name="Tasks").click()
     page.mouse.move(0, 0)  # no tooltip in the way of what comes next
     expect(box(page, "roll.begin")).to_contain_text("success", timeout=TASKS_MS)
@@ -217,7 +217,7 @@ def the_roll_goes_on(page: Page, house: House, run: Run, pictures: Path) -> None
     settled(box(page, "roll"))
     page.screenshot(path=pictures / "graph.png")
 
-    own = own_page(page, house).get_by_role("article").first
+    own = own_page(page, airflow).get_by_role("article").first
     expect(own.get_by_text("3.9.1 → 4.3.1", exact=True)).to_be_visible()
     expect(own.locator(".chip.now")).to_be_visible(timeout=TASKS_MS)
     own.get_by_text("Events").click()

@@ -12,7 +12,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     APPROVER,
     PATIENCE_S,
-    House,
+    PrivateAirflow,
     Run,
     finalized,
     no_lock_left,
@@ -31,20 +31,20 @@ HANGS = (
 
 
 def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_killed_holder_is_named(
-    house: House, make_cluster: MakeCluster, tmp_path: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster("4.3.1", name="wanted", layout="combined", size=1, metadata_version="4.2-IV1")
-    dag_id, lock = house.add(cluster, "kafka_features"), change_lock(house.home)
+    dag_id, lock = airflow.add(cluster, "kafka_features"), change_lock(airflow.home)
     shell = Shell(tmp_path, cluster)
-    shell.environment |= {"KAFKA_ROLLOUT_HOME": str(house.home), "KAFKA_ROLLOUT_CLUSTERS": str(house.clusters)}
+    shell.environment |= {"KAFKA_ROLLOUT_HOME": str(airflow.home), "KAFKA_ROLLOUT_CLUSTERS": str(airflow.clusters)}
     change = ("features", "upgrade-all", "--cluster", "wanted", *BY_ANNA)
 
     holder = shell.start(*change, beforehand=HANGS)
     try:
         held = wait_for(lambda: lock.holder("wanted"), timeout_s=PATIENCE_S, said="the command's lock")
-        client = house.client()
+        client = airflow.client()
         run_id = client.trigger(dag_id, {"approvers": [APPROVER]})
-        run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
+        run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
         assert run.wait_done() == "failed"
         refusal = f"Run {held.holder} holds the lock of cluster wanted (Set metadata.version 30). Its lease expires at "
         assert refusal in run.log("observe")
@@ -73,6 +73,6 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
     run.answer("approve", "Approve", "the other one is dead")
     run.wait_success()
     assert finalized(cluster, cluster.spec.nodes[0])["metadata.version"] == 30
-    no_lock_left(house, cluster)
+    no_lock_left(airflow, cluster)
     done = shell(*change)
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,7 @@ from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.runs import SqlRunStore
 from tests.integration.conftest import end_cluster
-from tests.integration.harness.airflow.server import APPROVER, House, all_run, nothing_lost
+from tests.integration.harness.airflow.server import APPROVER, PrivateAirflow, all_run, nothing_lost
 from tests.postgres import Postgres
 from tools.demo.local_cluster import LocalCluster
 
@@ -93,7 +93,7 @@ def _reachable_cache(folder: Path) -> Path:
 
 
 @contextmanager
-def worker_b(house: House, folder: Path) -> Iterator[int]:
+def worker_b(airflow: PrivateAirflow, folder: Path) -> Iterator[int]:
     """A scheduler with its own user id, homes and log server; its process id."""
     home = folder / "worker-b"
     home.mkdir()
@@ -110,7 +110,7 @@ def worker_b(house: House, folder: Path) -> Iterator[int]:
     switch = ["setpriv", "--reuid", str(UID_B), "--regid", str(UID_B), "--clear-groups"]
     switch += [f"--inh-caps={CAPABILITIES}", f"--ambient-caps={CAPABILITIES}"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    environment = {**os.environ, "PATH": path, **house.server.environment, **own}
+    environment = {**os.environ, "PATH": path, **airflow.server.environment, **own}
     command = ["sh", "-c", 'umask 000; exec "$@"', "sh", *switch, sys.executable, "-m", "airflow", "scheduler"]
     process = start_session(command, folder / "worker-b.log", environment=environment, cwd=home)
     try:
@@ -126,11 +126,11 @@ def worker_b(house: House, folder: Path) -> Iterator[int]:
 def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
     shared: dict[str, str], release_cache: ReleaseCache, folder: Path
 ) -> None:
-    with House.open(folder / "house", shared) as house, worker_b(house, folder) as pid:
+    with PrivateAirflow.open(folder / "airflow", shared) as airflow, worker_b(airflow, folder) as pid:
         cluster = LocalCluster.create(folder, "two-workers", Release.parse("3.9.1"), cache=release_cache)
-        house.add(cluster)
-        wait_for_schedulers(house, 2)
-        run = house.trigger(cluster, "4.3.1", finalize="later", gate_timeout_minutes=10)
+        airflow.add(cluster)
+        wait_for_schedulers(airflow, 2)
+        run = airflow.trigger(cluster, "4.3.1", finalize="later", gate_timeout_minutes=10)
         run.approve("approve_plan")
         run.wait_success()
 
@@ -146,13 +146,13 @@ def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
         assert len(by_user) == 2, "one worker executed all node tasks"
         assert USER_B in by_user
         assert users <= {0, UID_B}
-        assert (uid_of(house.component_pid("scheduler")), uid_of(pid)) == (0, UID_B)
-        assert home_of(pid) != home_of(house.component_pid("scheduler"))
+        assert (uid_of(airflow.component_pid("scheduler")), uid_of(pid)) == (0, UID_B)
+        assert home_of(pid) != home_of(airflow.component_pid("scheduler"))
 
         store = SqlRunStore(
             Database(shared["KAFKA_ROLLOUT_DATABASE"]),
             Artifacts(shared["KAFKA_ROLLOUT_ARTIFACTS"]),
-            house.home,
+            airflow.home,
             "two-workers",
             run.run_id,
         )
@@ -161,7 +161,9 @@ def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
         nothing_lost(report["traffic"], consumers=("classic",))
         assert not store.verify_chain()
         page = (
-            house.client(APPROVER).http().get(f"/kafka-rollout/dags/{run.dag_id}/report", params={"run_id": run.run_id})
+            airflow.client(APPROVER)
+            .http()
+            .get(f"/kafka-rollout/dags/{run.dag_id}/report", params={"run_id": run.run_id})
         )
         assert page.status_code == 200
         assert run.run_id in page.text
@@ -175,10 +177,10 @@ def home_of(pid: int) -> str:
     return psutil.Process(pid).environ()["KAFKA_ROLLOUT_HOME"]
 
 
-def wait_for_schedulers(house: House, count: int) -> None:
+def wait_for_schedulers(airflow: PrivateAirflow, count: int) -> None:
     deadline = time.monotonic() + 600
     while True:
-        jobs = house.client().get("/jobs", job_type="SchedulerJob", is_alive=True)["jobs"]
+        jobs = airflow.client().get("/jobs", job_type="SchedulerJob", is_alive=True)["jobs"]
         if len(jobs) >= count:
             return
         assert time.monotonic() < deadline, f"{len(jobs)} schedulers run, not {count}"

@@ -33,7 +33,7 @@ from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from tests.fakes.cluster import R431, FakeCluster, make_spec
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.records import change_lock
 
 
@@ -149,7 +149,7 @@ def roll(ports: ClusterPorts, answers: TerminalAnswers | None = None, **options:
 
 def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     planned: Plan = plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
     assert planned.feature_changes
     assert roll(ports) == 0
@@ -162,7 +162,7 @@ def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
 ) -> None:
     cluster = FakeCluster()
     cluster.groups = [GroupState(group_id="early", type="consumer", state="Stable", members=1)]
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     with pytest.raises(RefusedError, match="gate groups failed"):
         roll(ports, gate_timeout_s=0.0)
     assert "1 group to convert: early" in " ".join(capsys.readouterr().err.split())
@@ -176,7 +176,7 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster, request = FakeCluster(), Request(soak_s=0.0, checks=1)
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has not stopped a node"):
         start_node_again(ports, request, answers_of(ports))
@@ -202,7 +202,7 @@ def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = FakeCluster()
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     assert roll(ports, canary=True) == INTERRUPTED
     assert cluster.stops == [2]
     assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
@@ -223,7 +223,7 @@ def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
 
     monkeypatch.setattr(cli_services, "scan_logs", scan)
     cluster = FakeCluster()
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
     with pytest.raises(RefusedError, match="LOGS-NOT-SCANNED"):
         roll(ports, scan=True)
@@ -238,28 +238,28 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
     def again(run: str) -> str:
         @contextmanager
         def open_fake(*_: object) -> Iterator[object]:
-            yield fake_bench(cluster, settings.home, run_id=run), settings, None
+            yield fake_ports(cluster, settings.home, run_id=run), settings, None
 
         monkeypatch.setattr(cluster_commands, "open_ports", open_fake)
         assert cli.run_main(["report", "-c", "fake", "--run", run]) == 0
         return str(json.loads(Path(capsys.readouterr().out.splitlines()[-1]).read_text())["outcome"])
 
-    roll(fake_bench(cluster, settings.home, run_id="dry"), dry_run=True)
+    roll(fake_ports(cluster, settings.home, run_id="dry"), dry_run=True)
     assert again("dry") == "dry_run"
-    ports = fake_bench(cluster, settings.home, run_id="features")
+    ports = fake_ports(cluster, settings.home, run_id="features")
     plan_features(ports, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
     assert again("features") == "finished"  # there was nothing to raise; of a roll nobody approved it would be refused
 
 
 def test_only_the_inventory_s_approvers_approve(home: Path) -> None:
     cluster = FakeCluster()
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     with pytest.raises(RefusedError, match="mallory is not an approver of cluster fake"):
         roll(ports, answers_of(ports, name="mallory", reason="I can"))
     assert cluster.stops == []
 
 
 def test_a_plan_as_json_keeps_the_keys_that_scripts_read(home: Path) -> None:
-    made = plan_upgrade(fake_bench(FakeCluster(), home), R431, finalize=True)
+    made = plan_upgrade(fake_ports(FakeCluster(), home), R431, finalize=True)
     assert {"source", "target", "release_steps", "feature_changes", "findings"} <= plain(made).keys()
     assert plain(made)["release_steps"][0]["order"][0]["node_id"] == 2

@@ -34,7 +34,7 @@ from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from tests.fakes.cluster import R340, R341, R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.logs import FakeLogs
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
 
@@ -70,7 +70,7 @@ def go_down(ports: ClusterPorts, wanted: Request) -> int:
 
 
 def run(world: FakeCluster, home: Path, wanted: Request) -> tuple[int, ClusterPorts]:
-    ports = fake_bench(world, home)
+    ports = fake_ports(world, home)
     return go_down(ports, wanted), ports
 
 
@@ -136,7 +136,7 @@ def test_killed_with_a_node_down_the_next_call_goes_on_there_and_waits_for_nothi
 
 def test_a_real_loss_refuses_before_the_controller_is_asked(world: FakeCluster, tmp_path: Path) -> None:
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
-    ports = fake_bench(world, tmp_path)
+    ports = fake_ports(world, tmp_path)
     with pytest.raises(RefusedError, match="Broker 11 loses /data/2"):
         go_down(ports, request("4.0.1"))
     assert (world.updates, world.stops, outcome(ports)) == ([], [], "refused")
@@ -320,7 +320,7 @@ def test_a_plan_whose_approval_became_invalid_before_anything_was_changed_is_mad
             world.add_partition("single", 0, [11])
             return super().ask(question)
 
-    ports = fake_bench(world, tmp_path)
+    ports = fake_ports(world, tmp_path)
     answers = Degrading(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     with pytest.raises(RefusedError, match="The approval is no longer valid"):
         run_procedure(

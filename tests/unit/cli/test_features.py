@@ -19,7 +19,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import StartedAtShell, events_of
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_bench
+from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.records import change_lock, run_history, run_ids
 
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
@@ -40,7 +40,7 @@ def shell(
 
     @contextmanager
     def open_fake(name: str, run: str | None, file: object) -> Iterator[Any]:
-        ports = fake_bench(cluster, tmp_path, run_id=run or f"run-{len(run_ids(tmp_path, 'fake'))}")
+        ports = fake_ports(cluster, tmp_path, run_id=run or f"run-{len(run_ids(tmp_path, 'fake'))}")
         yield replace(ports, admin=TellsMinimum(cluster)), None, None
 
     monkeypatch.setattr(cli_features, "open_ports", open_fake)

@@ -24,7 +24,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 OFFSETS = "__consumer_offsets"
 LOG = LogRange(topic=OFFSETS, partition=0, start=0, end=9)
@@ -69,7 +69,7 @@ def finalize(
     monkeypatch: pytest.MonkeyPatch, home: Path, cluster: FakeCluster, before_finalizing: ScanResult | None
 ) -> ClusterPorts:
     """Roll all nodes; the second scan of the run returns `before_finalizing`, None: it leaves no result."""
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     good = scan_of(cluster, releases=list(cluster.catalogue), damage=())
 
     def scan_logs(of: ClusterPorts, _: Any, __: Any, file: str, ___: Any) -> None:

@@ -20,7 +20,7 @@ from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 WEAK = Request(target=R431, scan=False, rehearse=False)
 
@@ -39,7 +39,7 @@ def test_with_four_eyes_the_user_who_starts_a_roll_at_a_shell_cannot_approve_it(
     cluster, starter = FakeCluster(R391), shell_responder()
     known = {starter.user: "alice"}
     cluster.spec = replace(cluster.spec, approvers=("alice", "ben"), four_eyes=True, shell_approvers=known)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     with pytest.raises(RefusedError, match=r"alice started run .* and cannot approve it"):
         roll(ports, WEAK)
     assert cluster.stops == []
@@ -50,7 +50,7 @@ def test_a_continued_roll_checks_and_waits_as_approved_with_its_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     actions.plan_upgrade(StepCall(ports=ports, request=replace(WEAK, soak_s=77.0, checks=3)))
     assert roll(ports, WEAK) == 0
     assert len(cluster.stops) == len(cluster.spec.nodes)

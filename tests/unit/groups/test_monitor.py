@@ -27,10 +27,10 @@ def bare(seen: DescribedGroup) -> DescribedGroup:
     return replace(seen, state="PreparingRebalance", assignor="", members=nothing)
 
 
-def watched(*looks: DescribedGroup | None) -> dict[str, object]:
-    """One look a second."""
+def watched(*checks: DescribedGroup | None) -> dict[str, object]:
+    """One check a second."""
     watch = MonitoredGroups()
-    for at, seen in enumerate(looks):
+    for at, seen in enumerate(checks):
         watch.add([seen] if seen else [], float(at))
     (told,) = watch.to_dict()["groups"]
     return dict(told)

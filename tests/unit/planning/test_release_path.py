@@ -36,7 +36,7 @@ from tests.unit.builders import (
 )
 
 
-def _hops(source: Release, target: Release) -> list[tuple[Release, Release]]:
+def _release_steps(source: Release, target: Release) -> list[tuple[Release, Release]]:
     return [(a, b) for a, b, _ in plan_release_steps(catalogue(), source, target)]
 
 
@@ -47,8 +47,8 @@ def test_an_intolerant_release_goes_to_an_emitting_one_by_way_of_its_own_lines_t
 
 
 @pytest.mark.parametrize(("source", "target"), [(R340, R341), (R340, R391), (R341, R431), (R391, R431), (R421, R431)])
-def test_other_pairs_take_one_hop(source: Release, target: Release) -> None:
-    assert _hops(source, target) == [(source, target)]
+def test_other_pairs_take_one_release_step(source: Release, target: Release) -> None:
+    assert _release_steps(source, target) == [(source, target)]
 
 
 def test_without_a_tolerant_release_of_its_own_line_the_nearest_one_above_is_taken() -> None:
@@ -90,23 +90,23 @@ def test_without_any_tolerant_release_between_there_is_no_path() -> None:
         plan_release_steps(Catalogue(known), R340, R431)
 
 
-def test_the_same_release_is_no_hop_and_an_older_one_is_a_downgrade() -> None:
-    assert _hops(R431, R431) == []
+def test_the_same_release_is_no_release_step_and_an_older_one_is_a_downgrade() -> None:
+    assert _release_steps(R431, R431) == []
     with pytest.raises(UserError, match="kafka_downgrade"):
-        _hops(R431, R391)
+        _release_steps(R431, R391)
 
 
 @pytest.mark.parametrize(("source", "target"), [(R340, Release(9, 9, 9)), (Release(2, 8, 0), R431)])
 def test_a_release_outside_the_catalogue_has_no_path(source: Release, target: Release) -> None:
     with pytest.raises(UserError, match="is not in the catalogue"):
-        _hops(source, target)
+        _release_steps(source, target)
 
 
 @given(
     classes=st.lists(st.sampled_from(CoordinatorClass), min_size=2, max_size=9),
     ends=st.tuples(st.integers(0, 8), st.integers(0, 8)),
 )
-def test_no_hop_ever_joins_an_intolerant_with_an_emitting_release(
+def test_no_release_step_ever_joins_an_intolerant_with_an_emitting_release(
     classes: list[CoordinatorClass], ends: tuple[int, int]
 ) -> None:
     releases = [Release(3 + i // 3, i % 3, 0) for i in range(len(classes))]
@@ -138,7 +138,7 @@ def test_an_origin_that_nobody_tells_is_refused() -> None:
         source_release(COMBINED, state(COMBINED, nodes={1: silent(1)}))
 
 
-def test_a_node_above_the_first_hop_is_a_blocker_because_the_hop_would_take_it_back() -> None:
+def test_a_node_above_the_first_release_step_is_a_blocker_because_the_release_step_would_take_it_back() -> None:
     nodes = {**state(COMBINED, R340).nodes, 3: node_state(3, R431)}
     ahead = find_nodes_ahead(state(COMBINED, nodes=nodes), R341)
     assert ahead is not None

@@ -52,7 +52,7 @@ def _codes(plan: Plan) -> set[tuple[str, str]]:
     return {f.identity for f in plan.findings}
 
 
-def test_a_well_cluster_is_planned_in_one_hop_without_findings() -> None:
+def test_a_well_cluster_is_planned_in_one_release_step_without_findings() -> None:
     plan = _plan(state(), finalize=True)
     assert plan.findings == ()
     assert (plan.direction, plan.source, plan.target) == (Direction.UPGRADE, R391, R431)
@@ -70,7 +70,7 @@ def test_an_intolerant_cluster_is_planned_by_way_of_the_tolerant_release_with_th
     assert plan.blockers == ()
 
 
-def test_without_finalizing_no_feature_is_changed_and_a_rolled_cluster_has_no_hops() -> None:
+def test_without_finalizing_no_feature_is_changed_and_a_rolled_cluster_has_no_release_steps() -> None:
     assert _plan(state()).feature_changes == ()
     rolled = _plan(state(release=R431), finalize=True, configs={}, java={})
     assert rolled.release_steps == ()
@@ -86,7 +86,7 @@ def test_an_interrupted_roll_goes_on_from_the_lowest_release() -> None:
     assert plan.blockers == ()
 
 
-def test_a_node_beyond_the_first_hop_blocks() -> None:
+def test_a_node_beyond_the_first_release_step_blocks() -> None:
     seen = _old()
     seen = replace(seen, nodes=replace_node(seen, node_state(1, R431, finalized={"metadata.version": 8})))
     assert ("NODE-AHEAD", "node 1") in {f.identity for f in _plan(seen).blockers}
@@ -97,8 +97,8 @@ def test_levels_outside_a_releases_range_block_and_the_way_back_warns() -> None:
     assert {f.identity for f in _plan(low).blockers} == {
         ("FINALIZED-LEVEL-OUT-OF-RANGE", "feature metadata.version on 4.3.1")
     }
-    one_hop = state(nodes={i: node_state(i, R391, finalized={"metadata.version": 6}) for i in IDS})
-    assert [f.code for f in _plan(one_hop).blockers] == ["FINALIZED-LEVEL-OUT-OF-RANGE"]
+    one_release_step = state(nodes={i: node_state(i, R391, finalized={"metadata.version": 6}) for i in IDS})
+    assert [f.code for f in _plan(one_release_step).blockers] == ["FINALIZED-LEVEL-OUT-OF-RANGE"]
     nodes = {i: node_state(i, R421, finalized={"metadata.version": 29}) for i in IDS}
     nodes[1] = node_state(1, R391, finalized={"metadata.version": 29})
     assert ("NO-WAY-BACK", "feature metadata.version on 3.9.1") in _codes(_plan(state(nodes=nodes)))

@@ -34,7 +34,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.kinds import write_run_report
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.golden import assert_same_as_recorded
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -88,7 +88,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     """The ports of a run that upgraded all nodes and left the features for later."""
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    ports = fake_bench(FakeCluster(R391), tmp_path)
+    ports = fake_ports(FakeCluster(R391), tmp_path)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1 <b>", confirms=False)
     services = shell_services(ports, Settings.from_environment(), None)
     assert run_procedure(UPGRADE, ports, Request(target=R431, scan=False), answers, services) == 0

@@ -12,7 +12,7 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
-    return fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    return fake_ports(cluster, tmp_path, run_id=tmp_path.name)
 
 
 @pytest.fixture

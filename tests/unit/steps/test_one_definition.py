@@ -21,7 +21,7 @@ from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure, Step, StepCall
 from kafka_rollout.steps.step_history import step_lines
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 LABEL = "Greeting of the nodes"
 
@@ -47,7 +47,7 @@ def with_greeting() -> Procedure:
 
 
 def rolled(home: Path) -> Any:
-    ports = fake_bench(FakeCluster(), home)
+    ports = fake_ports(FakeCluster(), home)
     request = Request(target=R431, plans_features=False, scan=False)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     services = shell_services(ports, Settings.from_environment(), None)

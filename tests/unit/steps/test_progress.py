@@ -37,7 +37,7 @@ def held(at: float, node_step: tuple[str, int]) -> GatePassed:
     return GatePassed(at=at, ref=gate(node_step), gate="after", message="passed")
 
 
-def test_nodes_are_counted_over_all_hops_and_the_way_back_is_told_apart() -> None:
+def test_nodes_are_counted_over_all_release_steps_and_the_way_back_is_told_apart() -> None:
     assert place(plan(), *FIRST) == "node 1 of 4 (controller-101 to 3.4.1)"
     assert place(plan(), "3.4.1-to-4.3.1", 1) == "node 4 of 4 (broker-1 to 4.3.1)"
     assert place(plan(), "4.3.1-to-3.4.1", 1) == "back: node 1 of 4 (broker-1 to 3.4.1)"

@@ -15,13 +15,13 @@ from kafka_rollout.steps.rehearsal.quiet import RehearsalServices
 from kafka_rollout.steps.rehearsal.run import SaysLines
 from kafka_rollout.steps.runner import Runner
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.unit.steps.planning.test_comparison import Approver
 
 
 @pytest.mark.parametrize("call", [Runner.run, lambda runner: runner.roll_back("why")], ids=["a run", "a rollback"])
 def test_the_lock_is_released(tmp_path: Path, call: Callable[[Runner], object]) -> None:
-    ports = fake_bench(FakeCluster(R391), tmp_path)
+    ports = fake_ports(FakeCluster(R391), tmp_path)
     plan_upgrade(ports, R431, finalize=False)
 
     def refuse() -> None:

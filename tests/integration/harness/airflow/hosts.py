@@ -1,8 +1,8 @@
 """Airflow with the CeleryExecutor, and Spark's standalone cluster, on three hosts of a test bed.
 
-The control host is the network of the test itself: `House`, PostgreSQL, Redis and Spark's master. Each worker host has
-its own network, host name, processes, home and /tmp, with a Celery worker and a Spark worker. Below /tmp it sees only
-the folders that docs/operations.md lists as shared.
+The control host is the network of the test itself: `PrivateAirflow`, PostgreSQL, Redis and Spark's master. Each worker
+host has its own network, host name, processes, home and /tmp, with a Celery worker and a Spark worker. Below /tmp it
+sees only the folders that docs/operations.md lists as shared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cryptography.fernet import Fernet
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.spark.submit import environment as spark_environment
 from kafka_rollout.coordinator_logs.spark.submit import spark_submit
-from tests.integration.harness.airflow.server import House
+from tests.integration.harness.airflow.server import PrivateAirflow
 from tests.postgres import Postgres, running_postgres
 from tests.waiting import wait_until
 from tools.demo.folder import PROJECT_ROOT
@@ -61,7 +61,7 @@ class WorkerHost:
 
     name: str
     bed: str
-    house: House
+    airflow: PrivateAirflow
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -78,7 +78,7 @@ class WorkerHost:
         """Let the Celery worker take new tasks, or no longer."""
         words = ["add-queue" if takes else "remove-queue", "--queues", "default", "-H", f"celery@{self.name}"]
         subprocess.run(
-            [sys.executable, "-m", "airflow", "celery", *words], env=_variables(self.house), check=True, timeout=120
+            [sys.executable, "-m", "airflow", "celery", *words], env=_variables(self.airflow), check=True, timeout=120
         )
 
 
@@ -123,22 +123,24 @@ def airflow_settings(postgres: Postgres, shared: Path) -> dict[str, str]:
     }
 
 
-def use_celery(house: House) -> None:
+def use_celery(airflow: PrivateAirflow) -> None:
     """Start the scheduler again with its own executor: `airflow standalone` replaces every executor of other hosts."""
-    scheduler = psutil.Process(house.component_pid("scheduler"))
+    scheduler = psutil.Process(airflow.component_pid("scheduler"))
     scheduler.terminate()
     # `airflow standalone` does not wait for it.
     wait_until(lambda: not scheduler.is_running() or scheduler.status() == psutil.STATUS_ZOMBIE, _START_S)
-    house.start_component("scheduler")
+    airflow.start_component("scheduler")
 
 
 @contextmanager
-def worker_host(bed: Bed, house: House, number: int, shared: Sequence[Path], log: Path) -> Iterator[WorkerHost]:
+def worker_host(
+    bed: Bed, airflow: PrivateAirflow, number: int, shared: Sequence[Path], log: Path
+) -> Iterator[WorkerHost]:
     """A worker host that has registered with Celery and with Spark's master."""
     name, address = f"airflow-{number}", network.address(_FIRST_NUMBER + number)
     variables = {
-        **_variables(house),
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://{CONTROL}:{house.server.port}/execution/",
+        **_variables(airflow),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://{CONTROL}:{airflow.server.port}/execution/",
         "HOME": "/tmp/home",  # noqa: S108 — in a /tmp of its own
         "AIRFLOW_HOME": "/tmp/home/airflow",  # noqa: S108
         "KAFKA_ROLLOUT_HOME": "/tmp/home/kafka-rollout",  # noqa: S108
@@ -158,7 +160,7 @@ def worker_host(bed: Bed, house: House, number: int, shared: Sequence[Path], log
             stderr=subprocess.STDOUT,
             start_new_session=True,  # tests/leftovers.py
         )
-    found = WorkerHost(name=name, bed=bed.bed, house=house, process=process, log=log)
+    found = WorkerHost(name=name, bed=bed.bed, airflow=airflow, process=process, log=log)
 
     def registered() -> bool:
         text = log.read_text(errors="replace")
@@ -172,7 +174,7 @@ def worker_host(bed: Bed, house: House, number: int, shared: Sequence[Path], log
         found.end()
 
 
-def _variables(house: House) -> dict[str, str]:
+def _variables(airflow: PrivateAirflow) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     spark = spark_environment(Settings.from_environment())
-    return {**os.environ, **spark, **_SMALL, **house.server.environment, "PATH": path}
+    return {**os.environ, **spark, **_SMALL, **airflow.server.environment, "PATH": path}

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
 
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from tests.integration.harness.airflow.server import House
+from tests.integration.harness.airflow.server import PrivateAirflow
 from tools.demo.folder import PROJECT_ROOT
 
 CHROMIUM = "/usr/bin/chromium"
@@ -50,16 +50,18 @@ def open_page() -> Iterator[Page]:
         browser.close()
 
 
-def sign_in(page: Page, house: House, user: str) -> None:
-    page.goto(house.server.url)
+def sign_in(page: Page, airflow: PrivateAirflow, user: str) -> None:
+    page.goto(airflow.server.url)
     page.get_by_label("Username").fill(user)
-    page.get_by_label("Password").first.fill(next(known.password for known in house.server.users if known.name == user))
+    page.get_by_label("Password").first.fill(
+        next(known.password for known in airflow.server.users if known.name == user)
+    )
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
 
 
-def own_page(page: Page, house: House) -> FrameLocator:
-    page.goto(f"{house.server.url}/plugin/kafka-rollout")
+def own_page(page: Page, airflow: PrivateAirflow) -> FrameLocator:
+    page.goto(f"{airflow.server.url}/plugin/kafka-rollout")
     own = page.frame_locator("iframe")
     expect(own.get_by_role("heading", name="Kafka rollout")).to_be_visible()
     return own

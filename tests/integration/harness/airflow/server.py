@@ -49,7 +49,7 @@ nodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class PrivateAirflow:
     """A running Airflow with its own inventory folder and home."""
 
     server: AirflowServer
@@ -59,7 +59,7 @@ class House:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[House]:
+    def open(cls, folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[PrivateAirflow]:
         """`environment`: more variables of Airflow, such as its database."""
         clusters, home = folder / "clusters", folder / "home"
         clusters.mkdir(parents=True)
@@ -83,11 +83,11 @@ class House:
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
         }
         server = AirflowServer.start(folder / "airflow", users=users, environment=environment, timeout_s=600)
-        house = cls(server=server, clusters=clusters, home=home)
+        airflow = cls(server=server, clusters=clusters, home=home)
         try:
-            yield house
+            yield airflow
         finally:
-            house.stop_restarted()
+            airflow.stop_restarted()
             server.stop(deadline_s=5.0)  # its database is thrown away
 
     def client(self, user: str = ADMIN) -> AirflowClient:
@@ -129,7 +129,7 @@ class House:
     def trigger(self, cluster: LocalCluster, target: str, *, dag: str = "kafka_upgrade", **conf: Any) -> Run:
         client, dag_id = self.client(), f"{dag}_{cluster.spec.name}"
         run_id = client.trigger(dag_id, {"target_release": target, **QUICKLY, **conf})
-        return Run(house=self, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
+        return Run(airflow=self, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class _Given:
 class Run:
     """One run of a cluster's DAG."""
 
-    house: House
+    airflow: PrivateAirflow
     cluster: LocalCluster
     dag_id: str
     run_id: str
@@ -156,7 +156,7 @@ class Run:
 
     @property
     def store(self) -> SqlRunStore:
-        return run_history(self.house.home, self.cluster.spec.name, self.run_id)
+        return run_history(self.airflow.home, self.cluster.spec.name, self.run_id)
 
     def report(self) -> dict[str, Any]:
         return dict(self.store.attachment("report.json") or {})
@@ -205,7 +205,7 @@ class Run:
             time.sleep(0.5)
 
     def answer(self, task_id: str, option: str, reason: str, *, by: str = APPROVER) -> None:
-        self.house.client(by).answer(self.dag_id, self.run_id, task_id, option, reason=reason)
+        self.airflow.client(by).answer(self.dag_id, self.run_id, task_id, option, reason=reason)
         self.note_answer(task_id, option, reason, by=by)
 
     def note_answer(self, task_id: str, option: str, reason: str, *, by: str = APPROVER) -> None:
@@ -343,8 +343,8 @@ def every_gate_has_evidence(report: Mapping[str, Any]) -> None:
         assert all(condition["evidence"] for condition in conditions), gate["gate"]
 
 
-def no_lock_left(house: House, cluster: LocalCluster) -> None:
-    assert change_lock(house.home).holder(cluster.spec.name) is None
+def no_lock_left(airflow: PrivateAirflow, cluster: LocalCluster) -> None:
+    assert change_lock(airflow.home).holder(cluster.spec.name) is None
 
 
 def wait_for(what: Callable[[], Any], *, timeout_s: float, every_s: float = 0.1, said: str = "it") -> Any:

@@ -177,7 +177,7 @@ def stable(cluster: LocalCluster, **members: int) -> bool:
 
 
 def looks_at_groups(record: SqlRunStore) -> list[dict[str, str]]:
-    """What each recorded look at the gate said, by condition."""
+    """What each recorded check of the gate said, by condition."""
     (gate,) = [gate for gate in record.attachment("report.json")["gates"] if gate["kind"] == GateKind.GROUPS]
     assert gate["state"] == "passed"
     return [{each["name"]: each["evidence"] for each in check["conditions"]} for check in gate["checks"]]

@@ -1,4 +1,4 @@
-"""Reading only what a log has after an earlier look, on the kept log of a real node."""
+"""Reading only what a log has after an earlier read, on the kept log of a real node."""
 
 from __future__ import annotations
 

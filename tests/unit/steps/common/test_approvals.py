@@ -91,7 +91,7 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
 def settle(cluster: FakeCluster) -> None:
     """Started nodes catch up."""
     for _ in range(3):
-        cluster.look()
+        cluster.advance()
 
 
 def test_a_plan_made_anew_with_blockers_is_not_covered_by_the_old_approval(

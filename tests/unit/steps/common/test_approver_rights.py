@@ -25,7 +25,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 ROLL = ApprovalOf.ROLL
 SHELL = Responder(channel=Channel.SHELL, user="svc-kafka", host="jump-1")
@@ -33,7 +33,7 @@ AIRFLOW = Responder(channel=Channel.AIRFLOW, user="alice", name="Alice", record_
 
 
 def ports_of(tmp_path: Path, *, dag: bool = True, triggered_by: str = "ben", four_eyes: bool = False) -> ClusterPorts:
-    ports = fake_bench(FakeCluster(R391), tmp_path)
+    ports = fake_ports(FakeCluster(R391), tmp_path)
     ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "ben"), four_eyes=four_eyes))
     if dag:
         ports.run.record(Begun(dag_id="kafka_upgrade_fake", triggered_by=triggered_by))
@@ -117,7 +117,7 @@ MALLORY_S = replace(SHELL, user="mallory")
 
 
 def four_eyes_at_a_shell(tmp_path: Path, starter: Responder | None) -> ClusterPorts:
-    ports = fake_bench(FakeCluster(R391), tmp_path)
+    ports = fake_ports(FakeCluster(R391), tmp_path)
     cluster = replace(ports.cluster, approvers=("alice", "ben"), four_eyes=True, shell_approvers=SHELL_APPROVERS)
     ports = replace(ports, cluster=cluster)
     if starter is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.steps.common.node_steps import read_last_error
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 
 STARTED = "[2026-11-25 09:38:27,100] INFO starting (kafka.server.KafkaRaftServer)"
@@ -33,6 +33,6 @@ UNREGISTERED = "[2026-11-25 09:38:28,001] INFO App info kafka.server for 1 unreg
 def test_the_last_error_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: tuple[str, ...], shown: str
 ) -> None:
-    ports = fake_bench(FakeCluster(), tmp_path)
+    ports = fake_ports(FakeCluster(), tmp_path)
     monkeypatch.setattr(FakeRuntime, "log_tail", lambda runtime, node, *, lines: log)
     assert read_last_error(ports, ports.cluster.nodes[0]) == f"its log shows: {shown}"

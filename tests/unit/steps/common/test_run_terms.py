@@ -22,11 +22,11 @@ from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.approval_requests import roll_body
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 
 def ports_of(home: Path, **rules: Any) -> ClusterPorts:
-    ports = fake_bench(FakeCluster(R391), home)
+    ports = fake_ports(FakeCluster(R391), home)
     return replace(ports, cluster=replace(ports.cluster, **rules))
 
 
@@ -89,7 +89,7 @@ def feature_call(ports: ClusterPorts, policy: ApprovalPolicy) -> StepCall:
 
 
 def feature_ports(home: Path, **rules: Any) -> ClusterPorts:
-    ports = fake_bench(FakeCluster(R431, finalized={"metadata.version": 30, "group.version": 1}), home)
+    ports = fake_ports(FakeCluster(R431, finalized={"metadata.version": 30, "group.version": 1}), home)
     return replace(ports, cluster=replace(ports.cluster, **rules))
 
 

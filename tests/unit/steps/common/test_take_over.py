@@ -12,14 +12,14 @@ from kafka_rollout.run.events import Begun, Channel, Responder, TakenOver
 from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 SHELL = Responder(channel=Channel.SHELL, user="svc-kafka", host="jump-1")
 
 
 @pytest.fixture
 def ports(tmp_path: Path) -> ClusterPorts:
-    ports = fake_bench(FakeCluster(), tmp_path, run_id="manual__1")
+    ports = fake_ports(FakeCluster(), tmp_path, run_id="manual__1")
     ports.run.record(Begun(dag_id="kafka_upgrade_fake"))
     return ports
 
@@ -47,6 +47,6 @@ def test_nobody_else_does_and_nothing_is_recorded(ports: ClusterPorts, by: str |
 
 
 def test_a_run_of_the_shell_needs_no_taking_over(tmp_path: Path) -> None:
-    ports = fake_bench(FakeCluster(), tmp_path, run_id="20261122T080000-shell-abc123")
+    ports = fake_ports(FakeCluster(), tmp_path, run_id="20261122T080000-shell-abc123")
     take_over_run(ports, None, SHELL, wanted=False)
     assert ports.run.events() == ()

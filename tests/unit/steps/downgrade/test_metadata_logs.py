@@ -11,7 +11,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.downgrade.metadata_logs import scan_metadata_logs
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
 
 R431, R421 = Release(4, 3, 1), Release(4, 2, 1)
@@ -28,6 +28,6 @@ def test_only_nodes_whose_log_is_replaced_need_space_for_a_backup(
         stage_no_live(monkeypatch)
     cluster = FakeCluster(R431, finalized={METADATA_VERSION: 30})
     cluster.free_bytes = {2: 1_000_000, 12: 1_000_000}
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = scan_metadata_logs(ports, plan_downgrade(ports, R421, where_refused=where_refused))
     assert [found.subject for found in plan.blockers if found.code == "BACKUP-SPACE-SHORT"] == short

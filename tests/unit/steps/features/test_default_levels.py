@@ -9,7 +9,7 @@ from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_r
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.steps.features.update import plan_features
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 
 def test_levels_of_a_release_whose_defaults_are_unknown_are_refused(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_levels_of_a_release_whose_defaults_are_unknown_are_refused(tmp_path: Pa
     facts = cluster.catalogue.get(R431)
     unknown = replace(facts, gaps={"feature_defaults": "The class was moved."})
     catalogue = Catalogue({**cluster.catalogue.releases, R431: unknown})
-    ports = replace(fake_bench(cluster, tmp_path), catalogue=catalogue)
+    ports = replace(fake_ports(cluster, tmp_path), catalogue=catalogue)
     for order in (
         FeatureOrder(action=FeatureAction.UPGRADE_ALL),
         FeatureOrder(action=FeatureAction.UPDATE, release=R431),

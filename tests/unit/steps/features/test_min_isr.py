@@ -25,7 +25,7 @@ from kafka_rollout.steps.features.min_isr import pin_min_isr
 from kafka_rollout.steps.features.update import apply_features, plan_features
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_bench
+from tests.fakes.ports import FakeAdmin, fake_ports
 
 CODE = "ELR-CHANGES-MIN-ISR"
 
@@ -148,7 +148,7 @@ def test_controllers_that_do_not_report_their_value_block_the_level_without_the_
         def node_config(self, node: NodeSpec) -> Mapping[str, str]:
             raise TransientError(f"Controller {node.node_id} is too old to report its configuration.")
 
-    ports = replace(fake_bench(cluster, tmp_path), admin=Unread(cluster))
+    ports = replace(fake_ports(cluster, tmp_path), admin=Unread(cluster))
     (found,) = _plan(ports, pin=False).blockers
     assert "of controller 1 is unknown" in found.sentence
     assert _plan(ports, pin=True).blockers == ()
@@ -159,7 +159,7 @@ def test_brokers_that_do_not_report_their_value_block_the_level(cluster: FakeClu
         def setting(self, name: str) -> SettingValues:
             raise RefusedError("The user has no right DESCRIBE_CONFIGS on CLUSTER.", remedy="Grant it.")
 
-    ports = replace(fake_bench(cluster, tmp_path), admin=Denied(cluster))
+    ports = replace(fake_ports(cluster, tmp_path), admin=Denied(cluster))
     for pin in (False, True):
         (found,) = _plan(ports, pin=pin).blockers
         assert "no right DESCRIBE_CONFIGS" in found.sentence
@@ -172,7 +172,7 @@ def test_a_default_that_the_controller_does_not_let_the_user_set_is_a_blocker(
         def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
             raise RefusedError("The user cannot set it.", remedy="Allow ALTER_CONFIGS on CLUSTER.")
 
-    ports = replace(fake_bench(cluster, tmp_path), admin=Denied(cluster))
+    ports = replace(fake_ports(cluster, tmp_path), admin=Denied(cluster))
     (found,) = _plan(ports, pin=True).blockers
     assert (found.code, found.remedy) == (CODE, "Allow ALTER_CONFIGS on CLUSTER.")
 

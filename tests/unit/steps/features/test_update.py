@@ -27,7 +27,7 @@ from kafka_rollout.steps.features.update import (
     planned_outcomes,
 )
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_bench
+from tests.fakes.ports import FakeAdmin, fake_ports
 
 R421 = Release(4, 2, 1)
 LEVELS = {"metadata.version": 30, "group.version": 1, "transaction.version": 2, "share.version": 1}
@@ -106,7 +106,7 @@ def test_levels_fall_before_metadata_version_does(tmp_path: Path) -> None:
     cluster = FakeCluster(R431, finalized={**LEVELS, "metadata.version": 29})
     admin = Scripted(cluster, lambda targets, _: None)
     admin._refusal = lambda feature, level: ""  # type: ignore[method-assign]  # it lowers metadata.version too
-    ports = replace(fake_bench(cluster, tmp_path), admin=admin)
+    ports = replace(fake_ports(cluster, tmp_path), admin=admin)
     to_391 = FeatureOrder(action=FeatureAction.DOWNGRADE_ALL, release=R391)
     plan = plan_features(ports, to_391, unsafe=False)
     assert any(f.code == "FEATURE-DOWNGRADE-REFUSED" for f in plan.blockers), "29 → 21 crosses a level that changed"

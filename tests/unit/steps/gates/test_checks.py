@@ -53,7 +53,7 @@ def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
 def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    cluster.catch_up_looks = 10_000
+    cluster.catch_up_rounds = 10_000
     replace_node(ports, plan, RELEASE_STEP, 12)
     heard: list[str] = []
     with pytest.raises(RefusedError, match=r"after node 12 failed after .*in every ISR it was in"):
@@ -94,7 +94,7 @@ def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_th
 def test_the_record_keeps_first_looks_changes_and_the_last(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    cluster.catch_up_looks = 100
+    cluster.catch_up_rounds = 100
     replace_node(ports, plan, RELEASE_STEP, 12)
     heard: list[bool] = []
     wait_for_gate(ports, plan, AFTER, GatePolicy(checks=3, interval_s=1), lambda seen, _: heard.append(seen.passes))
@@ -105,7 +105,7 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
     assert [check.passes for check in checks_made[-3:]] == [True] * 3
 
 
-def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
+def test_a_check_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
     assert check_gate(ports, plan, ref).passes
     held = ports.lock.holder("fake")

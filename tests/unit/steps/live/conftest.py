@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 
 @pytest.fixture
@@ -20,4 +20,4 @@ def world() -> FakeCluster:
 def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     world.clock.sleep(1000)  # every node has run for some time
-    return fake_bench(world, tmp_path)
+    return fake_ports(world, tmp_path)

@@ -34,7 +34,7 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.unit.steps.offline.test_actions import R421
 
@@ -94,7 +94,7 @@ def test_nothing_is_stopped_while_a_broker_can_need_a_controller(
 ) -> None:
     plan = approved(ports)
     monkeypatch.setattr(live, "refuse_new_blockers", lambda *given: None)
-    monkeypatch.setattr(FakeCluster, "look", lambda world: None)
+    monkeypatch.setattr(FakeCluster, "advance", lambda world: None)
     stage(world)
     stops = list(world.stops)
     with pytest.raises(TransientError, match=why):
@@ -303,7 +303,7 @@ def test_the_commands_before_a_stop_run_before_the_gate_and_not_between_the_stop
     service = ServiceSpec(host="controller", before_stop=(HostCommand(command="drain", timeout_s=3600.0),))
     nodes = [replace(node, service=service) if node.is_controller else node for node in world.spec.nodes]
     world.spec = replace(world.spec, nodes=tuple(nodes))
-    ports = fake_bench(world, tmp_path)
+    ports = fake_ports(world, tmp_path)
     plan = approved(ports)
     prepared: list[int] = []
 

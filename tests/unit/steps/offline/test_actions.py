@@ -33,7 +33,7 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.records import database_of
@@ -61,7 +61,7 @@ def world() -> FakeCluster:
 def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     stage_no_live(monkeypatch)
-    return fake_bench(world, tmp_path)
+    return fake_ports(world, tmp_path)
 
 
 def approved(ports: ClusterPorts, *, unsafe: bool = False) -> Plan:
@@ -351,7 +351,7 @@ def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_retur
         for number in (1, 2, 3)
     ]
     world = FakeCluster(R431, spec=ClusterSpec(name="fake", nodes=tuple(nodes), approvers=("alice",)))
-    ports = fake_bench(world, tmp_path)
+    ports = fake_ports(world, tmp_path)
     plan = approved(ports)
     assert "the controllers start at the new level" in offline_facts(ports, plan).no_return
     go(ports, plan, FORWARD[:5])

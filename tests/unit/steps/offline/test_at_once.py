@@ -17,7 +17,7 @@ from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.metadata_logs import FakeMetadataLogs
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.steps.offline.test_actions import FORWARD, approved, go, releases, take_back
@@ -64,7 +64,7 @@ def world() -> FakeCluster:
 def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     stage_no_live(monkeypatch)
-    return fake_bench(world, tmp_path)
+    return fake_ports(world, tmp_path)
 
 
 def test_the_snapshot_is_installed_on_all_nodes_at_once(

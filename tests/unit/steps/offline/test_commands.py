@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from kafka_rollout.steps.offline import actions as offline
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.steps.offline.test_actions import approved
 
@@ -23,7 +23,7 @@ def test_the_commands_before_a_stop_run_on_every_node_before_the_first_stop(
     world = FakeCluster(R431)
     service = ServiceSpec(host="kafka", before_stop=(HostCommand(command="drain", timeout_s=3600.0),))
     world.spec = replace(world.spec, nodes=tuple(replace(node, service=service) for node in world.spec.nodes))
-    ports = fake_bench(world, tmp_path)
+    ports = fake_ports(world, tmp_path)
     plan = approved(ports)
     prepared: list[tuple[int, int]] = []
     world.on_prepare = lambda node_id: prepared.append((node_id, len(world.stops)))

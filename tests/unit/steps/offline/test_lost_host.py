@@ -127,7 +127,7 @@ def test_a_node_on_its_old_release_is_not_stopped_while_the_others_cannot_spare_
     assert world.runs(12)
     world.start(11)
     for _ in range(3):
-        world.look()
+        world.advance()
     go(ports, plan)
     assert releases(world) == {"4.2.1"}
 

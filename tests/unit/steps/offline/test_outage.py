@@ -24,7 +24,7 @@ from kafka_rollout.steps.offline.snapshot import quorum_lacks
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from tests.fakes.cluster import R431, FakeCluster, make_spec
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
 
@@ -44,7 +44,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ports(world: FakeCluster, tmp_path: Path) -> ClusterPorts:
-    return fake_bench(world, tmp_path)
+    return fake_ports(world, tmp_path)
 
 
 def kinds(ports: ClusterPorts) -> list[str]:
@@ -54,7 +54,7 @@ def kinds(ports: ClusterPorts) -> list[str]:
 def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    world.catch_up_looks = 3
+    world.catch_up_rounds = 3
     plan = approved(ports)
     (expected,) = [line for line in shown_facts(ports, plan) if line.startswith("Expected outage")]
     began = world.clock.now()
@@ -152,8 +152,8 @@ def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that
     both = frozenset({Role.BROKER, Role.CONTROLLER})
     spec = make_spec(controllers=3, brokers=0)
     nodes = tuple(replace(node, roles=both, broker_address=f"127.0.0.1:{9200 + node.node_id}") for node in spec.nodes)
-    world = FakeCluster(R431, spec=replace(spec, nodes=nodes), catch_up_looks=0)
-    ports = fake_bench(world, tmp_path)
+    world = FakeCluster(R431, spec=replace(spec, nodes=nodes), catch_up_rounds=0)
+    ports = fake_ports(world, tmp_path)
     plan = approved(ports)
     go(ports, plan, FORWARD[:5])
     looked: list[float] = []

@@ -27,7 +27,7 @@ from kafka_rollout.steps.report.run import build_report
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure, SkippedStepError
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 LOST_LINE = "log.retention.ms of broker 12 was 1000 (STATIC_BROKER_CONFIG) and is now missing."
 
@@ -67,7 +67,7 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
-    return fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    return fake_ports(cluster, tmp_path, run_id=tmp_path.name)
 
 
 def run(ports: ClusterPorts, approver: Approver | TerminalAnswers, procedure: Procedure = UPGRADE) -> None:
@@ -197,7 +197,7 @@ def test_yes_accepts_no_difference(
 
 def test_a_change_of_features_is_compared_too(tmp_path: Path) -> None:
     cluster = FakeCluster(R431, finalized={"metadata.version": 21})
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     run(ports, Approver(), FEATURES)
     assert comparisons(ports) == [(ComparedAfter.LEVELS, 0)]
 

@@ -25,7 +25,7 @@ from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, find
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 OFFSETS = "__consumer_offsets"
 COMMITS = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
@@ -41,7 +41,7 @@ def world() -> FakeCluster:
 
 @pytest.fixture
 def ports(world: FakeCluster, tmp_path: Path) -> ClusterPorts:
-    return fake_bench(world, tmp_path)
+    return fake_ports(world, tmp_path)
 
 
 def planned(ports: ClusterPorts, *classes: RecordKind) -> Plan:
@@ -90,7 +90,9 @@ def test_what_was_approved_with_the_plan_stops_nothing(ports: ClusterPorts, worl
     assert replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id).acted
 
 
-def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(ports: ClusterPorts, world: FakeCluster) -> None:
+def test_the_logs_are_read_on_once_before_the_first_stop_of_a_release_step(
+    ports: ClusterPorts, world: FakeCluster
+) -> None:
     plan = planned(ports, COMMITS)
     first, second = (node_step.node_id for node_step in plan.release_steps[0].order[:2])
     world.written_since += [COMMITS, COMMITS]

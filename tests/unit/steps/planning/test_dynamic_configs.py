@@ -13,7 +13,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_bench
+from tests.fakes.ports import FakeAdmin, fake_ports
 
 SMALL = DynamicConfigs(topics={"orders": {"segment.bytes": "14000"}})
 REJECTED = ConfigProblem(
@@ -30,7 +30,7 @@ def test_a_plan_validates_for_every_release_of_the_path(tmp_path: Path) -> None:
     cluster = FakeCluster(Release(3, 4, 0))
     cluster.dynamic_configs = SMALL
     cluster.dynamic_config_problems[R431] = (REJECTED,)
-    plan = plan_upgrade(fake_bench(cluster, tmp_path), R431, finalize=False)
+    plan = plan_upgrade(fake_ports(cluster, tmp_path), R431, finalize=False)
     assert cluster.validated == [(Release(3, 4, 1), SMALL), (R431, SMALL)]
     assert [found.subject for found in plan.blockers] == ["4.3.1, topic orders, segment.bytes"]
 
@@ -49,7 +49,7 @@ def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(
     assert len(cluster.validated) == 1
     cluster.dynamic_configs = SMALL
     for _ in range(10):
-        cluster.look()
+        cluster.advance()
     with pytest.raises(RefusedError, match=r"New findings since then: DYNAMIC-CONFIG-REJECTED 4\.3\.1, topic orders"):
         replace_node(ports, plan, RELEASE_STEP, 12)
     assert cluster.stops == [2]
@@ -73,7 +73,7 @@ def test_a_harmless_change_is_validated_once(
     cluster.dynamic_configs = changed
     assert replace_node(ports, plan, RELEASE_STEP, 2).acted
     for _ in range(10):
-        cluster.look()
+        cluster.advance()
     assert replace_node(ports, plan, RELEASE_STEP, 12).acted
     assert len(cluster.validated) == 2  # for the plan, and after the change
 
@@ -85,6 +85,6 @@ class Refuses(FakeAdmin):
 
 def test_configuration_that_cannot_be_read_is_a_blocker_of_the_plan(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = replace(fake_bench(cluster, tmp_path), admin=Refuses(cluster))
+    ports = replace(fake_ports(cluster, tmp_path), admin=Refuses(cluster))
     plan = plan_upgrade(ports, R431, finalize=False)
     assert [(found.code, found.remedy) for found in plan.blockers] == [("DYNAMIC-CONFIG-UNREAD", "Grant it.")]

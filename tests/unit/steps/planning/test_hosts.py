@@ -16,7 +16,7 @@ from kafka_rollout.steps.planning.hosts import host_findings
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 R381, R391, R431 = Release(3, 8, 1), Release(3, 9, 1), Release(4, 3, 1)
 FORMAT = DirectoryFormat(meta=b"version=1", bootstrap=b"records", has_metadata_log=True)
@@ -51,7 +51,7 @@ def test_directories_are_checked_with_the_format_that_the_runtime_reads(
     monkeypatch.setattr(FakeClasses, "config_problems", record)
     cluster = FakeCluster(R391)
     cluster.formats = formats
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, target, finalize=False) if target > R391 else plan_downgrade(ports, target)
     assert checked == [expected] * len(ports.cluster.nodes)
     (release_step,) = plan.release_steps
@@ -70,7 +70,7 @@ def test_an_oauth_url_that_the_jvm_does_not_allow_blocks_the_plan_and_the_stop(
     for fake in cluster.nodes.values():
         fake.config |= {"sasl.enabled.mechanisms": "OAUTHBEARER", url: "https://idp/jwks"}
         fake.jvm_arguments = ("java", allowed)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     assert plan.blockers == ()
     (release_step,) = plan.release_steps
@@ -108,7 +108,7 @@ def test_what_changes_on_a_host_after_the_plan_blocks_the_stop(
         paths=(HostPath(path="/etc/kafka", mode=0o40755, user_id=0, owner="root"),),
     )
     cluster.hosts[node.node_id] = host
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     assert plan.blockers == ()
     stop = plan.release_steps[0], node

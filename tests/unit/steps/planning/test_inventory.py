@@ -13,7 +13,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.inventory import check_inventory
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_bench, hidden_bench
+from tests.fakes.ports import fake_ports, hidden_bench
 
 R391, R431 = Release(3, 9, 1), Release(4, 3, 1)
 NODE = 3
@@ -31,10 +31,10 @@ HOST = HostState(
 def test_a_plan_has_the_findings_of_the_hosts(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     cluster.hosts[NODE] = HOST
-    plan = plan_upgrade(fake_bench(cluster, tmp_path), R431, finalize=False)
+    plan = plan_upgrade(fake_ports(cluster, tmp_path), R431, finalize=False)
     assert [(found.code, found.subject) for found in plan.blockers] == [("STOP-TIMEOUT-SHORT", f"node {NODE}")]
     cluster.hosts[NODE] = replace(HOST, stop_timeout_s=None)
-    assert plan_upgrade(fake_bench(cluster, tmp_path, run_id="run-2"), R431, finalize=False).blockers == ()
+    assert plan_upgrade(fake_ports(cluster, tmp_path, run_id="run-2"), R431, finalize=False).blockers == ()
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -42,7 +42,7 @@ def test_the_check_of_an_inventory_lists_every_node_and_names_the_silent_one(tmp
     cluster = FakeCluster(R391)
     if silent:
         cluster.silent.add(NODE)
-    nodes, verdict = check_inventory(fake_bench(cluster, tmp_path), [])
+    nodes, verdict = check_inventory(fake_ports(cluster, tmp_path), [])
     assert [checked.node.node_id for checked in nodes] == [node.node_id for node in cluster.spec.nodes]
     assert [(found.code, found.subject) for found in verdict.blockers] == (
         [("NODE-DOWN", f"node {NODE}")] if silent else []
@@ -54,7 +54,7 @@ def test_the_check_of_an_inventory_names_each_missing_right_of_a_run(tmp_path: P
     cluster.missing_rights = [
         MissingRight(right=right, principal="User:rollout") for right in (READING[0], ALTER_CLUSTER, *PINNING)
     ]
-    _, verdict = check_inventory(fake_bench(cluster, tmp_path), [])
+    _, verdict = check_inventory(fake_ports(cluster, tmp_path), [])
     assert [(found.code, found.severity, found.subject) for found in verdict.findings] == [
         ("RIGHT-MISSING", "blocker", "DESCRIBE on CLUSTER (broker listener)"),
         ("RIGHT-MISSING", "blocker", "ALTER on CLUSTER (broker listener)"),
@@ -68,12 +68,12 @@ def test_the_check_of_an_inventory_names_each_missing_right_of_a_run(tmp_path: P
 def test_the_check_of_an_inventory_does_not_pass_without_an_answer_about_rights(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     cluster.silent.update(node.node_id for node in cluster.spec.nodes)
-    _, verdict = check_inventory(fake_bench(cluster, tmp_path), [])
+    _, verdict = check_inventory(fake_ports(cluster, tmp_path), [])
     assert ("NODE-DOWN", "brokers") in {(found.code, found.subject) for found in verdict.blockers}
 
 
 def test_a_plan_that_pins_nothing_does_not_need_the_right_to_set_defaults(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     cluster.missing_rights = [MissingRight(right=PINNING[0], principal="User:rollout")]
-    plan = plan_upgrade(fake_bench(cluster, tmp_path), R431, finalize=False)
+    plan = plan_upgrade(fake_ports(cluster, tmp_path), R431, finalize=False)
     assert [found.code for found in plan.findings if found.code == "RIGHT-MISSING"] == []

@@ -15,7 +15,7 @@ from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 R381, R391, R431 = Release(3, 8, 1), Release(3, 9, 1), Release(4, 3, 1)
 
@@ -28,7 +28,7 @@ def severities(plan: Plan, code: str) -> list[Severity]:
 def test_an_open_migration_blocks_every_roll(tmp_path: Path, release: Release, target: Release) -> None:
     cluster = FakeCluster(release)
     cluster.registrations = MetadataRegistrations(zk_migration=1)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, target, finalize=True) if target > release else plan_downgrade(ports, target)
     assert severities(plan, "ZK-MIGRATION-OPEN") == [Severity.BLOCKER]
 
@@ -36,7 +36,7 @@ def test_an_open_migration_blocks_every_roll(tmp_path: Path, release: Release, t
 def test_a_removed_controller_blocks_until_its_registration_supports_the_target(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     cluster.find_unlisted_controllers.add(9)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     assert severities(plan_upgrade(ports, R431, finalize=True), "GHOST-CONTROLLER") == [Severity.BLOCKER], "unknown"
     old = {9: {"metadata.version": VersionRange(1, 21)}}
     cluster.registrations = MetadataRegistrations(controllers=old)
@@ -51,7 +51,7 @@ def test_a_removed_controller_blocks_until_its_registration_supports_the_target(
 def test_a_cluster_in_zookeeper_mode_gets_one_sentence(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     cluster.in_zookeeper_mode = True
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     brokers = tuple(replace(node, roles=frozenset(node.roles - {"controller"})) for node in cluster.spec.brokers)
     ports = replace(ports, cluster=replace(cluster.spec, nodes=brokers))
     with pytest.raises(RefusedError, match=r"^Cluster \S+ runs in ZooKeeper mode, which this tool does not support\."):

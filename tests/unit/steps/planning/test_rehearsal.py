@@ -22,7 +22,7 @@ from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step_history import step_lines
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 BROKEN = failed("broker-11 (11) does not start on 4.3.1: Invalid value 14000.", "Raise segment.bytes.")
 
@@ -46,7 +46,7 @@ def run(tmp_path: Path, rehearsed: RehearsalResult | None, **options: Any) -> An
     """Ports of a finished run from 3.9.1 to 4.3.1; raises what the run raised, with the ports in `run.ports`."""
     world = FakeCluster()
     world.rehearsed = rehearsed
-    ports = fake_bench(world, tmp_path)
+    ports = fake_ports(world, tmp_path)
     request = Request(target=R431, plans_features=False, scan=False, **options)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     try:
@@ -94,7 +94,7 @@ def test_a_failed_rehearsal_blocks_the_plan_before_any_node_stops(tmp_path: Path
 def test_a_run_that_was_refused_by_its_rehearsal_is_rehearsed_again(tmp_path: Path) -> None:
     world = FakeCluster()
     world.rehearsed = result(Outcome.FAILED, BROKEN)
-    ports = fake_bench(world, tmp_path)
+    ports = fake_ports(world, tmp_path)
     request = Request(target=R431, plans_features=False, scan=False)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     with pytest.raises(RefusedError, match="Invalid value 14000"):

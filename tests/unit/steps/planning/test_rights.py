@@ -15,7 +15,7 @@ from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.verify import verify
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import fake_bench, hidden_bench
+from tests.fakes.ports import fake_ports, hidden_bench
 
 R391, R421, R431 = Release(3, 9, 1), Release(4, 2, 1), Release(4, 3, 1)
 
@@ -30,7 +30,7 @@ def test_a_plan_names_each_missing_right_with_the_command_that_grants_it(
 ) -> None:
     cluster = FakeCluster(release)
     cluster.missing_rights = [_missing(ALTER_CLUSTER), _missing(LIST_CONTROLLERS, Role.CONTROLLER)]
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, target, finalize=True) if target > release else plan_downgrade(ports, target)
     found = [finding for finding in plan.blockers if finding.code == "RIGHT-MISSING"]
     assert [finding.subject for finding in found] == [
@@ -48,12 +48,12 @@ def test_a_cluster_is_not_observed_without_a_right_to_read(tmp_path: Path, right
     with pytest.raises(
         RefusedError, match=f"RIGHT-MISSING: User:rollout does not have the right {right}".replace("*", r"\*")
     ):
-        observe(fake_bench(cluster, tmp_path))
+        observe(fake_ports(cluster, tmp_path))
 
 
 def test_a_right_that_is_removed_after_the_approval_prevents_the_next_stop(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     refuse_new_blockers(ports, plan)
     cluster.missing_rights = [_missing(ALTER_CLUSTER)]
@@ -65,7 +65,7 @@ def test_an_unknown_principal_is_a_placeholder_of_the_command(tmp_path: Path) ->
     cluster = FakeCluster(R431)
     cluster.missing_rights = [MissingRight(right=READING[0], principal=None)]
     with pytest.raises(RefusedError, match="The user of this tool does not have the right") as refused:
-        observe(fake_bench(cluster, tmp_path))
+        observe(fake_ports(cluster, tmp_path))
     assert "--allow-principal 'User:NAME'" in refused.value.remedy
 
 

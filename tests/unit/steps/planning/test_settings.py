@@ -14,7 +14,7 @@ from kafka_rollout.steps.common.cluster_ports import AUTO_JOIN, observe
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.planning.rehearsal import planned_releases
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_bench
+from tests.fakes.ports import FakeAdmin, fake_ports
 
 R340, R341, R381, R391 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.8.1", "3.9.1"))
 R420, R431 = (Release.parse(text) for text in ("4.2.0", "4.3.1"))
@@ -23,7 +23,7 @@ R420, R431 = (Release.parse(text) for text in ("4.2.0", "4.3.1"))
 @pytest.mark.parametrize("target", [R431, R381], ids=["upgrade", "downgrade"])
 def test_brokers_without_a_controlled_shutdown_block_a_roll(tmp_path: Path, target: Release) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     for fake in cluster.nodes.values():
         fake.config["controlled.shutdown.enable"] = "false"
     plan = plan_upgrade(ports, target, finalize=False) if target > R391 else plan_downgrade(ports, target)
@@ -32,7 +32,7 @@ def test_brokers_without_a_controlled_shutdown_block_a_roll(tmp_path: Path, targ
 
 def test_several_log_directories_block_a_level_that_does_not_support_them(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     for fake in cluster.nodes.values():
         fake.config["log.dirs"] = "/data/1,/data/2"
     for unsafe, severity in ((False, Severity.BLOCKER), (True, Severity.WARNING)):
@@ -45,7 +45,7 @@ def test_a_release_that_writes_new_groups_by_its_configuration_is_reached_throug
     tmp_path: Path,
 ) -> None:
     cluster = FakeCluster(R340)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     assert [step.to_release for step in plan_upgrade(ports, R391, finalize=False).release_steps] == [R391]
     overrides = {str(R391): {"group.coordinator.rebalance.protocols": "classic,consumer"}}
     ports = replace(ports, cluster=replace(ports.cluster, release_overrides=overrides))
@@ -55,7 +55,7 @@ def test_a_release_that_writes_new_groups_by_its_configuration_is_reached_throug
 
 def test_a_downgrade_from_a_release_that_writes_new_groups_takes_a_tolerant_one_too(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     assert [step.to_release for step in plan_downgrade(ports, R340).release_steps] == [R340]
     for node in ports.cluster.brokers:
         cluster.nodes[node.node_id].config["group.coordinator.rebalance.protocols"] = "classic,consumer"
@@ -71,7 +71,7 @@ def test_a_plan_of_either_direction_names_known_defects_and_what_no_gate_checks(
     cluster = FakeCluster(source)
     agents = tuple(replace(node, jolokia_url=f"http://{node.name}/jolokia") for node in cluster.spec.nodes)
     cluster.spec = replace(cluster.spec, nodes=agents)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     for node in ports.cluster.brokers:
         cluster.nodes[node.node_id].config["remote.log.storage.system.enable"] = "true"
     plan = plan_upgrade(ports, target, finalize=False) if target > source else plan_downgrade(ports, target)
@@ -91,7 +91,7 @@ def test_whether_a_controller_joins_by_itself_is_read_from_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joins: str
 ) -> None:
     cluster = FakeCluster(R431)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     node = ports.cluster.controllers[0]
     cluster.nodes[node.node_id].config[AUTO_JOIN] = joins
     before = observe(ports).quorum

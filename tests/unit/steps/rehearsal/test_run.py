@@ -15,7 +15,7 @@ from kafka_rollout.rehearsal.job import RehearsalStoppedError, order_rehearsal
 from kafka_rollout.rehearsal.result import Contents, Outcome, RehearsalResult
 from kafka_rollout.steps.rehearsal.run import Rehearsal
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 
 def stopped(world: FakeCluster) -> FakeCluster:
@@ -35,7 +35,7 @@ def rehearse(
 ) -> tuple[RehearsalResult, list[str]]:
     """The result of an upgrade from 3.9.1 to 4.3.1 on a copy, and its progress."""
     lines: list[str] = []
-    ports = fake_bench(stopped(world), folder)
+    ports = fake_ports(stopped(world), folder)
     request = Request(target=R431, plans_features=False)
     job = order_rehearsal(request, world.spec.name, Direction.UPGRADE, [R391, R431], gate_timeout_s=60.0)
     job = replace(job, nodes=tuple(world.nodes), unregistered=(99,), real=real, later=real)
@@ -100,7 +100,7 @@ def test_a_prediction_does_not_fail_a_rehearsal(tmp_path: Path) -> None:
 
 def test_contents_that_a_copy_lacks_are_a_finding(tmp_path: Path) -> None:
     world = FakeCluster()
-    ports = fake_bench(world, tmp_path / "real")
+    ports = fake_ports(world, tmp_path / "real")
     real = read_contents(ports.admin, ports.clock)
     real = replace(real, transactional_ids=("tx-1",))
     result, _ = rehearse(world, tmp_path, real=real)

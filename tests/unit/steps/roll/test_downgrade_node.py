@@ -1,4 +1,4 @@
-"""A node's turn on the way down: refused while the older release could not start, and finished when it was killed."""
+"""A node step on the way down: refused while the older release could not start, and finished when it was killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node, restart_node
 from tests.fakes.cluster import R341, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.unit.steps.roll.test_node import Killed, killed_after
 
 RELEASE_STEP = "4.3.1-to-3.4.1"
@@ -51,14 +51,14 @@ def test_the_log_is_trimmed_while_the_node_is_stopped(ports: ClusterPorts, clust
 def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_one_start(
     cluster: FakeCluster, tmp_path: Path, calls: int
 ) -> None:
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_downgrade(ports, R341)
     check_metadata_logs(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with its trim")
     try:
         replace_node(killed_after(ports, calls), plan, RELEASE_STEP, NODE)
     except Killed:
-        again = fake_bench(cluster, tmp_path)
+        again = fake_ports(cluster, tmp_path)
         replace_node(again, plan, RELEASE_STEP, NODE)
     assert cluster.release_of(NODE) == R341
     assert cluster.trims == [NODE]

@@ -1,4 +1,4 @@
-"""A node's turn survives a kill at any point: run again, it ends on the release, started once."""
+"""A node step survives a kill at any point: run again, it ends on the release, started once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kafka_rollout.steps.roll.node import (
     rollback_release_steps,
 )
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
@@ -92,7 +92,7 @@ def count_calls(ports: ClusterPorts, act: Callable[[ClusterPorts], Any]) -> int:
 def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path) -> None:
     def fresh(number: int) -> tuple[FakeCluster, ClusterPorts, Plan]:
         cluster = FakeCluster(R391)
-        ports = fake_bench(cluster, tmp_path, run_id=f"run-{number}")
+        ports = fake_ports(cluster, tmp_path, run_id=f"run-{number}")
         plan = plan_upgrade(ports, R431, finalize=False)
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
         ports.lock.break_("fake", "the run before")
@@ -274,7 +274,7 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
 
 def test_a_roll_back_over_finalized_levels_is_refused(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     replace_node(ports, plan, RELEASE_STEP, NODE)
-    cluster.look()
+    cluster.advance()
     cluster.finalized["metadata.version"] = 30
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "try")
     with pytest.raises(RefusedError, match=r"3\.9\.1 can no longer run this cluster"):
@@ -282,9 +282,9 @@ def test_a_roll_back_over_finalized_levels_is_refused(ports: ClusterPorts, clust
     assert cluster.stops == [NODE]
 
 
-def test_in_two_hops_a_node_is_needed_on_its_way_and_past_afterwards(tmp_path: Path) -> None:
+def test_in_two_release_steps_a_node_is_needed_on_its_way_and_past_afterwards(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     first, second = (release_step.key for release_step in plan.release_steps)
     assert (first, second) == ("3.4.0-to-3.4.1", "3.4.1-to-4.3.1")
@@ -302,7 +302,7 @@ def test_a_retry_does_not_stop_a_node_that_the_others_cannot_spare(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     replace_node(ports, plan, RELEASE_STEP, NODE)
-    cluster.look()
+    cluster.advance()
     cluster.stop(13)  # another broker was killed, so the gate after the start fails
     with pytest.raises(
         TransientError, match=r"Node 12 cannot be stopped safely yet:.* all other nodes are up: node 13"
@@ -361,7 +361,7 @@ def test_a_lock_lost_before_the_stop_leaves_no_stop_in_the_record(
 def test_a_task_that_runs_twice_at_once_acts_once(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan, tmp_path: Path
 ) -> None:
-    twin, said = fake_bench(cluster, tmp_path, run_id=ports.run_id), []
+    twin, said = fake_ports(cluster, tmp_path, run_id=ports.run_id), []
     stop = cluster.stop
 
     def stop_with_twin(node_id: int) -> None:
@@ -376,14 +376,16 @@ def test_a_task_that_runs_twice_at_once_acts_once(
     assert starts_on(cluster, NODE, R431) == 1
 
 
-def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_hop_alone(tmp_path: Path) -> None:
+def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_release_step_alone(
+    tmp_path: Path,
+) -> None:
     cluster = FakeCluster(R340)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     first = plan.release_steps[0].key
     replace_node(ports, plan, first, 2)
-    cluster.look()
+    cluster.advance()
     cluster.cannot_start.add((3, R341))
     replace_node(ports, plan, first, 3)
     node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)]
@@ -391,5 +393,5 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_ho
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     for node_step in node_steps:
         assert replace_node(ports, plan, *node_step).acted
-        cluster.look()
+        cluster.advance()
     assert {node.running for node in cluster.nodes.values()} == {R340}

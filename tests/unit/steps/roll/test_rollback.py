@@ -22,7 +22,7 @@ from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 COMMIT = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
@@ -31,7 +31,7 @@ BY_4_3_1 = replace(COMMIT, value_version=4, count=1)
 
 def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[ClusterPorts, Plan]:
     """Rolled from 3.4.0 by way of 3.4.1 to 4.3.1, and a person decided to go back."""
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     scan = ScanResult(
         cluster="fake",
         scanned_at=0.0,
@@ -80,7 +80,7 @@ def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:
 
 def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by_a_person_first(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
@@ -101,7 +101,7 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
 
 def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
@@ -127,7 +127,7 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
 
 def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)

@@ -18,7 +18,7 @@ from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.dying_files import KilledError
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 NODE = 12  # a broker
@@ -29,7 +29,7 @@ def draining_bench(cluster: FakeCluster, home: Path) -> tuple[ClusterPorts, Plan
     service = ServiceSpec(host="broker-12", before_stop=(HostCommand(command="drain", timeout_s=3600.0),))
     nodes = [replace(node, service=service) if node.node_id == NODE else node for node in cluster.spec.nodes]
     cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
-    ports = fake_bench(cluster, home)
+    ports = fake_ports(cluster, home)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     return ports, plan

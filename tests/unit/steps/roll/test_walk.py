@@ -24,7 +24,7 @@ from kafka_rollout.steps.procedures.kinds import build_report_of_run, write_run_
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench
+from tests.fakes.ports import fake_ports
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 
@@ -75,7 +75,7 @@ def test_a_failed_gate_stops_the_roll_and_roll_back_undoes_it(
 
 def test_an_intolerant_release_goes_by_way_of_the_tolerant_one(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
-    ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    ports = fake_ports(cluster, tmp_path, run_id=tmp_path.name)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "upgrade")
     assert roll_release_steps(ports, plan, QUICK)
@@ -143,7 +143,7 @@ def cluster_snapshots(cluster: FakeCluster) -> None:
 def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     cluster.add_partition("lonely", 0, [11])
-    ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    ports = fake_ports(cluster, tmp_path, run_id=tmp_path.name)
     plan = plan_upgrade(ports, R431, finalize=False)
     assert "RF-ONE-TOPIC" in approval_body(plan)
     with pytest.raises(RefusedError, match="which cannot be approved"):
@@ -156,7 +156,7 @@ def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path
 def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     cluster.add_partition("tmp-1", 0, [11])
-    ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    ports = fake_ports(cluster, tmp_path, run_id=tmp_path.name)
     plan = plan_upgrade(ports, R431, finalize=False, accept_unavailable=["tmp-*", " tmp-* "])
     assert (plan.blockers, plan.accept_unavailable) == ((), ("tmp-*",))
     assert plan.hash != plan_upgrade(ports, R431, finalize=False).hash

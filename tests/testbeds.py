@@ -16,7 +16,7 @@ MakeBed = Callable[..., Bed]
 
 
 @contextmanager
-def beds(factory: pytest.TempPathFactory) -> Iterator[MakeBed]:
+def open_testbeds(factory: pytest.TempPathFactory) -> Iterator[MakeBed]:
     """Yield `make("4.2.1", size=3, others=["4.3.1"])`. It moves the test into the network of the test bed, whose hosts
     and SSH configuration the command line then finds. A bed is removed when the next one is made, and at the end."""
     if why := missing():
