@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
 
 import pytest
 
+from tests.architecture.test_layers import imported
 from tests.paths import ROOT
 
 LOCK = (ROOT / "requirements.txt").read_text()
@@ -38,6 +42,24 @@ def test_pyspark_client_is_never_installed() -> None:
 def test_no_registry_is_named(name: str) -> None:
     text = (ROOT / name).read_text()
     assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host", text)
+
+
+def test_the_base_install_has_each_package_that_the_tool_imports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {_name(requirement) for requirement in project["dependencies"]} | {"markupsafe"}  # a part of jinja2
+    package = ROOT / "plugins" / "kafka_rollout"
+    files = [path for path in package.rglob("*.py") if "airflow" not in path.relative_to(package).parts]
+    names = {name for path in files for name in imported(path.read_text())} - sys.stdlib_module_names
+    by_name = packages_distributions()
+    missing = {name for name in names - {"kafka_rollout"} if not declared & set(map(_name, by_name.get(name, [name])))}
+    assert missing == set()
+
+
+def _name(requirement: str) -> str:
+    """The normalized name of a distribution."""
+    found = re.match(r"[\w.-]+", requirement)
+    assert found
+    return re.sub(r"[._-]+", "-", found[0]).lower()
 
 
 def test_the_image_starts_from_the_airflow_of_the_lock() -> None:
