@@ -41,6 +41,7 @@ class Repository:
         self.content = content
         self.fetches = 0
         self.errors: list[TransientError] = []
+        self.wanted: list[str] = []
 
     @contextmanager
     def open(self) -> Iterator[Repository]:
@@ -53,6 +54,7 @@ class Repository:
         folder.mkdir(parents=True, exist_ok=True)
         for module in modules:
             on_jar(module.file)
+            self.wanted.append(module.artifact)
             (folder / module.file).write_bytes(self.content[str(module)])
 
 
@@ -195,7 +197,8 @@ def test_a_fetch_killed_midway_leaves_nothing_that_looks_finished(
     process.join(180)
     assert [path for path in (cache.cache / "kafka").iterdir() if not path.name.startswith(".")] == []
     assert len(list(cache.libs(RELEASE).iterdir())) == len(JARS)
-    assert len(list((cache.cache / "kafka").glob(".*-*-*"))) == 0, "what the killed one left is cleared away"
+    assert repository.wanted == ["slf4j-api"], "the whole jar of the killed one is kept"
+    assert len(list((cache.cache / "kafka").glob(".*-*-*"))) == 0
 
 
 def test_the_command_answers_bad_input_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
