@@ -15,13 +15,24 @@ class OfflineEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineStopping(OfflineEvent, kind="offline-stopping"):
+class OfflineSentence(OfflineEvent):
+    """An event with its result as a sentence."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineNodeEvent(OfflineSentence):
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineStopping(OfflineSentence, kind="offline-stopping"):
     """Recorded before the first stop. `voters`: of the quorum; `unwritable`: topic-partitions that were below their
     min.insync.replicas already."""
 
     voters: tuple[int, ...]
     unwritable: tuple[str, ...]
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,93 +57,70 @@ class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineInstalled(OfflineEvent, kind="offline-installed"):
+class OfflineInstalled(OfflineNodeEvent, kind="offline-installed"):
     """The snapshot is installed on a node. `had_log` False: the node's directory held no log and was left as it was."""
 
-    node_id: int
-    sentence: str
     had_log: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineLeftBehind(OfflineEvent, kind="offline-left-behind"):
+class OfflineLeftBehind(OfflineNodeEvent, kind="offline-left-behind"):
     """The cluster works without this node: its log was lost, or its host did not respond."""
 
-    node_id: int
-    sentence: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineUnreached(OfflineEvent, kind="offline-unreached"):
+class OfflineUnreached(OfflineNodeEvent, kind="offline-unreached"):
     """The host of this node did not respond when the snapshot was installed. The node is not started without it."""
 
-    node_id: int
-    sentence: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineNoReturn(OfflineEvent, kind="offline-no-return"):
+class OfflineNoReturn(OfflineSentence, kind="offline-no-return"):
     """Recorded before the first broker starts: from here on there is no undo."""
 
-    sentence: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineUndoing(OfflineEvent, kind="offline-undoing"):
+class OfflineUndoing(OfflineSentence, kind="offline-undoing"):
     """`epoch`: above every epoch that the controllers knew; 0 in an event of an earlier version."""
 
-    sentence: str
     epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineRestored(OfflineEvent, kind="offline-put-back"):
+class OfflineRestored(OfflineNodeEvent, kind="offline-put-back"):
     """A node's metadata log was restored from its backup."""
-
-    node_id: int
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineUndone(OfflineEvent, kind="offline-undone"):
+class OfflineUndone(OfflineSentence, kind="offline-undone"):
     """`nodes`: those whose metadata logs were restored."""
 
     nodes: tuple[int, ...]
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveLowered(OfflineEvent, kind="live-lowered"):
+class LiveLowered(OfflineSentence, kind="live-lowered"):
     """The controllers serve at the lower level. `without_controller_s`: at most, without an active controller."""
 
     without_controller_s: float
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFailed(OfflineEvent, kind="live-failed"):
+class LiveFailed(OfflineSentence, kind="live-failed"):
     """The level was not lowered, and the controllers run on their old logs again. `sentence`: with the reason."""
 
-    sentence: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveKept(OfflineEvent, kind="live-kept"):
+class LiveKept(OfflineSentence, kind="live-kept"):
     """The undo of a live downgrade ended before it was done, because a leader was elected on the snapshot."""
 
-    sentence: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineWritable(OfflineEvent, kind="offline-writable"):
+class OfflineWritable(OfflineSentence, kind="offline-writable"):
     """Every partition has a leader and its min.insync.replicas again."""
 
-    sentence: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineServed(OfflineEvent, kind="offline-served"):
+class OfflineServed(OfflineSentence, kind="offline-served"):
     """Every broker serves requests again. `unserved_at`: epoch seconds of the last check that failed; 0 for none."""
 
     unserved_at: float
-    sentence: str
