@@ -10,25 +10,26 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaAdminClient
-from kafka.errors import KafkaError as KafkaPythonError
 from pydantic import TypeAdapter
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
+from kafka_rollout.kafka.client.connection import NodeConnection, ask_api_versions
+from kafka_rollout.kafka.client.features import node_features
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
-from kafka_rollout.traffic.check import Position, ProducerMark, not_compared, together
+from kafka_rollout.traffic.check import not_compared, together
 from kafka_rollout.traffic.processes.control import Control, Life, is_reachable, last_line
 from kafka_rollout.traffic.processes.heartbeat import ALONE_S, Heartbeat
 from kafka_rollout.traffic.processes.journal import Journal, compare_journals
@@ -200,10 +201,6 @@ class Traffic:
             **security.confluent(),
             "log_level": 3,
         }
-        self._kafka_python_settings = {
-            "bootstrap_servers": bootstrap_servers,
-            **security.kafka_python(),
-        }
         self._session = str(time.time_ns())
         self._producers: list[Client] = []
         self._consumers: list[Client] = []
@@ -286,19 +283,20 @@ class Traffic:
     def _consumer(self, protocol: str) -> Client:
         return consumer(self._folder, self._client_settings, self._group, protocol)
 
-    def _finalized(self) -> dict[str, int] | None:
-        """The finalized levels; None if the cluster did not report them."""
-        try:
-            admin = KafkaAdminClient(**self._kafka_python_settings)
+    def _finalized(self) -> Mapping[str, int] | None:
+        """The finalized levels; None if no broker reported them."""
+        for address in self._bootstrap_servers.split(","):
+            broker = NodeConnection(address.strip(), f"The broker at {address.strip()}", self._security)
             try:
-                # Keyed by feature (kafka-python's docstring says otherwise); a feature at level 0 has no "finalized".
-                features = admin.describe_features()
+                features = node_features(ask_api_versions(partial(broker.ask, timeout_s=PROBE_SECONDS)))
+            except (RolloutError, ValueError) as error:
+                log.info("The features were not reported: %s", error)
+                continue
             finally:
-                admin.close()
-        except KafkaPythonError as error:
-            log.info("The features were not reported: %s", error)
-            return None
-        return {name: int(ranges.get("finalized", (0, 0))[1]) for name, ranges in features.items()}
+                broker.close()
+            if features.epoch is not None:
+                return features.finalized
+        return None
 
     def drain(self) -> None:
         """Let every group read to the present end of the logs. Raises TransientError if one cannot."""
@@ -328,16 +326,14 @@ class Traffic:
         finally:
             reader.close()
 
-    def _read_marks(self, positions: Collection[Position]) -> dict[Position, ProducerMark]:
-        return read_marks(self._bootstrap_servers, self._security, positions)
-
     def compare(self) -> TrafficVerdict:
         """The result over all periods. Topics and groups are deleted if it passed, and stay as evidence if not."""
         gaps = Journal(self._folder / f"gaps-{self._session}.tsv")
         for client in (*self._producers, *self._consumers):
             gaps.write(client.name, round(client.gap.longest_s, 3))
         gaps.close()
-        result = _with_earlier(self._settings, compare_journals(self._folder, self._read_marks, self._lowered))
+        marks = partial(read_marks, self._bootstrap_servers, self._security)
+        result = _with_earlier(self._settings, compare_journals(self._folder, marks, self._lowered))
         plain = {"ok": result.ok, **_RESULT.dump_python(result, mode="json")}
         write_whole(self._folder / RESULT_FILE, json.dumps(plain, indent=2).encode())
         if result.ok:
