@@ -64,7 +64,8 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import Event, events_of
 from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent, OfflineStopping
 from kafka_rollout.run.step_events import GatePassed, NodeEvent, Stopping
-from kafka_rollout.run.store.opening import list_runs, open_run
+from kafka_rollout.run.store.opening import database_of, open_run
+from kafka_rollout.run.store.runs import list_runs
 from tests.class_archives import ClassArchives
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster, stop_nodes
@@ -180,7 +181,7 @@ def _measured(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str
             command_s = time.monotonic() - began
             time.sleep(_SETTLED_S)
         own = replace(settings, home=folder / "home")
-        events = open_run("bench", list_runs("bench", own)[0], own).events()
+        events = open_run("bench", list_runs(database_of(own), "bench")[0], own).events()
         gaps = sorted(traffic.gaps(), key=_length)
         figures = {
             "acknowledged": sum(map(len, traffic.acknowledged.values())),

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,28 +14,10 @@ import pytest
 from tests.paths import ROOT
 
 PACKAGE = ROOT / "plugins" / "kafka_rollout"
-# Rooms of one subject each, the lowest first, and their folders that touch the outside: files, sockets, processes, JVMs
-# and databases. Everything else in a room is pure.
-ROOMS = (
-    "base",
-    "releases",
-    "model",
-    "gates",
-    "features",
-    "kafka",
-    "coordinator_logs",
-    "groups",
-    "metadata_log",
-    "ports",
-    "nodes",
-    "derivation",
-    "clusters",
-    "planning",
-    "rehearsal",
-    "run",
-    "traffic",
-    "report",
-)
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+ORDER = [room for floor in CONTRACTS[0]["layers"] for room in floor.split(" | ")]  # the highest room first
+# Folders that touch the outside: files, sockets, processes, JVMs and databases. Everything else in a room below the
+# steps is pure.
 OUTSIDE = (
     "base/system",
     "releases/jars",
@@ -63,9 +46,10 @@ WITH_A_LIBRARY = {
     "base/json_forms.py": {"pydantic"},
     "kafka/codecs.py": {"cramjam", "crc32c", "lz4", "backports"},
 }
+STEPS = sorted((PACKAGE / "steps").rglob("*.py"))
 PURE = sorted(
     path
-    for room in (*ROOMS, "domain", "wire")
+    for room in ORDER[ORDER.index("steps") + 1 :]
     for path in (PACKAGE / room).rglob("*.py")
     if not any(path.is_relative_to(PACKAGE / folder) for folder in OUTSIDE)
 )
@@ -83,6 +67,12 @@ def imported(source: str) -> set[str]:
     return names
 
 
+def sources(text: str) -> set[str]:
+    """Full names of all modules that a file imports from, those inside functions included."""
+    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.level == 0)
+    return {node.module for node in found if node.module}
+
+
 def test_the_contracts_of_import_linter_hold() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     path = {"PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT / 'spark_jobs'}:{ROOT / 'consumer'}", "PATH": "/usr/bin:/bin"}
@@ -92,8 +82,8 @@ def test_the_contracts_of_import_linter_hold() -> None:
     assert "0 broken" in done.stdout
 
 
-@pytest.mark.parametrize("path", PURE, ids=lambda p: f"{p.parent.name}.{p.stem}")
-def test_pure_code_imports_the_standard_library_and_the_house_alone(path: Path) -> None:
+@pytest.mark.parametrize("path", [*PURE, *STEPS], ids=lambda p: f"{p.parent.name}.{p.stem}")
+def test_pure_code_and_steps_import_the_standard_library_and_the_house_alone(path: Path) -> None:
     foreign = imported(path.read_text()) - sys.stdlib_module_names - {"kafka_rollout"}
     assert foreign <= WITH_A_LIBRARY.get(str(path.relative_to(PACKAGE)), set())
 
@@ -102,6 +92,14 @@ def test_pure_code_imports_the_standard_library_and_the_house_alone(path: Path) 
 def test_pure_code_neither_looks_at_the_clock_nor_at_the_world(path: Path) -> None:
     world = {"time", "socket", "subprocess", "os", "requests", "urllib", "http", "threading", "asyncio", "random"}
     assert not imported(path.read_text()) & world
+
+
+@pytest.mark.parametrize("path", [*PURE, *STEPS], ids=lambda p: f"{p.parent.name}.{p.stem}")
+def test_pure_code_and_steps_import_no_folder_that_touches_the_outside(path: Path) -> None:
+    """The step that writes a run's report renders its page."""
+    folders = [folder for folder in OUTSIDE if not (path in STEPS and folder.startswith("report"))]
+    outside = tuple(f"kafka_rollout.{folder.replace('/', '.')}." for folder in folders)
+    assert not {name for name in sources(path.read_text()) if f"{name}.".startswith(outside)}
 
 
 def test_airflow_is_imported_in_its_places_alone_and_pyspark_in_the_spark_jobs_alone() -> None:

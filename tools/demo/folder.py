@@ -14,7 +14,7 @@ import psutil
 
 from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.rehearsal.machine.local import remove_rehearsals
+from kafka_rollout.rehearsal.machine.sandbox import rehearsal_folder, remove_leftovers
 from tools.demo.local_cluster import stop_nodes
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -110,7 +110,7 @@ def end_demo(path: Path, *, deadline_s: float = 20.0) -> int:
         with suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(left, timeout=_KILL_S)
-    remove_rehearsals(DemoFolder(path).settings)
+    remove_leftovers(rehearsal_folder(DemoFolder(path).settings))
     return len(own) + stop_nodes(path, deadline_s=deadline_s)
 
 

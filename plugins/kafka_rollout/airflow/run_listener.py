@@ -13,8 +13,6 @@ from sqlalchemy.orm.exc import DetachedInstanceError
 
 from kafka_rollout.airflow.common.dag_ids import TAG
 from kafka_rollout.run.projections.runs import find_dag_id
-from kafka_rollout.run.store.opening import list_clusters_of_run, open_lock, open_run
-from kafka_rollout.traffic.processes.of_run import request_stop
 
 if TYPE_CHECKING:
     from kafka_rollout.airflow.private_api import DagRun
@@ -25,8 +23,11 @@ log = logging.getLogger(__name__)
 @hookimpl
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
     """Stop the background processes of a run that was cleared. Its tasks start those that they need."""
+    from kafka_rollout.run.store.background import SqlBackground
+    from kafka_rollout.run.store.opening import database_of
+
     if (cluster := _cluster_of(dag_run)) is not None:
-        request_stop(cluster, dag_run.run_id)
+        SqlBackground(database_of()).request_stop(cluster, dag_run.run_id)
 
 
 @hookimpl
@@ -41,9 +42,12 @@ def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
 
 def _end(dag_run: DagRun) -> None:
     """Request the stop of the run's background processes, which can be on other machines, and release the lock."""
+    from kafka_rollout.run.store.background import SqlBackground
+    from kafka_rollout.run.store.opening import database_of, open_lock
+
     if (cluster := _cluster_of(dag_run)) is None:
         return
-    request_stop(cluster, dag_run.run_id)
+    SqlBackground(database_of()).request_stop(cluster, dag_run.run_id)
     lock = open_lock()
     lease = lock.holder(cluster)
     if lease is not None and lease.holder == dag_run.run_id:
@@ -57,12 +61,15 @@ def _cluster_of(dag_run: DagRun) -> str | None:
     Airflow calls the listener for every DAG. Only runs of DAGs with our tag cost a query of the run histories. The DAG
     can be a user's own that embeds an upgrade, and another DAG can have a run with the same id.
     """
+    from kafka_rollout.run.store.opening import database_of, open_run
+    from kafka_rollout.run.store.runs import list_clusters_of_run
+
     try:
         if dag_run.dag_model is not None and all(tag.name != TAG for tag in dag_run.dag_model.tags):
             return None
     except DetachedInstanceError:  # the tags were not loaded with the run
         pass
-    for cluster in list_clusters_of_run(dag_run.run_id):
+    for cluster in list_clusters_of_run(database_of(), dag_run.run_id):
         if find_dag_id(open_run(cluster, dag_run.run_id).events()) == dag_run.dag_id:
             return cluster
     return None

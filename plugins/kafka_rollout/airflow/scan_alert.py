@@ -24,7 +24,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.coordinator_logs.history import Alerted
-from kafka_rollout.run.store.opening import open_scan_history
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -72,6 +71,8 @@ class ScanAlertNotifier(BaseNotifier):
         super().render_template_fields(_with(context, _visible_fields(self.alert)), jinja_env)
 
     def notify(self, context: Context) -> None:
+        from kafka_rollout.run.store.opening import open_scan_history
+
         alert = {**_visible_fields(self.alert), "subject": self.subject, "body": self.body}
         self.log.error("%s", self.body)
         recorded = from_json(Alerted, {**alert, "run_id": str(context["run_id"])})

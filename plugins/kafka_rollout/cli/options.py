@@ -17,12 +17,10 @@ import typer
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.kafka.client.security.credentials import read_credentials
 from kafka_rollout.model.plan import RunOf
 from kafka_rollout.planning.fields import Field, fields_of
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.store.opening import list_runs
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
@@ -64,6 +62,8 @@ def open_ports(
     cluster: str, run: str | None, connection_file: Path | None
 ) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
     """Open the ports of a cluster, for an existing run or (`run` None) for a new one."""
+    from kafka_rollout.kafka.client.security.credentials import read_credentials
+
     settings = Settings.from_environment()
     security = read_credentials(get_cluster(cluster, settings), connection_file)
     if run is not None:
@@ -74,7 +74,10 @@ def open_ports(
 
 def require_run(cluster: str, run: str, settings: Settings | None = None) -> None:
     """Raise UserError, with the newest runs of the cluster, for a run that it does not have."""
-    known = list_runs(cluster, settings)
+    from kafka_rollout.run.store.opening import database_of
+    from kafka_rollout.run.store.runs import list_runs
+
+    known = list_runs(database_of(settings), cluster)
     if run not in known:
         raise UserError(
             f"Cluster {cluster} has no run {run}.",

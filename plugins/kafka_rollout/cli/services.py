@@ -12,16 +12,13 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.coordinator_logs.spark.submit import scan_command
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.offline_events import LiveLowered
-from kafka_rollout.run.store.opening import traffic_folder
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence
 from kafka_rollout.steps.procedures.kinds import write_run_report
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
-from kafka_rollout.traffic.processes.of_run import start_group_monitor, start_traffic, stop_group_monitor, stop_traffic
 
 if TYPE_CHECKING:
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
@@ -42,12 +39,16 @@ class ShellServices:
         scan_logs(self.ports, self.settings, self.security, file, self.progress)
 
     def monitor_groups(self) -> None:
+        from kafka_rollout.traffic.processes.of_run import start_group_monitor
+
         if not self._has_monitor:
             cluster, run_id = self.ports.cluster.name, self.ports.run_id
             start_group_monitor(cluster, run_id, security=self.security, only_with=os.getpid())
             self._has_monitor = True
 
     def start_traffic(self) -> None:
+        from kafka_rollout.traffic.processes.of_run import start_traffic
+
         start_traffic(
             self.ports.cluster,
             self.ports.run_id,
@@ -59,6 +60,8 @@ class ShellServices:
 
     def stop(self) -> None:
         """Stop the background processes and attach their results. Raises FatalError if the traffic check failed."""
+        from kafka_rollout.traffic.processes.of_run import stop_group_monitor, stop_traffic, traffic_folder
+
         cluster, run_id = self.ports.cluster.name, self.ports.run_id
         if self._has_monitor:
             self._has_monitor = False
@@ -118,6 +121,7 @@ def scan_logs(
     ports: ClusterPorts, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
 ) -> ScanResult:
     """Scan with Spark in a separate process and attach the result to the run."""
+    from kafka_rollout.coordinator_logs.spark.submit import scan_command
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")

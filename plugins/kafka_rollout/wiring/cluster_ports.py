@@ -13,11 +13,9 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import NodeRuntime
-from kafka_rollout.rehearsal.machine.local import LocalRehearsals
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
-from kafka_rollout.run.store.opening import open_lock, open_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.fenced import fence_cluster_ports, make_fence
 
@@ -53,7 +51,9 @@ def open_cluster_ports(
     from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
     from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
+    from kafka_rollout.rehearsal.machine.local import LocalRehearsals
     from kafka_rollout.releases.jars.cache import ReleaseCache
+    from kafka_rollout.run.store.opening import open_lock, open_run
 
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)

@@ -1,5 +1,8 @@
 """Main of the process that carries out a rehearsal: it owns the nodes of the sandbox and ends with its parent.
 
+It stands above the steps and not in the room of the rehearsal, because it opens the ports of the copy and carries out
+steps on them.
+
 Its standard output is the progress, one line each. The parent keeps its standard input open: the end of it means that
 the parent is gone.
 """

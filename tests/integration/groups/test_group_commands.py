@@ -24,9 +24,11 @@ from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.background import BackgroundKind, BackgroundProcess
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
+from kafka_rollout.run.store.background import SqlBackground
+from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.steps.gates.groups import check_conversion
-from kafka_rollout.traffic.processes.of_run import find_background, start_group_monitor, stop_group_monitor
+from kafka_rollout.traffic.processes.of_run import start_group_monitor, stop_group_monitor
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic
@@ -174,7 +176,7 @@ def test_a_monitor_of_its_own_process_counts_rebalances_and_partition_seconds_wi
     name = cluster.spec.name
 
     def found(run_id: str = "r") -> BackgroundProcess:
-        row = find_background(name, run_id, BackgroundKind.GROUPS)
+        row = SqlBackground(database_of()).read(BackgroundKey(cluster=name, run_id=run_id, kind=BackgroundKind.GROUPS))
         assert row is not None
         return row
 

@@ -9,13 +9,14 @@ from typing import cast
 import pytest
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.run.background import BackgroundKind
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started, Stopping
 from kafka_rollout.run.store.artifacts import Artifacts
+from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.run.store.runs import SqlRunStore
-from kafka_rollout.traffic.processes.of_run import find_background
 from tests.integration.harness.airflow import hosts as airflow_hosts
 from tests.integration.harness.airflow.hosts import airflow_settings, control_services, use_celery, worker_host
 from tests.integration.harness.airflow.server import PATIENCE_S, PrivateAirflow, Run, nothing_lost, wait_for
@@ -92,7 +93,9 @@ def test_a_roll_ends_complete_although_a_worker_host_is_lost_during_the_second_n
         assert report["outcome"] == "rolled_not_finalized"
         assert report["scan"] is not None
         nothing_lost(report["traffic"])
-        traffic = find_background(CLUSTER, run.run_id, BackgroundKind.TRAFFIC)
+        traffic = SqlBackground(database_of()).read(
+            BackgroundKey(cluster=CLUSTER, run_id=run.run_id, kind=BackgroundKind.TRAFFIC)
+        )
         assert traffic is not None
         assert (traffic.host, traffic.settings["period"]) == ("airflow-2", 1), "it continues with the same journals"
         assert not store.verify_chain()

@@ -9,4 +9,4 @@ import pytest
 def _no_group_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fake cluster has no groups for the monitor process, and its start takes a second."""
     for name in ("start_group_monitor", "stop_group_monitor"):
-        monkeypatch.setattr(f"kafka_rollout.cli.services.{name}", lambda *_, **__: None)
+        monkeypatch.setattr(f"kafka_rollout.traffic.processes.of_run.{name}", lambda *_, **__: None)

@@ -10,13 +10,15 @@ import pytest
 import typer
 
 from kafka_rollout.cli.app import COMMANDS, app
+from tests.architecture.test_layers import OUTSIDE
 
 _OURS = {
     *("kafka_rollout.cli", "kafka_rollout.cli.app"),
     *("kafka_rollout.base", "kafka_rollout.base.errors", "kafka_rollout.base.outside_text"),
     *("kafka_rollout.base.system", "kafka_rollout.base.system.settings"),
 }
-_LISTING = "import sys; from kafka_rollout.cli.app import run_main; run_main({words!r}); print(*sys.modules, sep='\\n')"
+_NAMES = "print(*sys.modules, sep='\\n')"
+_LISTING = f"import sys; from kafka_rollout.cli.app import run_main; run_main({{words!r}}); {_NAMES}"
 
 
 def loaded_by(*words: str) -> set[str]:
@@ -45,3 +47,17 @@ def test_a_command_is_listed_with_the_first_paragraph_of_its_own_help(name: str)
     shown = group.get_command(None, name).help
     assert shown
     assert shown == " ".join(group.commands[name].help.split("\n\n")[0].split())
+
+
+def test_the_modules_of_all_commands_load_nothing_that_touches_the_outside_but_inventory_and_catalogue() -> None:
+    """The help of a command, and the completion of its options, import its module."""
+    modules = sorted({f"kafka_rollout.cli.commands.{where.split('.')[0]}" for where in COMMANDS.values()})
+    program = f"import sys, importlib; [importlib.import_module(name) for name in {modules}]; {_NAMES}"
+    command = [sys.executable, "-c", program]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert "kafka_rollout.cli.commands.rehearse" in loaded
+    folders = tuple(f"kafka_rollout.{folder.replace('/', '.')}." for folder in OUTSIDE if folder != "base/system")
+    needed = ("kafka_rollout.clusters.", "kafka_rollout.nodes.metric_names", "kafka_rollout.releases.documents.")
+    needed += ("kafka_rollout.report.",)  # the steps render it
+    assert not {name for name in loaded if name.startswith(folders) and not name.startswith(needed)}
+    assert loaded & {"airflow", "kafka", "confluent_kafka", "sqlalchemy", "httpx", "pyspark", "paramiko"} == set()

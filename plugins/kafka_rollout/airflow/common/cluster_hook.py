@@ -10,7 +10,6 @@ from airflow.sdk import BaseHook
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.kafka.client.security.credentials import ConnectionSettings, use_connections
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 if TYPE_CHECKING:
@@ -83,6 +82,8 @@ class KafkaClusterHook(BaseHook):
 
 
 def _security(*connections: Connection | None) -> ClientSecurity:
+    from kafka_rollout.kafka.client.security.credentials import ConnectionSettings, use_connections
+
     def read(found: Connection | None) -> ConnectionSettings | None:
         if found is None:
             return None

@@ -18,12 +18,10 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
-from kafka_rollout.coordinator_logs.page.report import render_scan
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.planning.release_path import relevant_releases
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.store.opening import open_scan_history
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task
@@ -70,6 +68,9 @@ class CompatibilityScanOperator(SparkScanOperator):
         return relevant_releases(catalogue, running, map(Release.parse, cluster.scan_releases))
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
+        from kafka_rollout.coordinator_logs.page.report import render_scan
+        from kafka_rollout.run.store.opening import open_scan_history
+
         tables = scratch / PARQUET
         history = open_scan_history(self.cluster)
         earlier = history.newest(TREND)
@@ -101,6 +102,8 @@ class AlertOperator(BaseOperator):
         self.scan_task = scan_task
 
     def execute(self, context: Context) -> Any:
+        from kafka_rollout.run.store.opening import open_scan_history
+
         ti = context["ti"]
         report = scan_page(ti.dag_id, str(context["run_id"]), self.scan_task)
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
@@ -125,6 +128,8 @@ class AlertOperator(BaseOperator):
 
     def _comparison(self, scan: str, after: ScanResult) -> ScanComparison | None:
         """Compare with the newest earlier scan of the same releases."""
+        from kafka_rollout.run.store.opening import open_scan_history
+
         history = open_scan_history(self.cluster)
         for kept in history.scans():
             if kept.name < scan and (before := kept.load()).standing.keys() >= after.standing.keys():

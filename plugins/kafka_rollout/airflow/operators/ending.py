@@ -22,16 +22,13 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.airflow.operators.traffic import run_traffic, stop_watching_groups
 from kafka_rollout.planning.request import FinalizePolicy
-from kafka_rollout.report.page.run_page import render
 from kafka_rollout.run.step_events import TrafficCompared
-from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.report.run import TRAFFIC_VERDICT
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
-from kafka_rollout.traffic.processes.of_run import stop_traffic
 
 
 class StartTrafficOperator(RolloutOperator):
@@ -53,6 +50,8 @@ class StopTrafficOperator(RolloutOperator):
     """Stop the test traffic and the group monitor in any case, and store the result of the traffic check."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
+        from kafka_rollout.traffic.processes.of_run import stop_traffic
+
         stop_watching_groups(ports)
         security = KafkaClusterHook(self.cluster).security()
         verdict = stop_traffic(ports.cluster, ports.run_id, security=security, on_progress=self.log.info)
@@ -77,6 +76,8 @@ class ReportOperator(RolloutOperator):
     operator_extra_links = (ReportLink(),)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
+        from kafka_rollout.report.page.run_page import render
+
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
             why = last_failure_sentence(ports.run.events())
@@ -98,6 +99,8 @@ class OutcomeOperator(RolloutOperator):
         self.traffic_task = traffic_task
 
     def execute(self, context: Context) -> Any:
+        from kafka_rollout.run.store.opening import open_run
+
         ti, request = context["ti"], request_in(context)
         report = ti.xcom_pull(task_ids=self.report_task) or {}
         outcome = report.get("outcome", "without a report")

@@ -19,9 +19,7 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.coordinator_logs.page.report import render_scan
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.kafka.client.security.credentials import credentials_file
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
 
@@ -58,10 +56,11 @@ class SparkScanOperator(SparkSubmitOperator):
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
         from kafka_rollout.coordinator_logs.spark.submit import prepare_job
+        from kafka_rollout.kafka.client.security.credential_files import credentials_file
 
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)
-        with credentials_file(KafkaClusterHook(cluster.name).security(), settings) as security_file:
+        with credentials_file(settings.home, KafkaClusterHook(cluster.name).security()) as security_file:
             request = ScanRequest(
                 cluster=cluster.name,
                 bootstrap_servers=cluster.bootstrap_servers,
@@ -108,6 +107,8 @@ class ScanForRunOperator(SparkScanOperator):
             return super().execute(context)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
+        from kafka_rollout.coordinator_logs.page.report import render_scan
+
         with cluster_ports(self.cluster, context) as ports:
             ports.run.attach_page(page_of(self.file), render_scan(result, ports.catalogue))
             ports.run.attach(self.file, result)

@@ -10,11 +10,12 @@ from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.run.background import BackgroundProcess
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
-from kafka_rollout.traffic.processes.of_run import start_group_monitor, start_traffic, stop_group_monitor
 
 
 def run_traffic(ports: ClusterPorts) -> BackgroundProcess:
     """Return the run's test traffic; start it if it does not run."""
+    from kafka_rollout.traffic.processes.of_run import start_traffic
+
     return start_traffic(
         ports.cluster,
         ports.run_id,
@@ -25,10 +26,14 @@ def run_traffic(ports: ClusterPorts) -> BackgroundProcess:
 
 def watch_groups(ports: ClusterPorts) -> None:
     """Start the group monitor of the cluster: rebalances, unassigned time. Read-only."""
+    from kafka_rollout.traffic.processes.of_run import start_group_monitor
+
     start_group_monitor(ports.cluster.name, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
 
 
 def stop_watching_groups(ports: ClusterPorts) -> None:
+    from kafka_rollout.traffic.processes.of_run import stop_group_monitor
+
     if (watched := stop_group_monitor(ports.cluster.name, ports.run_id)) is not None:
         ports.run.attach(GROUPS_WATCHED, watched)
 

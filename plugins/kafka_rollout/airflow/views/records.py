@@ -26,13 +26,6 @@ from kafka_rollout.run.events import Event, TaskFailed, Unknown
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections import runs as projections
 from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
-from kafka_rollout.run.store.opening import (
-    list_clusters_of_run,
-    list_run_versions,
-    open_lock,
-    open_run,
-    open_scan_history,
-)
 from kafka_rollout.steps.procedures.kinds import KINDS, kind_of, procedure_of
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure
@@ -58,6 +51,9 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
 
 def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) -> dict[str, Any] | None:
     """Return one cluster. Damaged parts are replaced by their error."""
+    from kafka_rollout.run.store.opening import database_of, open_lock
+    from kafka_rollout.run.store.runs import list_run_versions
+
     lease, problem = None, ""
     try:
         lease = open_lock(settings).holder(cluster)
@@ -65,7 +61,7 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
         problem = str(error)
     readable = [may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()]
     runs: list[dict[str, Any]] = []
-    for run_id, version in list_run_versions(cluster, RUNS_READ, settings).items():
+    for run_id, version in list_run_versions(database_of(settings), cluster, RUNS_READ).items():
         read = READ_RUNS.get((str(settings), cluster, run_id), version, partial(_read, cluster, run_id, settings))
         if may_read(read.dag_id) if read.dag_id else all(readable):
             runs.append(read.card(holder=lease.holder if lease else "", now=time.time()))
@@ -86,6 +82,8 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
 
 def _read(cluster: str, run_id: str, settings: Settings) -> ReadRun:
     """Read the history of a run. A damaged one is shown with its error."""
+    from kafka_rollout.run.store.opening import open_run
+
     dag_id = ""
     try:
         store = open_run(cluster, run_id, settings)
@@ -182,7 +180,10 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
     The permission to read one DAG of a cluster does not include the runs of the others. The DAG can be a user's DAG
     that embeds an upgrade, so the run history names the cluster, not the id of the DAG.
     """
-    for cluster in list_clusters_of_run(run_id, settings):
+    from kafka_rollout.run.store.opening import database_of, open_run
+    from kafka_rollout.run.store.runs import list_clusters_of_run
+
+    for cluster in list_clusters_of_run(database_of(settings), run_id):
         try:
             store = open_run(cluster, run_id, settings)
             if _dag_id(cluster, store.events()) == dag_id:
@@ -225,6 +226,8 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
 
 
 def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
+    from kafka_rollout.run.store.opening import open_scan_history
+
     events = open_scan_history(cluster.name, settings).events()
     if not events:
         return None
@@ -255,6 +258,8 @@ def _alert_fields(alert: Alerted) -> dict[str, Any]:
 
 def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str | None:
     """Return the report of a run's scan; None if there is none."""
+    from kafka_rollout.run.store.opening import open_scan_history
+
     try:
         if dag_id.startswith(SCAN_DAG_PREFIX):
             return open_scan_history(dag_id.removeprefix(SCAN_DAG_PREFIX), settings).page_of_run(run_id)

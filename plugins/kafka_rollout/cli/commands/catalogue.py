@@ -12,7 +12,6 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson
-from kafka_rollout.derivation.adding import add_release, check_release
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release, ReleaseFacts
 
@@ -57,6 +56,8 @@ def add(releases: Names) -> None:
     fails, it writes nothing. A fact that cannot be derived becomes a gap of the release: a plan that needs it has a
     blocker.
     """
+    from kafka_rollout.derivation.adding import add_release
+
     for release in [Release.parse(text) for text in releases]:
         facts = add_release(Settings.from_environment(), release, _progress(release))
         show.out.print(f"{release}: added, {facts.coordinator_class}, metadata.version {_levels(facts)}")
@@ -67,6 +68,8 @@ def add(releases: Names) -> None:
 @app.command("check")
 def check(releases: Names) -> None:
     """Derive the facts of releases of the catalogue again from their jars, and compare them with the catalogue."""
+    from kafka_rollout.derivation.adding import check_release
+
     differing = []
     for release in [Release.parse(text) for text in releases]:
         differences = check_release(Settings.from_environment(), release, _progress(release))

@@ -26,7 +26,6 @@ from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome, stored_report
-from kafka_rollout.run.store.opening import list_runs
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.kinds import write_run_report
@@ -109,8 +108,11 @@ def report(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Write the report of a run again. Prints the path of the page, then the path of the JSON file."""
+    from kafka_rollout.run.store.opening import database_of
+    from kafka_rollout.run.store.runs import list_runs
+
     settings = Settings.from_environment()
-    known = list_runs(get_cluster(cluster, settings).name, settings)
+    known = list_runs(database_of(settings), get_cluster(cluster, settings).name)
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
     with open_ports(cluster, run or known[0], connection_file) as (ports, _, _security):

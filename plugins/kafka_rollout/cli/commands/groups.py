@@ -7,9 +7,9 @@ Exit codes: 0 done; 1 a broker does not respond; 3 a group cannot be moved, or w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,12 +20,17 @@ from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_
 from kafka_rollout.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
 from kafka_rollout.groups.described import with_records
 from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
-from kafka_rollout.groups.reading.cluster import ClusterGroups, open_groups
 from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, check_conversion
 
+if TYPE_CHECKING:
+    from kafka_rollout.kafka.client.requests import ClusterConnections
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+
+
+_TIMEOUT_S = 10.0
 _NO_GROUPS = "The cluster has no groups."
 _TYPES = (CONSUMER, SHARE, STREAMS)
 
@@ -42,12 +47,17 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Groups:
+    """The groups of one cluster. `connections`: to every broker."""
+
     ports: ClusterPorts
-    on_brokers: ClusterGroups
+    connections: ClusterConnections
+    security: ClientSecurity | None
 
     def groups(self, *, records: bool) -> tuple[tuple[DescribedGroup, ...], str]:
         """Return all groups, and the reason if the coordinator log was not used or not read completely."""
-        groups = self.on_brokers.describe()
+        from kafka_rollout.kafka.client.groups import describe_groups
+
+        groups = describe_groups(self.connections)
         if not records:
             return groups, "The coordinator log was not read."
         try:
@@ -61,11 +71,14 @@ class _Groups:
 
 @contextmanager
 def _open_groups(cluster: str, connection_file: ConnectionFile) -> Iterator[_Groups]:
+    from kafka_rollout.kafka.client.requests import ClusterConnections
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+
     with (
         open_ports(cluster, None, connection_file) as (ports, _, security),
-        open_groups(ports.cluster, security) as on_brokers,
+        closing(ClusterConnections(ports.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)) as connections,
     ):
-        yield _Groups(ports=ports, on_brokers=on_brokers)
+        yield _Groups(ports=ports, connections=connections, security=security)
 
 
 @app.command("list")
@@ -76,9 +89,11 @@ def list_(
     connection_file: ConnectionFile = None,
 ) -> None:
     """List every group: type, protocol, assignors of its members, static members, lag. Marks Kafka Connect groups."""
+    from kafka_rollout.kafka.client.groups import with_lag
+
     with _open_groups(cluster, connection_file) as opened:
         groups, note = opened.groups(records=records)
-        groups = opened.on_brokers.with_lag(groups)
+        groups = with_lag(opened.ports.cluster.bootstrap_servers, opened.security, groups)
     if as_json:
         show.print_json({"cluster": cluster, "left_out": note, "groups": groups})
         return
@@ -126,12 +141,13 @@ def plan(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Show for each group the steps of the move in order, and how often its members must be restarted."""
+    from kafka_rollout.kafka.client.groups import migration_policies
+
     with _open_groups(cluster, connection_file) as opened:
         ports = opened.ports
         finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
-        facts = ClusterFacts(
-            group_version=finalized.get(GROUP_VERSION, 0), policies=opened.on_brokers.migration_policies()
-        )
+        policies = migration_policies(opened.connections)
+        facts = ClusterFacts(group_version=finalized.get(GROUP_VERSION, 0), policies=policies)
         groups, note = opened.groups(records=records)
         plans = plan_groups(groups, to, facts)
     if as_json:

@@ -12,10 +12,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
-from kafka_rollout.clusters.discovery.draft import discover_inventory
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.clusters.sudoers import list_sudoers_files
-from kafka_rollout.kafka.client.security.credentials import read_credentials_file
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory
@@ -37,7 +34,11 @@ def inventory_init(
     Values that cannot be discovered are comments with a question. An existing file is never changed. Prints the path of
     the file.
     """
-    settings, security = Settings.from_environment(), read_credentials_file(connection_file)
+    from kafka_rollout.clusters.discovery.draft import discover_inventory
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+
+    settings = Settings.from_environment()
+    security = None if connection_file is None else ClientSecurity.from_file(connection_file)
     path, spec = discover_inventory(bootstrap_server, name, security, settings)
     found = f"{count(len(spec.brokers), 'broker')} and {count(len(spec.controllers), 'controller')}"
     check = f"kafka-rollout inventory check --cluster {spec.name}"
@@ -90,6 +91,8 @@ def inventory_sudoers(
     A comment names the hosts of each file. Save the file of a host as /etc/sudoers.d/kafka-rollout there, with mode
     0440, and check it with visudo -c. It needs sudo 1.9.10 or later.
     """
+    from kafka_rollout.clusters.sudoers import list_sudoers_files
+
     directories = [one.strip() for one in log_dirs.split(",")]
     files = list_sudoers_files(get_cluster(cluster), user, directories, metadata_log_dir)
     if host is not None:

@@ -13,7 +13,6 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import ClusterName
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.run.store.opening import open_lock
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -22,6 +21,8 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 @app.command("show")
 def lock_show(cluster: ClusterName) -> None:
     """Show the run that holds the cluster's lock, its purpose and when its lease expires."""
+    from kafka_rollout.run.store.opening import open_lock
+
     settings = Settings.from_environment()
     lease = open_lock(settings).holder(get_cluster(cluster, settings).name)
     if lease is None:
@@ -39,6 +40,8 @@ def lock_break(
     ],
 ) -> None:
     """Break the lock of a run that was killed. Only an approver in the inventory's list can break a lock."""
+    from kafka_rollout.run.store.opening import open_lock
+
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
     if not by.strip():

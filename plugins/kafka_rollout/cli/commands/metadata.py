@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,21 +24,15 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import JsonFile
 from kafka_rollout.features.requests import parse_requests
-from kafka_rollout.kafka.files.server_properties import directory_ids, read_properties
-from kafka_rollout.metadata_log.changes.install import install, lower_bootstrap, uninstall
-from kafka_rollout.metadata_log.changes.trimmer import plan_of, trim, undo_trim
-from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
-from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts
-from kafka_rollout.metadata_log.classes.loss_report import loss_report
-from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
-from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
-from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
-from kafka_rollout.metadata_log.disk.quorum import node_log
 from kafka_rollout.metadata_log.log_choice import choose_log
 from kafka_rollout.metadata_log.losses import Loss, LossReport, with_paths
 from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.releases.jars.cache import ReleaseCache
+
+if TYPE_CHECKING:
+    from kafka_rollout.metadata_log.disk.folder import MetadataFolder
+    from kafka_rollout.releases.jars.cache import ReleaseCache
+
 
 _LARGE_MIB = 16
 
@@ -68,6 +62,9 @@ def losses(
     cluster_id: ClusterId = None,
 ) -> None:
     """Show the metadata that would be lost at a lower metadata.version. Read-only."""
+    from kafka_rollout.kafka.files.server_properties import directory_ids, read_properties
+    from kafka_rollout.metadata_log.classes.loss_report import loss_report
+
     folder, cache = _open(log_dir, cluster_id)
     report = loss_report(folder, to_level, cache=cache, release=_release(cache, release))
     paths = directory_ids({"log.dirs": str(folder.root), **read_properties(config)})
@@ -89,6 +86,9 @@ def scan(
     cluster_id: ClusterId = None,
 ) -> None:
     """Check whether a node of the release can start on this metadata log. Exit code 3 if it cannot. Read-only."""
+    from kafka_rollout.kafka.files.server_properties import read_properties
+    from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
+
     folder, cache = _open(log_dir, cluster_id)
     found = scan_metadata_log(folder, _release(cache, release), cache=cache, settings=read_properties(config))
     if not _json(json_file, found.to_dict()):
@@ -121,6 +121,8 @@ def snapshot(
     cluster_id: ClusterId = None,
 ) -> None:
     """Write a snapshot of the metadata at the log end with Kafka's own classes, and check that it can be loaded."""
+    from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
+
     folder, cache = _open(log_dir, cluster_id)
     features = {one.feature: one.level for one in parse_requests(downgrades=feature or ())}
     written = write_snapshot(
@@ -157,6 +159,8 @@ def trim_command(
 
     After an interruption, repeat the command to finish the trim.
     """
+    from kafka_rollout.metadata_log.changes.trimmer import plan_of, trim, undo_trim
+
     folder, cache = _open(log_dir, cluster_id)
     if dry_run:
         plan = plan_of(folder)
@@ -184,6 +188,9 @@ def choose(
     json_file: JsonFile = None,
 ) -> None:
     """Choose among the logs of stopped nodes the log that contains every committed record. Read-only."""
+    from kafka_rollout.metadata_log.disk.folder import open_folder
+    from kafka_rollout.metadata_log.disk.quorum import node_log
+
     folders = [open_folder(directory, cluster_id=cluster_id) for directory in log_dir]
     if len({folder.cluster_id for folder in folders}) > 1:
         clusters = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
@@ -222,6 +229,9 @@ def install_command(
     Stop all nodes of the cluster, and run this command on every node before you start the first one. After an
     interruption, repeat the command to finish.
     """
+    from kafka_rollout.metadata_log.changes.install import install, lower_bootstrap
+    from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+
     folder, cache = _open(log_dir, cluster_id)
     target = _release(cache, release)
     level = JvmKafkaClasses(cache).load_checkpoint(target, snapshot_file).features[METADATA_VERSION]
@@ -233,6 +243,8 @@ def install_command(
 @app.command("uninstall")
 def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
     """Restore the files that the newest `install` replaced. Refused if a broker has registered since then."""
+    from kafka_rollout.metadata_log.changes.install import uninstall
+
     folder, _ = _open(log_dir, cluster_id)
     show.say(uninstall(folder))
 
@@ -242,6 +254,9 @@ def _open(directory: Path, cluster_id: str | None) -> tuple[MetadataFolder, Rele
 
     Raises UserError if there is no log, it is damaged, or it belongs to another cluster than `cluster_id`.
     """
+    from kafka_rollout.metadata_log.disk.folder import open_folder
+    from kafka_rollout.releases.jars.cache import ReleaseCache
+
     folder = open_folder(directory, cluster_id=cluster_id)
     size = sum(path.stat().st_size for path in folder.segments) >> 20
     if size >= _LARGE_MIB:
@@ -251,6 +266,8 @@ def _open(directory: Path, cluster_id: str | None) -> tuple[MetadataFolder, Rele
 
 def _release(cache: ReleaseCache, name: str | None = None) -> Release:
     """Return a release of the catalogue; without a name the newest. Raises UserError for an unknown release."""
+    from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts
+
     release = known_releases(*cache.catalogue_folders)[-1] if name is None else Release.parse(name)
     metadata_facts(release, *cache.catalogue_folders)
     return release

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import (
@@ -21,7 +22,6 @@ from kafka_rollout.cli.options import (
 from kafka_rollout.model.plan import RunOf
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
-from kafka_rollout.rehearsal.machine.local import LocalRehearsals, read_backup_release, remove_rehearsals
 from kafka_rollout.rehearsal.result import Outcome, RehearsalResult
 from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT
 from kafka_rollout.steps.planning.rehearsal import planned_releases, releases_between
@@ -55,6 +55,8 @@ def rehearse(
     With --finalize later, the copy of an upgrade is rolled back instead of finalized. Exit code 3 if the copy fails.
     Nothing is left at the end, also after Ctrl-C.
     """
+    from kafka_rollout.rehearsal.machine.local import LocalRehearsals, read_backup_release
+
     with open_ports(cluster, None, connection_file) as (ports, settings, _):
         request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
         if backup is None:
@@ -83,7 +85,10 @@ def rehearse_clean(
     folder: Annotated[Path | None, typer.Option(help="Folder of the copies; default: in the home.")] = None,
 ) -> None:
     """Remove the copies that killed rehearsals left, with their processes."""
-    show.say(f"removed {remove_rehearsals(folder=folder)} copies")
+    from kafka_rollout.rehearsal.machine.sandbox import rehearsal_folder, remove_leftovers
+
+    removed = remove_leftovers(folder or rehearsal_folder(Settings.from_environment()))
+    show.say(f"removed {removed} copies")
 
 
 def print_result(result: RehearsalResult, *, as_json: bool) -> None:

@@ -12,7 +12,6 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, require_run
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
-from kafka_rollout.run.store import opening as records
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -22,7 +21,10 @@ Run = Annotated[str, typer.Option(help="Id of the run (see `runs list`).")]
 @app.command("list")
 def runs_list(cluster: ClusterName, as_json: AsJson = False) -> None:
     """List the runs of a cluster, the newest first."""
-    known = records.list_runs(get_cluster(cluster).name)
+    from kafka_rollout.run.store.opening import database_of
+    from kafka_rollout.run.store.runs import list_runs
+
+    known = list_runs(database_of(), get_cluster(cluster).name)
     if as_json:
         show.print_json(list(known))
         return
@@ -33,7 +35,12 @@ def runs_list(cluster: ClusterName, as_json: AsJson = False) -> None:
 @app.command("show")
 def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     """Show the events of a run with their time (UTC), oldest first."""
-    events = records.read_events(_require_run_of_cluster(cluster, run), run)
+    from kafka_rollout.run.store.event_codec import encode
+    from kafka_rollout.run.store.opening import open_run
+
+    history = open_run(_require_run_of_cluster(cluster, run), run)
+    encoded = ((event.at, *encode(event)) for event in history.events())
+    events = [{"at": at, "kind": kind, **data} for at, kind, data in encoded]
     if as_json:
         show.print_json(events)
         return
@@ -48,7 +55,9 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
 @app.command("verify")
 def runs_verify(cluster: ClusterName, run: Run) -> None:
     """Find events of a run that were altered, removed or reordered, and changed documents. Exit code 1 if there are."""
-    history = records.open_run(_require_run_of_cluster(cluster, run), run)
+    from kafka_rollout.run.store.opening import open_run
+
+    history = open_run(_require_run_of_cluster(cluster, run), run)
     wrong = history.verify_chain()
     if wrong:
         raise FatalError(

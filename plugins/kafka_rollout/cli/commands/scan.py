@@ -21,14 +21,9 @@ from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import ConnectionFile, JsonFile
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.coordinator_logs.page.report import render_scan
-from kafka_rollout.coordinator_logs.reading.directories import partition_folders
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanRequest, ScanResult, worst_of
-from kafka_rollout.coordinator_logs.spark.submit import submit
-from kafka_rollout.kafka.client.security.credentials import credentials_file, read_credentials
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
-from kafka_rollout.run.store.opening import open_scan_history
 
 STANDARD_OUTPUT = "-"
 TREND = 30  # number of earlier scans on the page
@@ -87,6 +82,9 @@ def scan(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Check which releases can load the coordinator logs. Reads a running cluster or log directories."""
+    from kafka_rollout.coordinator_logs.spark.submit import submit
+    from kafka_rollout.kafka.client.security.credential_files import credentials_file
+    from kafka_rollout.kafka.client.security.credentials import read_credentials
 
     settings = Settings.from_environment()
     catalogue = get_catalogue(settings)
@@ -115,7 +113,7 @@ def scan(
             spec = get_cluster(cluster, settings)
             security = read_credentials(spec, connection_file)
             request = replace(request, cluster=spec.name, bootstrap_servers=spec.bootstrap_servers)
-            file = stack.enter_context(credentials_file(security, settings))
+            file = stack.enter_context(credentials_file(settings.home, security))
             request = replace(request, security_file=file)
         code, result = submit(request, settings, master=master, on_progress=_say)
         text = request.json_file.read_text(encoding="utf-8")
@@ -135,6 +133,9 @@ def _write_result(
     keep: Settings | None,
 ) -> None:
     """Write the outputs. `text`: JSON of the result. `keep`: also store it in the history of the cluster."""
+    from kafka_rollout.coordinator_logs.page.report import render_scan
+    from kafka_rollout.run.store.opening import open_scan_history
+
     if html is not None or keep is not None:
         history = None if keep is None else open_scan_history(result.cluster, keep)
         earlier = history.newest(TREND) if history else ()
@@ -153,6 +154,8 @@ def _write_result(
 
 def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
     """Check the arguments before Spark starts."""
+    from kafka_rollout.coordinator_logs.reading.directories import partition_folders
+
     known = catalogue.coordinator_topics
     for topic in topics:
         if topic not in known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +17,10 @@ from kafka_rollout.coordinator_logs.remedies import Concerned, Remedy, find_reme
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import ignored_tags
 from kafka_rollout.releases.documents.catalogue import get_catalogue
-from kafka_rollout.run.ports import KeptScan, ScanHistory
-from kafka_rollout.run.store.opening import list_scanned_clusters, open_scan_history
+
+if TYPE_CHECKING:
+    from kafka_rollout.run.store.scans import KeptScan, SqlScanHistory
+
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -35,9 +37,11 @@ def scans_list(
     as_json: AsJson = False,
 ) -> None:
     """List the stored scans, newest first, with their records and the releases that cannot load the logs."""
-    kept = [
-        scan for name in ([cluster] if cluster else list_scanned_clusters()) for scan in open_scan_history(name).scans()
-    ]
+    from kafka_rollout.run.store.opening import database_of, open_scan_history
+    from kafka_rollout.run.store.scans import scanned_clusters
+
+    names = [cluster] if cluster else scanned_clusters(database_of())
+    kept = [scan for name in names for scan in open_scan_history(name).scans()]
     rows = []
     for scan in kept:
         try:
@@ -65,6 +69,8 @@ def scans_show(
     as_json: AsJson = False,
 ) -> None:
     """Show a scan: the verdicts, and for each release that fails the remedies with their duration."""
+    from kafka_rollout.run.store.opening import open_scan_history
+
     kept = open_scan_history(cluster).get(scan)
     result = kept.load()
     catalogue = get_catalogue()
@@ -93,6 +99,8 @@ def scans_compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two scans: better and worse verdicts, new and removed record kinds, growth."""
+    from kafka_rollout.run.store.opening import open_scan_history
+
     history = open_scan_history(cluster)
     later = history.get(after)
     earlier = _before(cluster, history, later) if before is None else history.get(before)
@@ -100,7 +108,7 @@ def scans_compare(
     show.print_json(comparison) if as_json else _print_comparison(earlier, later, comparison)
 
 
-def _before(cluster: str, history: ScanHistory, later: KeptScan) -> KeptScan:
+def _before(cluster: str, history: SqlScanHistory, later: KeptScan) -> KeptScan:
     earlier = [scan for scan in history.scans() if scan.name < later.name]
     if not earlier:
         raise UserError(f"Cluster {cluster} has no scan before {later.name}.", remedy="Run another scan first.")

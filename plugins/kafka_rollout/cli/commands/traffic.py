@@ -13,9 +13,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.kafka.client.security.credentials import read_credentials
-from kafka_rollout.run.background import BackgroundKind, BackgroundProcess
-from kafka_rollout.traffic.processes.of_run import find_background, start_traffic, stop_traffic
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 
 _RUN_ID = "traffic"  # the run id of test traffic without a run
 
@@ -31,6 +29,9 @@ def traffic_start(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Start test traffic in the background."""
+    from kafka_rollout.kafka.client.security.credentials import read_credentials
+    from kafka_rollout.traffic.processes.of_run import start_traffic
+
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
     security = read_credentials(spec, connection_file)
@@ -58,6 +59,9 @@ def traffic_stop(
 
     This command can run on any host that uses the same database.
     """
+    from kafka_rollout.kafka.client.security.credentials import read_credentials
+    from kafka_rollout.traffic.processes.of_run import stop_traffic
+
     settings = Settings.from_environment()
     process = _traffic_of(cluster, folder)
     spec = get_cluster(cluster, settings)
@@ -100,7 +104,11 @@ def traffic_run(
 
 def _traffic_of(cluster: str, folder: Path | None) -> BackgroundProcess:
     """Return the traffic of the command `traffic`. Raises UserError without one, or without one in that folder."""
-    found = find_background(cluster, _RUN_ID, BackgroundKind.TRAFFIC)
+    from kafka_rollout.run.store.background import SqlBackground
+    from kafka_rollout.run.store.opening import database_of
+
+    key = BackgroundKey(cluster=cluster, run_id=_RUN_ID, kind=BackgroundKind.TRAFFIC)
+    found = SqlBackground(database_of()).read(key)
     if found is None or (folder is not None and not Path(found.folder).is_relative_to(folder)):
         where = f" in {folder}" if folder else ""
         raise UserError(f"There is no test traffic of cluster {cluster}{where}.", remedy="Start it first.")

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -22,14 +22,21 @@ from kafka_rollout.rehearsal.configuration import refuse_escaping
 from kafka_rollout.rehearsal.contents import read_contents
 from kafka_rollout.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
+from kafka_rollout.rehearsal.machine.machine import free_disk, free_memory, namespace_command
+from kafka_rollout.rehearsal.machine.node_files import (
+    NodeFiles,
+    backup_files,
+    backup_release,
+    node_files,
+    same_cluster,
+)
+from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, Sandbox, build, new_sandbox, rehearsal_folder
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT, select_nodes
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
-if TYPE_CHECKING:
-    from kafka_rollout.rehearsal.machine.node_files import NodeFiles
-    from kafka_rollout.rehearsal.machine.sandbox import Sandbox
-
+PROCESS = "kafka_rollout.wiring.rehearsal"  # opens the ports of the copy and carries out steps on them
 _END_S = 30.0
 _GATE_S_OF_REPLICA = 0.01  # a broker of the copy catches up with its replicas within the gate timeout
 _ISOLATED = "In a network namespace of its own: no address outside of the sandbox exists there."
@@ -72,8 +79,6 @@ class LocalRehearsals:
 
         `backup`: a folder with one folder per node, as `backup_files` reads it.
         """
-        from kafka_rollout.rehearsal.machine.node_files import backup_files
-
         self._refuse_disabled()
         files = [backup_files(node, backup) for node in self.cluster.nodes]
         job = replace(job, nodes=tuple(one.node.node_id for one in files))
@@ -83,10 +88,6 @@ class LocalRehearsals:
         self, job: RehearsalJob, files: Sequence[NodeFiles], cluster_id: str | None, on_progress: Callable[[str], None]
     ) -> RehearsalResult:
         """Copy and run. `cluster_id`: of the running cluster, which is compared; None for a backup."""
-        from kafka_rollout.rehearsal.machine.machine import namespace_command
-        from kafka_rollout.rehearsal.machine.node_files import same_cluster
-        from kafka_rollout.rehearsal.machine.sandbox import new_sandbox
-
         if (copied := same_cluster(files)) != (real := cluster_id or copied):
             raise UserError(
                 f"The directories belong to cluster {copied}, and {self.cluster.name} is cluster {real}.",
@@ -127,8 +128,6 @@ class LocalRehearsals:
             )
 
     def _files(self, node: NodeSpec) -> NodeFiles:
-        from kafka_rollout.rehearsal.machine.node_files import node_files
-
         if node.directory is None:  # the files of other runtimes are on other machines
             raise RefusedError(
                 f"The files of {node.name} cannot be read from this machine (runtime {self.cluster.runtime}).",
@@ -145,22 +144,8 @@ class LocalRehearsals:
         return sorted(files, key=lambda one: (one.node.is_controller, one.node.node_id == leader))
 
 
-def rehearsal_folder(settings: Settings) -> Path:
-    """Return the folder in which copies are made by default."""
-    return settings.home / "rehearsals"
-
-
-def remove_rehearsals(settings: Settings | None = None, folder: Path | None = None) -> int:
-    """Remove the copies that killed rehearsals left, with their processes; return their number."""
-    from kafka_rollout.rehearsal.machine.sandbox import remove_leftovers
-
-    return remove_leftovers(folder or rehearsal_folder(settings or Settings.from_environment()))
-
-
 def read_backup_release(cluster: ClusterSpec, backup: Path) -> Release:
     """Return the release of all nodes in a backup. Raises UserError if it is not there, or if they differ."""
-    from kafka_rollout.rehearsal.machine.node_files import backup_release
-
     found = {node.name: backup_release(node, backup) for node in cluster.nodes}
     releases = set(found.values())
     if len(releases) != 1 or None in releases:
@@ -180,8 +165,6 @@ def estimate_copy(files: Sequence[NodeFiles]) -> Estimate:
 
 def refuse_shortage(needed: Estimate, folder: Path) -> None:
     """Raise RefusedError if this machine has too little memory or disk."""
-    from kafka_rollout.rehearsal.machine.machine import free_disk, free_memory
-
     if short := find_shortage(needed, free_memory=free_memory(), free_disk=free_disk(folder)):
         raise RefusedError(
             short, remedy="Rehearse on a machine with more, with fewer nodes (--nodes), or from copies of the files."
@@ -190,8 +173,6 @@ def refuse_shortage(needed: Estimate, folder: Path) -> None:
 
 def fetch_releases(job: RehearsalJob, settings: Settings) -> None:
     """Fetch missing jars: the sandbox has no network."""
-    from kafka_rollout.releases.jars.cache import ReleaseCache
-
     cache = ReleaseCache.from_settings(settings)
     for release in job.releases:
         cache.libs(release)
@@ -206,8 +187,6 @@ def copy_cluster(
     on_progress: Callable[[str], None],
 ) -> tuple[str, ...]:
     """Copy the nodes' files and write their new configuration. Return what is not covered."""
-    from kafka_rollout.rehearsal.machine.sandbox import build
-
     copies, done = {}, 0
     for one in files:
 
@@ -228,11 +207,8 @@ def run_job(
 
     Raises RefusedError if it was stopped, FatalError if it failed.
     """
-    from kafka_rollout.base.system.files import write_whole
-    from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT
-
     write_whole(sandbox.path / JOB, json.dumps(to_json(job)).encode())
-    command = [*namespace, sys.executable, "-m", "kafka_rollout.wiring.rehearsal", str(sandbox.path)]
+    command = [*namespace, sys.executable, "-m", PROCESS, str(sandbox.path)]
     last = ""
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

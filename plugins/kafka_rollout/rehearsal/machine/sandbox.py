@@ -59,6 +59,11 @@ class Sandbox:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def rehearsal_folder(settings: Settings) -> Path:
+    """Return the folder in which copies are made by default."""
+    return settings.home / "rehearsals"
+
+
 @contextmanager
 def new_sandbox(below: Path) -> Iterator[Sandbox]:
     """Yield a new sandbox in a folder; nothing of it is left afterwards. First removes the leftovers of killed runs.

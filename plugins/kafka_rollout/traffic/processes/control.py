@@ -24,7 +24,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.run.background import BackgroundKey, BackgroundProcess
 from kafka_rollout.run.store.background import SqlBackground
-from kafka_rollout.run.store.database import open_database
+from kafka_rollout.run.store.opening import database_of
 
 MODULE = "kafka_rollout.traffic.processes.main"
 LOG = "process.log"
@@ -60,9 +60,7 @@ class Control:
 
     @property
     def record(self) -> SqlBackground:
-        return SqlBackground(
-            open_database(self.settings.database_url, password_file=self.settings.database_password_file)
-        )
+        return SqlBackground(database_of(self.settings))
 
     def find(self) -> tuple[BackgroundProcess | None, Life]:
         """The process, once it is certain whether it is alive."""

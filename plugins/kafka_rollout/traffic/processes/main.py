@@ -17,8 +17,8 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
 from kafka_rollout.run.store.background import SqlBackground
-from kafka_rollout.run.store.database import open_database
 from kafka_rollout.run.store.leases import SqlChangeLock
+from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.traffic.processes import group_monitor, traffic_process
 from kafka_rollout.traffic.processes.heartbeat import Heartbeat
 
@@ -38,7 +38,7 @@ def main() -> int:
         settings = Settings.from_environment()
         remove_stale_files(settings.home)
         security = ClientSecurity.from_json(sys.stdin.read(), "The standard input")
-        database = open_database(settings.database_url, password_file=settings.database_password_file)
+        database = database_of(settings)
         record = SqlBackground(database)
         key = BackgroundKey(cluster=arguments.cluster, run_id=arguments.run, kind=arguments.kind)
         process = record.read(key)

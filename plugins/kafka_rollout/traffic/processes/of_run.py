@@ -1,20 +1,38 @@
-"""Background processes of a run: test traffic and the group monitor. Any worker can start, query and stop them."""
+"""Background processes of a run: test traffic and the group monitor. Any worker can start and stop them.
+
+Imports Kafka clients: DAG files and commands import this module inside the function that needs it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafka_rollout.base.system.files import safe_name
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.kafka.client.rights import refuse_without_traffic_rights
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
-from kafka_rollout.run.store.opening import open_run, run_folder, traffic_folder
+from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
+from kafka_rollout.traffic.processes import group_monitor, traffic_process
+from kafka_rollout.traffic.processes.control import Control
 
-if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-    from kafka_rollout.traffic.processes.control import Control
+
+def run_folder(cluster: str, run_id: str, settings: Settings) -> Path:
+    """Return the folder of this machine for the files of a run's background processes."""
+    return _folder_below(settings.home, cluster, run_id)
+
+
+def traffic_folder(cluster: str, run_id: str, settings: Settings) -> Path:
+    """Return the folder for the journals of a run's test traffic: a shared one lets each worker compare them."""
+    return _folder_below(settings.shared_folder, cluster, run_id) / "traffic"
+
+
+def _folder_below(home: Path, cluster: str, run_id: str) -> Path:
+    return home / "runs" / safe_name(cluster) / safe_name(run_id)
 
 
 def start_traffic(
@@ -34,10 +52,6 @@ def start_traffic(
     `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes. `lowered`: levels that the
     run lowers; see `traffic_process.start_traffic`.
     """
-    from kafka_rollout.kafka.client.rights import refuse_without_traffic_rights
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-    from kafka_rollout.traffic.processes import traffic_process
-
     settings = settings or Settings.from_environment()
     of_traffic = (security or ClientSecurity()).of_traffic
     return traffic_process.start_traffic(
@@ -64,8 +78,6 @@ def stop_traffic(
 
     Returns None if the run has no test traffic.
     """
-    from kafka_rollout.traffic.processes import traffic_process
-
     servers = cluster.bootstrap_servers
     control = _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings, on_progress, servers=servers)
     return traffic_process.stop_traffic(control, security=security and security.of_traffic)
@@ -85,8 +97,6 @@ def start_group_monitor(
     `only_with`: id of a process on this host that the monitor must not outlive. `unlocked_s`: the monitor ends when
     its run has not held the cluster's lock for this many seconds; `group_monitor.UNLOCKED_S` by default.
     """
-    from kafka_rollout.traffic.processes import group_monitor
-
     settings = settings or Settings.from_environment()
     control = _control(cluster, run_id, BackgroundKind.GROUPS, settings)
     before, _ = control.find()
@@ -105,22 +115,7 @@ def start_group_monitor(
 
 def stop_group_monitor(cluster: str, run_id: str, *, settings: Settings | None = None) -> dict[str, Any] | None:
     """Stop the monitor of a run if it runs, and return its result; None if the run has no monitor."""
-    from kafka_rollout.traffic.processes import group_monitor
-
     return group_monitor.stop_group_monitor(_control(cluster, run_id, BackgroundKind.GROUPS, settings))
-
-
-def find_background(
-    cluster: str, run_id: str, kind: BackgroundKind, settings: Settings | None = None
-) -> BackgroundProcess | None:
-    """Return the last report of the run's newest process; None if the run never had one."""
-    control = _control(cluster, run_id, kind, settings)
-    return control.record.read(control.key)
-
-
-def request_stop(cluster: str, run_id: str, settings: Settings | None = None) -> None:
-    """Request the end of all background processes of a run, without waiting. Their results stay in the database."""
-    _control(cluster, run_id, BackgroundKind.TRAFFIC, settings).record.request_stop(cluster, run_id)
 
 
 def _control(
@@ -132,8 +127,6 @@ def _control(
     *,
     servers: str = "",
 ) -> Control:
-    from kafka_rollout.traffic.processes.control import Control
-
     key = BackgroundKey(cluster=cluster, run_id=run_id, kind=kind)
     settings = settings or Settings.from_environment()
     return Control(key=key, settings=settings, bootstrap_servers=servers, on_progress=on_progress)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
-
-if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +21,12 @@ class ConnectionSettings:
     extra: Mapping[str, Any]
 
 
-def read_credentials_file(file: Path | None) -> ClientSecurity | None:
-    """Read a credentials file (mode 0600); None without one."""
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-
-    return None if file is None else ClientSecurity.from_file(file)
-
-
 def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity | None:
     """Read a credentials file (mode 0600); None without one.
 
     Raises UserError if the inventory names a Connection and the file has no settings for it.
     """
-    security = read_credentials_file(file)
+    security = None if file is None else ClientSecurity.from_file(file)
     needed = [name for name in cluster.connection_ids if name is not None]
     if needed and security is None:
         raise UserError(
@@ -60,16 +49,6 @@ def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity 
     return security
 
 
-def credentials_file(security: ClientSecurity | None, settings: Settings) -> AbstractContextManager[Path | None]:
-    """Write a file for Spark with mode 0600, and remove it at the end. Yields None without credentials.
-
-    If this process is killed, the next process of this host removes the file.
-    """
-    from kafka_rollout.kafka.client.security import credential_files
-
-    return credential_files.credentials_file(settings.home, security)
-
-
 def use_connections(
     brokers: ConnectionSettings | None, controllers: ConnectionSettings | None, traffic: ConnectionSettings | None
 ) -> ClientSecurity:
@@ -77,7 +56,6 @@ def use_connections(
 
     `controllers` and `traffic`: separate settings of the controllers and the test traffic, if there are any.
     """
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     def read(found: ConnectionSettings) -> ClientSecurity:
         return ClientSecurity.from_airflow_connection_extra(found.extra, found.login, found.password)
