@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint findings bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -68,6 +68,9 @@ lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/mypy plugins/kafka_rollout spark_jobs consumer tools tests bench
 	$(BIN)/lint-imports
 	@$(BIN)/python -m tools.words
+
+findings: setup ## write docs/findings.md, the table of all findings, from the code
+	@$(BIN)/python -m tools.findings_page
 
 bench: bench-roll bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start ## run all benchmarks
 

@@ -1,12 +1,17 @@
-"""Findings and verdicts. A refusal is data, with a remedy."""
+"""Findings, the codes that they can have, and the checks that give them. A refusal is data, with a remedy.
+
+The module of a subject defines its codes and checks once; `steps/registry.py` collects them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NewType
 
 from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.wording import count
 
 
 class Severity(StrEnum):
@@ -15,15 +20,20 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+BLOCKER, WARNING, INFO = Severity.BLOCKER, Severity.WARNING, Severity.INFO
+
+Code = NewType("Code", str)
+"""Text of a `FindingCode`, in KEBAB-CASE capitals such as `RF-ONE-TOPIC`. It is stored, so it is stable."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One fact that blocks or warns.
+    """One fact that blocks or warns. Only `FindingCode.found` makes a new one.
 
-    `code`: stable, in KEBAB-CASE capitals such as `RF-ONE-TOPIC`. `subject`: the object (`topic orders`, `node 3`).
-    `sentence`: the measured fact. `remedy`: the action to take.
+    `subject`: the object (`topic orders`, `node 3`). `sentence`: the measured fact. `remedy`: the action to take.
     """
 
-    code: str
+    code: Code
     severity: Severity
     subject: str
     sentence: str
@@ -40,16 +50,161 @@ class Finding:
         return escape_invisible(line.rstrip())
 
 
-def blocker(code: str, subject: str, sentence: str, remedy: str) -> Finding:
-    return Finding(code=code, severity=Severity.BLOCKER, subject=subject, sentence=sentence, remedy=remedy)
+@dataclass(frozen=True, slots=True)
+class FindingCode:
+    """What findings of one kind have in common. `may_be`: their severity, or several, the usual one first.
+
+    `meaning`: one sentence. `remedy`: of each finding that has no other; empty if each has its own or needs none.
+    """
+
+    text: str
+    may_be: Severity | tuple[Severity, ...]
+    meaning: str
+    remedy: str = ""
+
+    @property
+    def code(self) -> Code:
+        return Code(self.text)
+
+    @property
+    def severities(self) -> tuple[Severity, ...]:
+        return (self.may_be,) if isinstance(self.may_be, Severity) else self.may_be
+
+    def found(
+        self, subject: str, sentence: str, remedy: str | None = None, *, severity: Severity | None = None
+    ) -> Finding:
+        """Return a finding. `severity`: default the usual one. Raises ValueError for one that the code cannot have."""
+        chosen = severity or self.severities[0]
+        if chosen not in self.severities:
+            raise ValueError(f"{self.text} cannot be {chosen}")
+        remedy = self.remedy if remedy is None else remedy
+        return Finding(code=self.code, severity=chosen, subject=subject, sentence=sentence, remedy=remedy)
 
 
-def warning(code: str, subject: str, sentence: str, remedy: str) -> Finding:
-    return Finding(code=code, severity=Severity.WARNING, subject=subject, sentence=sentence, remedy=remedy)
+NOT_OBSERVABLE = FindingCode(
+    "NOT-OBSERVABLE",
+    (INFO, WARNING),
+    "The tool cannot observe a value. A warning if the tool itself uses the value.",
+    "No action needed, unless the answer depends on it.",
+)
 
 
-def info(code: str, subject: str, sentence: str, remedy: str = "") -> Finding:
-    return Finding(code=code, severity=Severity.INFO, subject=subject, sentence=sentence, remedy=remedy)
+class CheckOf(StrEnum):
+    """What a check belongs to."""
+
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    FEATURES = "features"
+    FINALIZING = "finalizing"
+    REHEARSAL = "rehearsal"
+    INVENTORY = "inventory check"
+    OBSERVATION = "observe"
+    GROUPS = "groups plan"
+
+
+class Need(StrEnum):
+    """What a check cannot do without."""
+
+    RESPONSES = "responses of the cluster"
+    METRICS = "metrics"
+    CONFIGS = "configuration files"
+    JAVA = "Java versions"
+    FACTS = "facts of the catalogue"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check. `title`: what it examines, a noun phrase. `link`: the page below docs/ and the heading about it.
+
+    `needs`: without these, finding nothing means that the result is unknown.
+    """
+
+    title: str
+    link: str
+    codes: tuple[FindingCode, ...]
+    of: tuple[CheckOf, ...] = (CheckOf.UPGRADE, CheckOf.DOWNGRADE)
+    needs: tuple[Need, ...] = (Need.RESPONSES,)
+
+    def ran(self, findings: Iterable[Finding] = (), *, unless: str = "", unknown: str = "") -> Checked:
+        """Return the check with its findings. `unless`: why it does not apply; then `findings` is not read.
+
+        `unknown`: what it could not observe, a sentence.
+        """
+        return Checked(check=self, findings=() if unless else tuple(findings), not_applicable=unless, unknown=unknown)
+
+
+class CheckState(StrEnum):
+    PASSED = "passed"
+    FINDINGS = "findings"
+    NOT_APPLICABLE = "not applicable"
+    NOT_OBSERVABLE = "not observable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """Result of a check, as a plan keeps it. `severity`: the highest of its `findings`. `reason`: why it has none."""
+
+    check: str
+    state: CheckState
+    findings: int = 0
+    severity: Severity | None = None
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The result without the title: `passed`, `2 findings (blocker)` or `not observable: …`."""
+        found = f"{count(self.findings, 'finding')} ({self.severity})" if self.findings else str(self.state)
+        return f"{found}: {self.reason}" if self.reason else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A check that ran: all its findings, or why it does not apply."""
+
+    check: Check
+    findings: tuple[Finding, ...]
+    not_applicable: str = ""
+    unknown: str = ""
+
+    def without(self, codes: Collection[Code]) -> Checked:
+        """Return the check without the findings that have one of `codes`."""
+        return replace(self, findings=tuple(finding for finding in self.findings if finding.code not in codes))
+
+    def result(self, unknown: Mapping[Need, str]) -> CheckResult:
+        """Return the result. `unknown`: a sentence for what was not observed completely. It never counts as passed."""
+        title = self.check.title
+        if self.not_applicable:
+            return CheckResult(check=title, state=CheckState.NOT_APPLICABLE, reason=self.not_applicable)
+        lacking = [self.unknown] if self.unknown else []
+        lacking += [unknown[need] for need in self.check.needs if need in unknown]
+        lacking += [finding.sentence for finding in self.findings if finding.code == NOT_OBSERVABLE.code]
+        found = [finding for finding in self.findings if finding.code != NOT_OBSERVABLE.code]
+        worst = min((finding.severity for finding in found), key=list(Severity).index, default=None)
+        state = CheckState.FINDINGS if found else CheckState.NOT_OBSERVABLE if lacking else CheckState.PASSED
+        return CheckResult(
+            check=title, state=state, findings=len(found), severity=worst, reason=" ".join(dict.fromkeys(lacking))
+        )
+
+
+def codes_of(checks: Iterable[Check]) -> frozenset[Code]:
+    return frozenset(code.code for check in checks for code in check.codes)
+
+
+def sort_findings(findings: Iterable[Finding], checks: Iterable[Check]) -> tuple[Checked, ...]:
+    """Return the checks, each with the findings that have its codes. The first one has those that belong to none."""
+    found: dict[Check, list[Finding]] = {check: [] for check in checks}
+    for one in findings:
+        found[next((check for check in found if one.code in codes_of([check])), next(iter(found)))].append(one)
+    return tuple(check.ran(ones) for check, ones in found.items())
+
+
+def results_of(checked: Iterable[Checked], unknown: Mapping[Need, str]) -> tuple[CheckResult, ...]:
+    return tuple(one.result(unknown) for one in checked)
+
+
+def all_findings(checked: Iterable[Checked]) -> tuple[Finding, ...]:
+    """Return the findings of all checks, in the order of the checks."""
+    return tuple(finding for one in checked for finding in one.findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.findings import CheckResult, CheckState, Finding, Severity
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.gates.check import GateCheck
 from kafka_rollout.model.plan import Plan
@@ -43,6 +43,12 @@ def _visible(line: str) -> str:
 out = SafeConsole(highlight=False, emoji=False)
 err = SafeConsole(stderr=True, highlight=False, emoji=False)
 
+_STATES = {
+    CheckState.PASSED: "green",
+    CheckState.FINDINGS: "",
+    CheckState.NOT_APPLICABLE: "dim",
+    CheckState.NOT_OBSERVABLE: "yellow",
+}
 _COLOURS = {Severity.BLOCKER: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 
 
@@ -107,6 +113,10 @@ def print_findings(findings: tuple[Finding, ...]) -> None:
     for finding in findings:
         say_marked(finding.severity.value, _COLOURS[finding.severity], f"{finding.code} {finding.subject}")
         say(f"  {finding.sentence} {finding.remedy}")
+
+
+def print_checks(results: Iterable[CheckResult]) -> None:
+    print_table(("Check", "Result"), ((one.check, Text(_visible(one.text), _STATES[one.state])) for one in results))
 
 
 def print_check(check: GateCheck) -> None:

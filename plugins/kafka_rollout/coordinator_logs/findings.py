@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity, Verdict
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
 from kafka_rollout.base.wording import size
 from kafka_rollout.coordinator_logs.incompatible_records import (
@@ -20,12 +20,84 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
 )
 from kafka_rollout.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.coordinator_logs.tagged_fields import DROPPED
 from kafka_rollout.kafka.cleaning import defaults_of
 from kafka_rollout.releases.facts import Catalogue, Release
 
 TRANSACTIONS_TO_END = (
     "End the transactions that commit offsets for these deleted groups. Their producers do this, or the "
     "coordinator after transaction.timeout.ms. Then scan again. You do not need to wait for the log cleaner"
+)
+
+
+LOGS_NOT_LOADABLE = FindingCode(
+    "LOGS-NOT-LOADABLE", BLOCKER, "A release of the path cannot load a partition of the coordinator logs."
+)
+LOGS_UNREADABLE = FindingCode("LOGS-UNREADABLE", BLOCKER, "A part of a coordinator log could not be read.")
+CLEANED_AT_GATE = FindingCode(
+    "LOGS-TO-BE-CLEANED",
+    WARNING,
+    "A release of the path cannot load the log of groups until records of newer group types are removed.",
+)
+LOGS_NOT_SCANNED = FindingCode(
+    "LOGS-NOT-SCANNED",
+    BLOCKER,
+    "There is no scan result for a release of the path.",
+    "Read why the scan failed, then scan again.",
+)
+LOGS_IGNORED_IN_PART = FindingCode(
+    "LOGS-IGNORED-IN-PART",
+    WARNING,
+    "A release of the path loads a coordinator log and ignores some of its records.",
+    "The records stay in the log. No node uses their content until a release that supports them runs.",
+)
+LOGS_NOT_READ = FindingCode(
+    "LOGS-NOT-READ",
+    WARNING,
+    "A release of the path has no coordinator for a log.",
+    "No node uses the content of this log until a release with this coordinator runs.",
+)
+ORIGIN_CANNOT_LOAD = FindingCode(
+    "ORIGIN-CANNOT-LOAD",
+    WARNING,
+    "The running release cannot load a partition again when its coordinator moves during the run.",
+)
+LOGS_CHECK = Check(
+    "Coordinator logs, compared with the releases of the path (KIP-915)",
+    "scan.md#the-scan-of-the-coordinator-logs",
+    (
+        LOGS_NOT_LOADABLE,
+        LOGS_UNREADABLE,
+        CLEANED_AT_GATE,
+        LOGS_NOT_SCANNED,
+        LOGS_IGNORED_IN_PART,
+        LOGS_NOT_READ,
+        ORIGIN_CANNOT_LOAD,
+        DROPPED,
+    ),
+    needs=(),
+)
+WAY_BACK_UNKNOWN = FindingCode("WAY-BACK-UNKNOWN", BLOCKER, "The scan has no result for the previous release.")
+WAY_BACK_CLOSED = FindingCode(
+    "WAY-BACK-CLOSED", WARNING, "The previous release can no longer load the coordinator logs."
+)
+WAY_BACK_UNREADABLE = FindingCode(
+    "WAY-BACK-UNREADABLE",
+    WARNING,
+    "A part of a coordinator log could not be read, so it is unknown whether the previous release can load it.",
+)
+WAY_BACK_IGNORES = FindingCode(
+    "WAY-BACK-IGNORES", WARNING, "The previous release would load a coordinator log and ignore some of its records."
+)
+WAY_BACK_NOT_LOADED = FindingCode(
+    "WAY-BACK-NOT-LOADED", INFO, "The previous release has no coordinator for a log and does not read it."
+)
+WAY_BACK_CHECK = Check(
+    "Coordinator logs, compared with the previous release",
+    "upgrade.md#findings",
+    (WAY_BACK_UNKNOWN, WAY_BACK_CLOSED, WAY_BACK_UNREADABLE, WAY_BACK_IGNORES, WAY_BACK_NOT_LOADED),
+    of=(CheckOf.FINALIZING,),
+    needs=(),
 )
 
 
@@ -123,8 +195,7 @@ def check_rollback(scan: ScanResult | None, release: Release) -> Verdict:
         if verdict.release == release:
             by_topic[verdict.topic].append(verdict)
     if scan is None or not by_topic:
-        unknown = blocker(
-            "WAY-BACK-UNKNOWN",
+        unknown = WAY_BACK_UNKNOWN.found(
             f"release {release}",
             f"There is no scan of the coordinator logs with a result for {release}.",
             f"Scan the coordinator logs again with --release {release}.",
@@ -148,25 +219,21 @@ def _rollback_findings(
             f"cleaner has removed the records, then return to {release}. Or return to a release that ignores "
             "them"
         )
-        yield warning("WAY-BACK-CLOSED", f"topic {topic}", failing.sentence, f"{end}.")
+        yield WAY_BACK_CLOSED.found(f"topic {topic}", failing.sentence, f"{end}.")
     if unread:
         remedy = f"{_REPLACE_DAMAGED}. If you finalize now, a return to {release} can fail."
-        yield warning("WAY-BACK-UNREADABLE", f"topic {topic}", unread, remedy)
+        yield WAY_BACK_UNREADABLE.found(f"topic {topic}", unread, remedy)
     if failing or unread:
         return
     if ignored := sum(v.ignored for v in verdicts):
-        yield warning(
-            "WAY-BACK-IGNORES",
+        yield WAY_BACK_IGNORES.found(
             f"topic {topic}",
             f"{release} would load {topic} and ignore {ignored} records of unknown types.",
-            (
-                f"If you return to {release}, the content of these records is not used, for example groups of "
-                "the newer protocols."
-            ),
+            f"If you return to {release}, the content of these records is not used, for example groups of "
+            "the newer protocols.",
         )
     elif all(v.verdict is LoadVerdict.NOT_LOADED for v in verdicts):
-        yield info(
-            "WAY-BACK-NOT-LOADED",
+        yield WAY_BACK_NOT_LOADED.found(
             f"topic {topic}",
             f"{release} has no coordinator for {topic} and would not load it.",
             f"No action needed. {release} does not use this log.",
@@ -178,7 +245,6 @@ _REPLACE_DAMAGED = (
     "replica is in sync, stop the node with the damaged file, remove the partition's directory and start the node: it "
     "fetches the log again. Then scan again"
 )
-CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
 _REMOVED_AND_CLEANED = (
     "Open the scan report. It lists the groups and transactional ids that wrote the records. Convert or "
     "remove them and wait until the log cleaner has removed the records"
@@ -234,34 +300,28 @@ def _path_findings(
 ) -> Iterator[Finding]:
     failing, unread = Failing.among(scan, verdicts), _unread_sentence(scan, verdicts)
     if failing:
-        finding = blocker(
-            "LOGS-NOT-LOADABLE",
+        finding = LOGS_NOT_LOADABLE.found(
             f"{release}, topic {topic}",
             failing.sentence,
-            (f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them."),
+            f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them.",
         )
         if gated is not None and topic == GROUPS_TOPIC and _is_resolved_at_gate(scan, gated, source, release):
             finding = _to_be_cleaned(finding, scan)
         yield finding
     if unread:
-        yield blocker("LOGS-UNREADABLE", f"{release}, topic {topic}", unread, f"{_REPLACE_DAMAGED}.")
+        yield LOGS_UNREADABLE.found(f"{release}, topic {topic}", unread, f"{_REPLACE_DAMAGED}.")
     if failing or unread:
         return
     if ignored := sum(verdict.ignored for verdict in verdicts):
-        yield warning(
-            "LOGS-IGNORED-IN-PART",
+        yield LOGS_IGNORED_IN_PART.found(
             f"{release}, topic {topic}",
             f"{release} loads {topic} and ignores {ignored} records of unknown types (KIP-915).",
-            ("The records stay in the log. No node uses their content until a release that supports them runs."),
         )
         return
     unused = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
     if unused and any(found.topic == topic for found in scan.classes):
-        yield warning(
-            "LOGS-NOT-READ",
-            f"{release}, topic {topic}",
-            f"{release} has no coordinator for {topic} and does not read it.",
-            "No node uses the content of this log until a release with this coordinator runs.",
+        yield LOGS_NOT_READ.found(
+            f"{release}, topic {topic}", f"{release} has no coordinator for {topic} and does not read it."
         )
 
 
@@ -284,7 +344,7 @@ def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
     cleaning = scan.cleaning.get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC))
     return replace(
         finding,
-        code=CLEANED_AT_GATE,
+        code=CLEANED_AT_GATE.code,
         severity=Severity.WARNING,
         remedy=(
             "Convert these groups (`kafka-rollout groups plan --to classic` lists the steps) or delete them. "
@@ -299,21 +359,15 @@ def _source_finding(source: Release, topic: str, failing: Failing) -> Finding:
         "Expect the groups or transactional ids of these partitions to be unavailable until their node runs "
         "the next release"
     )
-    return warning(
-        "ORIGIN-CANNOT-LOAD",
+    return ORIGIN_CANNOT_LOAD.found(
         f"{source}, topic {topic}",
-        (
-            f"{failing.sentence} The cluster runs {source} now. During the rolling upgrade, coordinators move "
-            f"to other nodes that still run {source} and cannot load the partition."
-        ),
+        f"{failing.sentence} The cluster runs {source} now. During the rolling upgrade, coordinators move "
+        f"to other nodes that still run {source} and cannot load the partition.",
         f"{failing.remedy(unavailable)}.",
     )
 
 
 def _unknown(release: Release) -> Finding:
-    return blocker(
-        "LOGS-NOT-SCANNED",
-        f"release {release}",
-        f"It is unknown whether {release} can load the coordinator logs: there is no scan result.",
-        "Read why the scan failed, then scan again.",
+    return LOGS_NOT_SCANNED.found(
+        f"release {release}", f"It is unknown whether {release} can load the coordinator logs: there is no scan result."
     )

@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kafka_rollout.base.findings import Finding, warning
+from kafka_rollout.base.findings import WARNING, Finding, FindingCode
 from kafka_rollout.base.internal_topics import TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.coordinator_logs.incompatible_records import facts_of_type
 from kafka_rollout.coordinator_logs.scan import OWNERS_OF_TAG, ScanResult, TaggedFields
 from kafka_rollout.releases.facts import Catalogue, Release
 
-DROPPED = "TAGGED-FIELD-DROPPED"
+DROPPED = FindingCode(
+    "TAGGED-FIELD-DROPPED", WARNING, "A release of the path ignores a tagged field that current records have (KIP-482)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +133,7 @@ def dropped_tag_findings(
     if scan is None:
         return ()
     return tuple(
-        warning(
-            DROPPED,
+        DROPPED.found(
             f"{release}, {tag.record} {tag.name or f'tag {tag.tag}'}",
             f"Kafka {release} loads {tag.record} records and ignores their field {tag.name or f'with tag {tag.tag}'}: "
             f"{_users(tag)}. {tag.loss}",

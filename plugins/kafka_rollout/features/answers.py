@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.base.findings import Finding, blocker
+from kafka_rollout.base.findings import BLOCKER, Finding, FindingCode
 from kafka_rollout.features.support import keeps_registrations
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import METADATA_VERSION
 
-DROPPED_RANGES = "REGISTRATION-DROPPED-RANGES"
 UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"  # error of UpdateFeatures version 0, which has no validate-only
 
 _BY_MESSAGE = (
@@ -48,6 +47,19 @@ _BY_ERROR = {
 }
 
 
+FEATURE_REFUSED = FindingCode(
+    "FEATURE-REFUSED",
+    BLOCKER,
+    "The controller refuses a requested level.",
+    "Read the controller's message and correct the request. Then repeat the request.",
+)
+DROPPED_RANGES = FindingCode(
+    "REGISTRATION-DROPPED-RANGES",
+    BLOCKER,
+    "The controller refuses a level because an older controller dropped a range of a broker's registration.",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureUpdateResult:
     """The controller's answer for one feature: `error` is Kafka's error name (`NONE` when accepted) and message."""
@@ -65,7 +77,7 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
     """Return the controller's rejection as a finding, with the remedy that its message lacks."""
     own = [n.features.supported.get(feature) for n in state.nodes.values() if n.features is not None]
     all_support = bool(own) and all(supported is not None and level in supported for supported in own)
-    code = "FEATURE-REFUSED"
+    code = FEATURE_REFUSED
     if "does not support this feature" in message and all_support:
         code = DROPPED_RANGES
         remedy = (
@@ -78,11 +90,8 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
         message += " Every node supports it: an older controller accepted the registration and dropped the range."
     else:
         of_message = next((remedy for words, remedy in _BY_MESSAGE if words in message), None)
-        remedy = of_message or _BY_ERROR.get(
-            error, "Read the controller's message and correct the request. Then repeat the request."
-        )
-    return blocker(
-        code,
+        remedy = of_message or _BY_ERROR.get(error, code.remedy)
+    return code.found(
         f"feature {feature}",
         f"The controller rejected {feature} {level}: {error} {message}".strip(),
         remedy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import Finding, Severity, Verdict
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, FindingCode, Verdict
 from kafka_rollout.model.plan import FeatureChange, Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import (
@@ -47,6 +47,20 @@ _LOSSES_OF_LOWERING = {
     ELR_VERSION: "Partitions lose their stored eligible leader replicas.",
 }
 _RAISED_AGAIN = "The level can be raised again. Metadata that was lost does not come back."
+
+
+LEVEL_OUT_OF_RANGE = FindingCode(
+    "FINALIZED-LEVEL-OUT-OF-RANGE", BLOCKER, "A release of the path does not support a finalized level."
+)
+NO_WAY_BACK = FindingCode(
+    "NO-WAY-BACK", WARNING, "The release that runs now cannot run at the levels after the change."
+)
+RANGES_CHECK = Check(
+    "Finalized levels, compared with the releases of the path", "upgrade.md#findings", (LEVEL_OUT_OF_RANGE,)
+)
+ROLLBACK_LEVELS_CHECK = Check(
+    "Feature levels, compared with the release that runs now", "upgrade.md#findings", (NO_WAY_BACK,)
+)
 
 
 def feature_changes(catalogue: Catalogue, state: ClusterState, target: Release) -> tuple[FeatureChange, ...]:
@@ -127,8 +141,7 @@ def range_findings(
     release: Release,
     *,
     planned: Mapping[str, int] | None = None,
-    code: str = "FINALIZED-LEVEL-OUT-OF-RANGE",
-    severity: Severity = Severity.BLOCKER,
+    code: FindingCode = LEVEL_OUT_OF_RANGE,
 ) -> Verdict:
     """Return the finalized levels at which `release` cannot start. Its ranges, with their minimum, must contain every
     level.
@@ -149,20 +162,13 @@ def range_findings(
         else:
             remedy = f"Choose a release that supports {feature} {level}, or lower the feature first."
         findings.append(
-            Finding(
-                code=code,
-                severity=severity,
-                subject=f"feature {feature} on {release}",
-                sentence=f"{feature} is finalized at {level}, and release {release} {can}.",
-                remedy=remedy,
+            code.found(
+                f"feature {feature} on {release}",
+                f"{feature} is finalized at {level}, and release {release} {can}.",
+                remedy,
             )
         )
     return Verdict(question=f"Can {release} run at the finalized levels?", findings=tuple(findings))
-
-
-def rollback_level_findings(catalogue: Catalogue, state: ClusterState, source: Release) -> Verdict:
-    """Return warnings for finalized levels at which `source` cannot start, which makes a rollback impossible."""
-    return range_findings(catalogue, state, source, code="NO-WAY-BACK", severity=Severity.WARNING)
 
 
 def undo_of(facts: ReleaseFacts, feature: str, current: int, target: int) -> tuple[Undo, str]:

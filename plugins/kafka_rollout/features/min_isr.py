@@ -12,17 +12,31 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.dynamic_configs import SettingValues
 from kafka_rollout.model.plan import DefaultChange, FeatureChange
 from kafka_rollout.releases.facts import ELR_VERSION as ELR
 
 MIN_ISR = "min.insync.replicas"
-CODE = "ELR-CHANGES-MIN-ISR"
 OPTION = "--pin-min-insync-replicas"
 _DEFAULT = "1"  # of Kafka, for a file without the setting
 _SHOWN = 20
+
+
+ELR_CHANGES_MIN_ISR = FindingCode(
+    "ELR-CHANGES-MIN-ISR",
+    (BLOCKER, WARNING, INFO),
+    "Raising eligible.leader.replicas.version changes min.insync.replicas.",
+)
+NOT_RAISED = f"{ELR} is not raised."
+MIN_ISR_CHECK = Check(
+    "min.insync.replicas, if eligible.leader.replicas.version is raised",
+    "upgrade.md#findings",
+    (ELR_CHANGES_MIN_ISR,),
+    of=(CheckOf.UPGRADE, CheckOf.FEATURES),
+    needs=(),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +122,21 @@ def _changes(values: SettingValues, after: str, *, by_run: bool) -> tuple[Defaul
 
 
 def _unknown(reasons: Iterable[str]) -> Finding:
-    return blocker(
-        CODE,
+    return ELR_CHANGES_MIN_ISR.found(
         f"feature {ELR}",
         f"Raising {ELR} makes the active controller set {MIN_ISR} for the whole cluster. The values of the nodes are "
         f"unknown: {' '.join(dict.fromkeys(reasons))}",
         "Make the nodes answer DescribeConfigs (right DESCRIBE_CONFIGS on CLUSTER), then plan again. If only values of "
         f"controllers are unknown, let the run set the default first: {OPTION} (form: Pin {MIN_ISR}).",
+        severity=BLOCKER,
     )
 
 
 def pin_refused(reason: str, remedy: str) -> Finding:
     """Return the blocker for a default that the controller does not let this user set."""
-    return blocker(CODE, f"feature {ELR}", f"The default of {MIN_ISR} cannot be set: {reason}", remedy)
+    return ELR_CHANGES_MIN_ISR.found(
+        f"feature {ELR}", f"The default of {MIN_ISR} cannot be set: {reason}", remedy, severity=BLOCKER
+    )
 
 
 def _changed(
@@ -146,8 +162,7 @@ def _changed(
         else "Topics that are created later without an own value would get it"
     )
     sentence = f"{cause}. The effective value is {now}. {effect}.{_overrides(values.own)}"
-    make = blocker if topics else warning
-    return make(CODE, f"feature {ELR}", sentence, remedy)
+    return ELR_CHANGES_MIN_ISR.found(f"feature {ELR}", sentence, remedy, severity=BLOCKER if topics else WARNING)
 
 
 def _remedy(values: SettingValues, bootstrap_servers: str, *, pin: bool) -> str:
@@ -181,7 +196,7 @@ def _expected(changes: Collection[DefaultChange]) -> Iterable[Finding]:
     text = f"{'. '.join(parts)}." if parts else ""
     more = "The default stays if the feature is lowered later. While the feature is at 1, Kafka refuses to delete it."
     sentence = f"{text}{_overrides(deleted)} {more if default is not None else ''}".strip()
-    yield info(CODE, f"feature {ELR}", sentence)
+    yield ELR_CHANGES_MIN_ISR.found(f"feature {ELR}", sentence, severity=INFO)
 
 
 def _overrides(own: Mapping[int | None, str] | Mapping[int, str]) -> str:

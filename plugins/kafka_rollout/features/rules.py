@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import Finding, Verdict, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Verdict
 from kafka_rollout.features.checks import missing_dependencies, undo_of
 from kafka_rollout.features.requests import FeatureRequest, RequestKind, levels_of
 from kafka_rollout.features.support import (
+    FEATURE_HELD_BACK,
+    FEATURE_SUPPORT_UNKNOWN,
+    FEATURE_UNSUPPORTED,
+    REGISTRATION_MAY_LACK_RANGES,
     dropped_registration,
     find_lossy_downgrade_gap,
     highest_known,
@@ -29,7 +33,74 @@ from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue
 METADATA_VERSION_FLOOR = 15
 
 # No cluster supports the request: invalid input, not a refusal.
-BAD_INPUT = frozenset({"FEATURE-UNKNOWN", "FEATURE-LEVEL-UNKNOWN"})
+FEATURE_UNKNOWN = FindingCode(
+    "FEATURE-UNKNOWN", BLOCKER, "No node and no release of the catalogue supports the feature."
+)
+FEATURE_LEVEL_UNKNOWN = FindingCode(
+    "FEATURE-LEVEL-UNKNOWN",
+    BLOCKER,
+    "No node and no release of the catalogue supports the level.",
+    "Choose a level that the nodes support. `features describe` lists them.",
+)
+FEATURE_NOT_LOWER = FindingCode("FEATURE-NOT-LOWER", BLOCKER, "A downgrade is requested to an equal or a higher level.")
+METADATA_VERSION_BELOW_FLOOR = FindingCode(
+    "METADATA-VERSION-FLOOR",
+    BLOCKER,
+    "The level of metadata.version is below 3.7-IV0, where controllers cannot register.",
+)
+FEATURE_NOT_FINALIZED = FindingCode(
+    "FEATURE-NOT-FINALIZED", BLOCKER, "There is no finalized level to delete.", "Omit this feature."
+)
+METADATA_VERSION_NEEDED = FindingCode(
+    "METADATA-VERSION-NEEDED", BLOCKER, "metadata.version cannot be deleted.", "Request a lower level instead."
+)
+FEATURE_DOWNGRADE_REFUSED = FindingCode(
+    "FEATURE-DOWNGRADE-REFUSED",
+    BLOCKER,
+    "Kafka does not lower the feature to this level.",
+    "Keep the level, or use kafka_downgrade, which offers the offline downgrade.",
+)
+FEATURE_DOWNGRADE_NOT_ALLOWED = FindingCode(
+    "FEATURE-DOWNGRADE-NOT-ALLOWED", BLOCKER, "An upgrade request would lower the level."
+)
+FEATURE_UNSTABLE = FindingCode(
+    "FEATURE-UNSTABLE", WARNING, "The level is above the highest stable level of the running release."
+)
+FEATURE_NOT_DEFAULT = FindingCode(
+    "FEATURE-NOT-DEFAULT", WARNING, "The level is stable, and above the default level of a running release."
+)
+FEATURE_DEPENDENCY = FindingCode(
+    "FEATURE-DEPENDENCY", BLOCKER, "A finalized feature would lack the level of another feature that it requires."
+)
+BAD_INPUT = frozenset({FEATURE_UNKNOWN.code, FEATURE_LEVEL_UNKNOWN.code})
+LEVELS_CHECK = Check(
+    "Requested feature levels (KIP-584)",
+    "features.md#what-is-checked-before-the-request",
+    (
+        FEATURE_UNKNOWN,
+        FEATURE_LEVEL_UNKNOWN,
+        FEATURE_SUPPORT_UNKNOWN,
+        FEATURE_UNSUPPORTED,
+        FEATURE_NOT_LOWER,
+        METADATA_VERSION_BELOW_FLOOR,
+        FEATURE_NOT_FINALIZED,
+        METADATA_VERSION_NEEDED,
+        FEATURE_DOWNGRADE_REFUSED,
+        FEATURE_DOWNGRADE_NOT_ALLOWED,
+        FEATURE_UNSTABLE,
+        FEATURE_NOT_DEFAULT,
+        FEATURE_DEPENDENCY,
+        REGISTRATION_MAY_LACK_RANGES,
+    ),
+    of=(CheckOf.DOWNGRADE, CheckOf.FEATURES),
+    needs=(Need.RESPONSES, Need.FACTS),
+)
+HELD_BACK_CHECK = Check(
+    "Features that only some nodes support",
+    "features.md#what-is-checked-before-the-request",
+    (FEATURE_HELD_BACK,),
+    of=(CheckOf.FEATURES,),
+)
 
 
 def check_requests(
@@ -84,28 +155,24 @@ def _level(
     highest = highest_known(catalogue, state, feature)
     if highest is None:
         every = {name for release in catalogue for name in catalogue.get(release).features}
-        yield _blocker(
-            "FEATURE-UNKNOWN",
-            feature,
+        yield FEATURE_UNKNOWN.found(
+            f"feature {feature}",
             f"Feature {feature} does not exist: no node of {cluster.name} and no release of the catalogue supports it.",
             f"Supported features: {', '.join(sorted(every))}.",
         )
         return
     if level > highest:
-        yield _blocker(
-            "FEATURE-LEVEL-UNKNOWN",
-            feature,
+        yield FEATURE_LEVEL_UNKNOWN.found(
+            f"feature {feature}",
             f"{feature} {level} does not exist: the highest level of all nodes and of the catalogue is {highest}.",
-            "Choose a level that the nodes support. `features describe` lists them.",
         )
         return
     yield from support_findings(cluster, catalogue, state, feature, level)
     if level < current:
         yield from _lowered(cluster, catalogue, state, request)
     elif request.kind is RequestKind.DOWNGRADE:
-        yield _blocker(
-            "FEATURE-NOT-LOWER",
-            feature,
+        yield FEATURE_NOT_LOWER.found(
+            f"feature {feature}",
             f"{feature} is finalized at {current or 'no level'}. A downgrade to {level} does not lower it.",
             "Omit this feature, or request an upgrade." if level > current else "Omit this feature.",
         )
@@ -121,9 +188,8 @@ def _lowered(
     if request.kind is RequestKind.UPGRADE:
         yield _not_allowed(feature, current, f"lower it to {level}")
     if feature == METADATA_VERSION and level < METADATA_VERSION_FLOOR:
-        yield _blocker(
-            "METADATA-VERSION-FLOOR",
-            feature,
+        yield METADATA_VERSION_BELOW_FLOOR.found(
+            f"feature {feature}",
             f"metadata.version cannot be lowered to {level}. Below {METADATA_VERSION_FLOOR} (3.7-IV0) "
             "controllers cannot register, so their supported levels would be unknown (KIP-1155, KIP-919).",
             f"Choose {METADATA_VERSION_FLOOR} or higher, or keep {current}.",
@@ -139,18 +205,12 @@ def _deletion(catalogue: Catalogue, state: ClusterState, request: FeatureRequest
     if request.kind is RequestKind.UPGRADE:
         yield _not_allowed(feature, current, "delete it")
     elif current == 0:
-        yield _blocker(
-            "FEATURE-NOT-FINALIZED",
-            feature,
-            f"{feature} is not finalized, so there is nothing to delete.",
-            "Omit this feature.",
+        yield FEATURE_NOT_FINALIZED.found(
+            f"feature {feature}", f"{feature} is not finalized, so there is nothing to delete."
         )
     elif feature == METADATA_VERSION:
-        yield _blocker(
-            "METADATA-VERSION-NEEDED",
-            feature,
-            "metadata.version cannot be deleted: a KRaft cluster always has a metadata.version.",
-            "Request a lower level instead.",
+        yield METADATA_VERSION_NEEDED.found(
+            f"feature {feature}", "metadata.version cannot be deleted: a KRaft cluster always has a metadata.version."
         )
     else:
         yield from _refused_downgrade(catalogue, state, feature, 0)
@@ -166,18 +226,15 @@ def _refused_downgrade(
     undo, source = undo_of(catalogue.get(max(known)), feature, level, current)
     # A feature that the running release does not support can be deleted; its other levels cannot be evaluated.
     if undo is not Undo.POSSIBLE and not (undo is Undo.UNKNOWN and level == 0):
-        yield _blocker(
-            "FEATURE-DOWNGRADE-REFUSED",
-            feature,
+        yield FEATURE_DOWNGRADE_REFUSED.found(
+            f"feature {feature}",
             f"The controller cannot lower {feature} from {current} to {level}: {source} {gap}".rstrip(),
-            "Keep the level, or use kafka_downgrade, which offers the offline downgrade.",
         )
 
 
 def _not_allowed(feature: str, current: int, what: str) -> Finding:
-    return _blocker(
-        "FEATURE-DOWNGRADE-NOT-ALLOWED",
-        feature,
+    return FEATURE_DOWNGRADE_NOT_ALLOWED.found(
+        f"feature {feature}",
         f"{feature} is finalized at {current}. An upgrade request cannot {what} (KIP-584: allowDowngrade).",
         f"Request a downgrade or a deletion of {feature}.",
     )
@@ -187,8 +244,7 @@ def _above_default(catalogue: Catalogue, state: ClusterState, feature: str, leve
     known = {release: catalogue.get(release).features for release in sorted(state.releases) if release in catalogue}
     stable = max((facts[feature].latest_production for facts in known.values() if feature in facts), default=level)
     if level > stable:
-        yield warning(
-            "FEATURE-UNSTABLE",
+        yield FEATURE_UNSTABLE.found(
             f"feature {feature}",
             f"{feature} {level} is not stable in the running release. Its highest stable level is "
             f"{stable}. Records of an unstable level can change, and a later release may not be able to "
@@ -200,8 +256,7 @@ def _above_default(catalogue: Catalogue, state: ClusterState, feature: str, leve
     defaults = {release: one.default_level for release, one in supporting.items() if level in one.supported}
     release = min(defaults, key=lambda one: defaults[one], default=None)
     if release is not None and level > defaults[release]:
-        yield warning(
-            "FEATURE-NOT-DEFAULT",
+        yield FEATURE_NOT_DEFAULT.found(
             f"feature {feature}",
             f"{feature} {level} is above the default of Kafka {release}, which is {defaults[release]}. A release does "
             "not enable a level by default if the level is a preview or an operator must choose it.",
@@ -223,21 +278,15 @@ def _dependencies(catalogue: Catalogue, state: ClusterState, targets: Mapping[st
             missing |= missing_dependencies(release, feature, levels)
         if missing and feature not in targets and missing.keys() & targets.keys():
             for other in sorted(missing.keys() & targets.keys()):
-                yield _blocker(
-                    "FEATURE-DEPENDENCY",
-                    other,
+                yield FEATURE_DEPENDENCY.found(
+                    f"feature {other}",
                     f"{feature} {levels[feature]} stays finalized and requires {other} {missing[other]}.",
                     f"Keep {other} at {missing[other]} or higher, or first lower {feature} if Kafka can lower it.",
                 )
         elif missing:
             needs = ", ".join(f"{other} {level}" for other, level in sorted(missing.items()))
-            yield _blocker(
-                "FEATURE-DEPENDENCY",
-                feature,
+            yield FEATURE_DEPENDENCY.found(
+                f"feature {feature}",
                 f"{feature} {levels[feature]} needs {needs}.",
                 f"Raise {', '.join(sorted(missing))} in the same request, or keep {feature} lower.",
             )
-
-
-def _blocker(code: str, feature: str, sentence: str, remedy: str) -> Finding:
-    return blocker(code, f"feature {feature}", sentence, remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.state import (
     ClusterState,
@@ -22,6 +22,28 @@ CONTROLLER_UNREGISTRATION_LEVEL = 33
 
 _UNREGISTER_BROKER = (
     "Add it to the inventory. If it does not exist any more, remove its registration (kafka-cluster.sh unregister)."
+)
+
+
+FEATURE_SUPPORT_UNKNOWN = FindingCode(
+    "FEATURE-SUPPORT-UNKNOWN",
+    (BLOCKER, WARNING),
+    "It is unknown whether a node supports a level.",
+    "Start these nodes, or remove them from the inventory and unregister them.",
+)
+FEATURE_UNSUPPORTED = FindingCode(
+    "FEATURE-UNSUPPORTED",
+    BLOCKER,
+    "A node does not support a level.",
+    "Upgrade these nodes to a release that supports it, or choose another level.",
+)
+FEATURE_HELD_BACK = FindingCode(
+    "FEATURE-HELD-BACK", INFO, "Only some nodes support a higher level of a feature.", "Upgrade these nodes first."
+)
+REGISTRATION_MAY_LACK_RANGES = FindingCode(
+    "REGISTRATION-MAY-LACK-RANGES",
+    (INFO, WARNING),
+    "Brokers that registered with a controller before 3.9 lack ranges with minimum 0 in their registration.",
 )
 
 
@@ -54,20 +76,14 @@ def support_findings(
         elif level not in supported:
             reasons.setdefault(str(supported), []).append(node.node_id)
     if unknown:
-        yield blocker(
-            "FEATURE-SUPPORT-UNKNOWN",
+        yield FEATURE_SUPPORT_UNKNOWN.found(
             f"feature {feature}",
             f"{' and '.join(unknown)} did not report whether {feature} {level} is supported.",
-            "Start these nodes, or remove them from the inventory and unregister them.",
+            severity=BLOCKER,
         )
     if reasons:
         listed = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in reasons.items())
-        yield blocker(
-            "FEATURE-UNSUPPORTED",
-            f"feature {feature}",
-            f"Not every node supports {feature} {level}: {listed}.",
-            "Upgrade these nodes to a release that supports it, or choose another level.",
-        )
+        yield FEATURE_UNSUPPORTED.found(f"feature {feature}", f"Not every node supports {feature} {level}: {listed}.")
 
 
 def _supports(ids: list[int], supported: str) -> str:
@@ -97,12 +113,7 @@ def held_back_feature_findings(cluster: ClusterSpec, catalogue: Catalogue, state
                 behind.setdefault(str(found or "not at all"), []).append(node_id)
         if behind and highest > state.finalized.get(name, 0):
             who = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in behind.items())
-            yield info(
-                "FEATURE-HELD-BACK",
-                f"feature {name}",
-                f"{name} could be raised to {highest}, but {who}.",
-                "Upgrade these nodes first.",
-            )
+            yield FEATURE_HELD_BACK.found(f"feature {name}", f"{name} could be raised to {highest}, but {who}.")
 
 
 def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState, targets: Mapping[str, int]) -> Iterable[Finding]:
@@ -120,20 +131,19 @@ def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState, targets: M
             lacking = unlisted_controller_lacks(state, node_id, targets) if kind == "controller" else None
             if lacking is not None:
                 if lacking:
-                    yield blocker(
-                        "FEATURE-UNSUPPORTED",
+                    yield FEATURE_UNSUPPORTED.found(
                         f"{kind} {node_id}",
                         f"Controller {node_id} is registered but not listed in the inventory. Its registration does "
                         f"not support {', '.join(lacking)}. The active controller counts it.",
                         removed_controller_remedy(cluster, state, node_id),
                     )
                 continue
-            yield (warning if hidden else blocker)(
-                "FEATURE-SUPPORT-UNKNOWN",
+            yield FEATURE_SUPPORT_UNKNOWN.found(
                 f"{kind} {node_id}",
                 f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "
                 "supported levels are unknown. The controller counts it.",
                 removed_controller_remedy(cluster, state, node_id) if kind == "controller" else _UNREGISTER_BROKER,
+                severity=WARNING if hidden else BLOCKER,
             )
 
 
@@ -185,13 +195,11 @@ def dropped_registration(
     if old_level >= latest or feature not in known or known[feature].supported.min > 0:
         return
     is_raised = targets.get(METADATA_VERSION, old_level) > old_level and not keeps_registrations(old_level)
-    yield Finding(
-        code="REGISTRATION-MAY-LACK-RANGES",
-        severity=Severity.INFO if is_raised else Severity.WARNING,
-        subject=f"feature {feature}",
-        sentence=f"metadata.version is still {old_level}. Brokers that registered with an older controller lack "
+    yield REGISTRATION_MAY_LACK_RANGES.found(
+        f"feature {feature}",
+        f"metadata.version is still {old_level}. Brokers that registered with an older controller lack "
         f"{feature}, whose minimum is 0, in their registration, so the controller would reject it.",
-        remedy=(
+        (
             "No action needed. metadata.version is raised first in a separate request, which makes the "
             "brokers re-register."
         )
@@ -202,6 +210,7 @@ def dropped_registration(
             if keeps_registrations(old_level)
             else "Finalize metadata.version first, so that the brokers re-register."
         ),
+        severity=INFO if is_raised else WARNING,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.base.findings import Finding, Severity, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.state import ClusterState, GroupState
@@ -18,6 +18,51 @@ _ELR_VERSION = "eligible.leader.replicas.version"
 _IN_A_TRANSACTION = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 _EMPTY = frozenset({"empty", "dead"})
 _NAMED = 30
+
+
+FEATURE_USERS_UNKNOWN = FindingCode(
+    "FEATURE-USERS-UNKNOWN",
+    BLOCKER,
+    "The users of a lowered feature are unknown.",
+    "Repeat the command when every coordinator responds.",
+)
+GROUPS_LOSE_THEIR_PROTOCOL = FindingCode(
+    "GROUPS-LOSE-THEIR-PROTOCOL", (BLOCKER, WARNING), "Active groups have a type whose feature is lowered."
+)
+GROUPS_KEEP_THEIR_RECORDS = FindingCode(
+    "GROUPS-KEEP-THEIR-RECORDS", WARNING, "Empty groups leave records that only a release with the feature can read."
+)
+PRODUCERS_END_FATALLY = FindingCode(
+    "PRODUCERS-END-FATALLY",
+    (BLOCKER, WARNING),
+    "Transactional producers that run get a fatal error at the lower level.",
+    "Stop these producers first, and start them again after the change.",
+)
+PRODUCERS_MAY_RUN = FindingCode(
+    "PRODUCERS-MAY-RUN",
+    WARNING,
+    "Transactional ids are between transactions. A producer that still runs gets a fatal error.",
+    "Stop these producers, exactly-once Streams applications included, and start them again after the change.",
+)
+ELIGIBLE_LEADERS_LOST = FindingCode(
+    "ELIGIBLE-LEADERS-LOST",
+    (BLOCKER, WARNING),
+    "Partitions under min ISR would lose the list of replicas that can lead without data loss.",
+    "Start the brokers of their replicas and wait until the replicas are in the ISR.",
+)
+USERS_CHECK = Check(
+    "Users of lowered features",
+    "features.md#what-is-checked-before-the-request",
+    (
+        FEATURE_USERS_UNKNOWN,
+        GROUPS_LOSE_THEIR_PROTOCOL,
+        GROUPS_KEEP_THEIR_RECORDS,
+        PRODUCERS_END_FATALLY,
+        PRODUCERS_MAY_RUN,
+        ELIGIBLE_LEADERS_LOST,
+    ),
+    of=(CheckOf.DOWNGRADE, CheckOf.FEATURES),
+)
 
 
 def user_findings(state: ClusterState, targets: Mapping[str, int], *, unsafe: bool) -> Iterable[Finding]:
@@ -56,11 +101,9 @@ def _unknown(state: ClusterState, lowered: Iterable[str]) -> Iterable[Finding]:
     of_nodes = {node.problem for node in state.nodes.values()}
     unanswered = [sentence for sentence in state.unanswered if sentence not in of_nodes]
     if unanswered:
-        yield blocker(
-            "FEATURE-USERS-UNKNOWN",
+        yield FEATURE_USERS_UNKNOWN.found(
             f"feature {', '.join(sorted(lowered))}",
             f"The users of {', '.join(sorted(lowered))} could not be listed: {' '.join(unanswered)}",
-            "Repeat the command when every coordinator responds.",
         )
 
 
@@ -69,17 +112,15 @@ def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> I
     active = [group for group in of_kind if group.members or group.state.lower() not in _EMPTY]
     empty = [group for group in of_kind if group not in active]
     if active:
-        yield Finding(
-            code="GROUPS-LOSE-THEIR-PROTOCOL",
-            severity=in_use,
-            subject=f"feature {feature}",
-            sentence=f"Without {feature}, brokers serve no {kind} groups, and {len(active)} active "
+        yield GROUPS_LOSE_THEIR_PROTOCOL.found(
+            f"feature {feature}",
+            f"Without {feature}, brokers serve no {kind} groups, and {len(active)} active "
             f"{_one_or_more(active, 'group is', 'groups are')} of that type: {_names(active)}.",
-            remedy=_BEFORE[kind],
+            _BEFORE[kind],
+            severity=in_use,
         )
     if empty:
-        yield warning(
-            "GROUPS-KEEP-THEIR-RECORDS",
+        yield GROUPS_KEEP_THEIR_RECORDS.found(
             f"feature {feature}",
             f"{len(empty)} empty {kind} {_one_or_more(empty, 'group leaves', 'groups leave')} records "
             f"that only a release with {feature} can read: {_names(empty)}.",
@@ -103,23 +144,19 @@ def _producers(state: ClusterState, level: int, in_use: Severity) -> Iterable[Fi
     running = sorted(t.transactional_id for t in state.transactions if t.state in _IN_A_TRANSACTION)
     others = sorted(t.transactional_id for t in state.transactions if t.state not in _IN_A_TRANSACTION)
     if running:
-        yield Finding(
-            code="PRODUCERS-END-FATALLY",
-            severity=in_use,
-            subject=f"feature {TRANSACTION_VERSION}",
-            sentence=f"Lowering {TRANSACTION_VERSION} to {level} causes a fatal error in every running "
+        yield PRODUCERS_END_FATALLY.found(
+            f"feature {TRANSACTION_VERSION}",
+            f"Lowering {TRANSACTION_VERSION} to {level} causes a fatal error in every running "
             f"transactional producer. {len(running)} transactional "
             f"{'id is' if len(running) == 1 else 'ids are'} in a transaction: "
             f"{few(running, limit=_NAMED)}.",
-            remedy="Stop these producers first, and start them again after the change.",
+            severity=in_use,
         )
     if others:
-        yield warning(
-            "PRODUCERS-MAY-RUN",
+        yield PRODUCERS_MAY_RUN.found(
             f"feature {TRANSACTION_VERSION}",
             f"{len(others)} transactional {'id is' if len(others) == 1 else 'ids are'} between "
             f"transactions. A producer that still runs gets a fatal error: {few(others, limit=_NAMED)}.",
-            "Stop these producers, exactly-once Streams applications included, and start them again after the change.",
         )
 
 
@@ -127,13 +164,11 @@ def _eligible_leaders(state: ClusterState, in_use: Severity) -> Iterable[Finding
     """Return findings for partitions under min ISR. Only such partitions store eligible leaders (KIP-966)."""
     under = sorted(p.name for p in state.partitions if len(p.isr) < p.min_isr or p.leader < 0)
     if under:
-        yield Finding(
-            code="ELIGIBLE-LEADERS-LOST",
-            severity=in_use,
-            subject=f"feature {_ELR_VERSION}",
-            sentence=f"{len(under)} {'partition is' if len(under) == 1 else 'partitions are'} under min ISR and "
+        yield ELIGIBLE_LEADERS_LOST.found(
+            f"feature {_ELR_VERSION}",
+            f"{len(under)} {'partition is' if len(under) == 1 else 'partitions are'} under min ISR and "
             f"would lose the list of replicas that can lead without data loss: {few(under, limit=_NAMED)}.",
-            remedy="Start the brokers of their replicas and wait until the replicas are in the ISR.",
+            severity=in_use,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kafka_rollout.base.findings import WARNING, FindingCode
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import Condition
 from kafka_rollout.model.counters import (
@@ -29,10 +30,14 @@ DIRECTORIES = "all log directories are online"
 REMOTE_REQUESTS = "remote copies and fetches succeed"
 AGREES = "the active controller agrees"
 PARTITION_COUNT = "partitions"
-IGNORED_CONFIG = "DYNAMIC-CONFIG-IGNORED"
 
 Unchecked = Mapping[str, Sequence[int]] | None
 """Counter → nodes whose agents did not export it when the plan was made. None: the plan did not look."""
+
+
+IGNORED_CONFIG = FindingCode(
+    "DYNAMIC-CONFIG-IGNORED", WARNING, "A release of the path starts and ignores a setting in the metadata."
+)
 
 
 def expected_errors(plan: Plan, release: Release) -> tuple[str, ...]:
@@ -41,7 +46,7 @@ def expected_errors(plan: Plan, release: Release) -> tuple[str, ...]:
     DynamicConfigPublisher catches what an invalid client-metrics subscription or a topic's tiered storage throws.
     """
     kinds = tuple(f"{release}, {kind} " for kind in (ConfigKind.TOPIC, ConfigKind.CLIENT_METRICS))
-    return tuple(f.subject for f in plan.findings if f.code == IGNORED_CONFIG and f.subject.startswith(kinds))
+    return tuple(f.subject for f in plan.findings if f.code == IGNORED_CONFIG.code and f.subject.startswith(kinds))
 
 
 def expected_counters(node: NodeSpec, *, tiered: bool = False) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from kafka_rollout.base.findings import Finding, Severity, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.gates.counters import PARTITION_COUNT, expected_counters, has_agent
 from kafka_rollout.gates.remote_storage import KAFKA_MANAGER, metadata_manager, uses_tiered_storage
@@ -15,6 +15,32 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 
 _NAMED = 12
+
+
+METADATA_ERRORS = FindingCode(
+    "METADATA-ERRORS",
+    (WARNING, BLOCKER),
+    "A node could not apply a part of the metadata since its start, and serves without it.",
+)
+LOG_DIRECTORY_OFFLINE = FindingCode("LOG-DIRECTORY-OFFLINE", BLOCKER, "A log directory of a broker has failed.")
+COUNTERS_NOT_EXPORTED = FindingCode(
+    "COUNTERS-NOT-EXPORTED", WARNING, "Metrics agents do not export counters that the gates check."
+)
+COUNTER_CHECK = Check(
+    "Error counters of the nodes",
+    "upgrade.md#what-the-gates-believe",
+    (METADATA_ERRORS, LOG_DIRECTORY_OFFLINE, COUNTERS_NOT_EXPORTED),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES),
+    needs=(Need.METRICS,),
+)
+REMOTE_LOG_NOT_CHECKED = FindingCode(
+    "REMOTE-LOG-NOT-CHECKED",
+    WARNING,
+    "Brokers use tiered storage, and no scan reads the metadata of remote segments.",
+    "Let the run pause after the first broker. Consume a topic from an offset that is only in remote storage, "
+    "then continue.",
+)
+REMOTE_STORAGE_CHECK = Check("Tiered storage", "upgrade.md#findings", (REMOTE_LOG_NOT_CHECKED,), needs=(Need.CONFIGS,))
 
 
 def find_unchecked_counters(
@@ -55,18 +81,16 @@ def counter_findings(
         counters = seen.metrics.counters if seen and seen.metrics else {}
         counted = [f"{COUNTERS[n].kafka_name} {counters[n]}" for n in METADATA_ERROR_COUNTERS if counters.get(n)]
         if counted:
-            yield Finding(
-                code="METADATA-ERRORS",
-                severity=errors,
-                subject=f"node {node.node_id}",
-                sentence=f"{node.name} reports {', '.join(counted)}: since its start it could not apply a part of the "
+            yield METADATA_ERRORS.found(
+                f"node {node.node_id}",
+                f"{node.name} reports {', '.join(counted)}: since its start it could not apply a part of the "
                 "cluster's metadata, and serves clients without it (ACLs, quotas or dynamic settings, for example).",
-                remedy=f"Read the errors in the log of {node.name} and remove their cause. A restart applies all "
+                f"Read the errors in the log of {node.name} and remove their cause. A restart applies all "
                 "metadata again.",
+                severity=errors,
             )
         if lost := counters.get(OFFLINE_LOG_DIRECTORIES):
-            yield blocker(
-                "LOG-DIRECTORY-OFFLINE",
+            yield LOG_DIRECTORY_OFFLINE.found(
                 f"node {node.node_id}",
                 f"{node.name} reports OfflineLogDirectoryCount {lost}: the replicas there are not in sync.",
                 f"Replace the disk, or remove the directory from log.dirs, and restart {node.name}. Then plan again.",
@@ -87,8 +111,7 @@ def _not_exported(cluster: ClusterSpec, state: ClusterState, tiered: Collection[
         listed = few(sorted(nodes_), limit=_NAMED)
         rules = ", ".join(COUNTERS[name].exporter_rule(name) for name in lacking if name in COUNTERS)
         objects = ", ".join(dict.fromkeys(COUNTERS[name].mbean for name in lacking if name in COUNTERS))
-        yield warning(
-            "COUNTERS-NOT-EXPORTED",
+        yield COUNTERS_NOT_EXPORTED.found(
             f"metrics agents of nodes {listed}",
             f"The metrics agents of nodes {listed} do not export {', '.join(_shown(lacking))}. The gates do not check "
             "these counters: a node that could not apply a part of its metadata passes them.",
@@ -117,12 +140,9 @@ def remote_storage_findings(
             if manager == KAFKA_MANAGER
             else f"The gates do not check {manager}."
         )
-        yield warning(
-            "REMOTE-LOG-NOT-CHECKED",
+        yield REMOTE_LOG_NOT_CHECKED.found(
             f"tiered storage of {nodes(ids)}",
             f"Tiered storage is enabled on {nodes(ids)}. The scan does not read the metadata of remote segments "
             f"(__remote_log_metadata), so it is unknown whether Kafka {target} can load it. {gates} They wait while "
             "copies or fetches fail, but a broker that has not tried any passes.",
-            "Let the run pause after the first broker. Consume a topic from an offset that is only in remote storage, "
-            "then continue.",
         )

@@ -5,14 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kafka_rollout.base.findings import Finding, Severity, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few
+from kafka_rollout.features.users import GROUPS_LOSE_THEIR_PROTOCOL
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Catalogue, Release
 
 _NAMED = 30
-_LEFT_TO_GATE = frozenset({"GROUPS-NOT-SERVED", "GROUPS-LOSE-THEIR-PROTOCOL"})
+
+
+GROUPS_NOT_SERVED = FindingCode(
+    "GROUPS-NOT-SERVED",
+    (BLOCKER, WARNING),
+    "A release of the path does not serve active groups at the finalized levels.",
+    "First convert or stop these groups. `kafka-rollout groups plan --to classic` lists the steps.",
+)
+GROUPS_OF_A_PREVIEW = FindingCode(
+    "GROUPS-OF-A-PREVIEW",
+    WARNING,
+    "A release of the path serves active groups only as a preview.",
+    "Convert these groups to the classic protocol first, or make sure that the preview is enabled on every broker.",
+)
+GROUPS_CHECK = Check(
+    "Groups that the releases of the path serve",
+    "rebalance.md#groups-in-a-rollout",
+    (GROUPS_NOT_SERVED, GROUPS_OF_A_PREVIEW),
+)
 
 
 def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) -> tuple[Finding, ...]:
@@ -51,7 +70,8 @@ def leave_to_gate(findings: Iterable[Finding]) -> tuple[Finding, ...]:
             severity=Severity.WARNING,
             remedy=f"{finding.remedy} The run waits for that (gate groups) before it changes the cluster.",
         )
-        if finding.code in _LEFT_TO_GATE and finding.severity is Severity.BLOCKER
+        if finding.code in (GROUPS_NOT_SERVED.code, GROUPS_LOSE_THEIR_PROTOCOL.code)
+        and finding.severity is Severity.BLOCKER
         else finding
         for finding in findings
     )
@@ -65,21 +85,13 @@ def _not_served(release: Release, feature: str, kind: str, active: list[str], *,
     names = few(active, limit=_NAMED)
     number = f"{len(active)} {kind} group{'s' if len(active) > 1 else ''} with members ({names})"
     if known:
-        return blocker(
-            "GROUPS-NOT-SERVED",
+        return GROUPS_NOT_SERVED.found(
             f"{release}, {kind} groups",
             f"Kafka {release} does not serve {kind} groups while {feature} is 0, and there are {number}.",
-            "First convert or stop these groups. `kafka-rollout groups plan --to classic` lists the steps.",
+            severity=BLOCKER,
         )
-    return warning(
-        "GROUPS-OF-A-PREVIEW",
+    return GROUPS_OF_A_PREVIEW.found(
         f"{release}, {kind} groups",
-        (
-            f"Kafka {release} serves {kind} groups only as a preview that the configuration of every broker "
-            f"must enable, and there are {number}."
-        ),
-        (
-            "Convert these groups to the classic protocol first, or make sure that the preview is enabled on "
-            "every broker."
-        ),
+        f"Kafka {release} serves {kind} groups only as a preview that the configuration of every broker "
+        f"must enable, and there are {number}.",
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.base.findings import Finding, warning
+from kafka_rollout.base.findings import WARNING, Check, CheckOf, Finding, FindingCode
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.groups import (
     CLASSIC,
@@ -33,6 +33,22 @@ _ORDER = (CLASSIC, CONSUMER, STREAMS, SHARE)
 _MAY_BE_EAGER = (
     "No member kept its partitions in the last rebalance. Released members that also have an eager assignor "
     "still use EAGER. Repeat the command after the next rebalance."
+)
+
+
+GROUP_CANNOT_CHANGE = FindingCode(
+    "GROUP-CANNOT-CHANGE", WARNING, "The group cannot change its protocol.", "Keep the group as it is."
+)
+GROUP_NO_COMMON_ASSIGNOR = FindingCode(
+    "GROUP-NO-COMMON-ASSIGNOR", WARNING, "The classic members of the group have no common assignor."
+)
+GROUP_REBALANCES = FindingCode("GROUP-REBALANCES", WARNING, "The group is rebalancing, so its assignor is unknown.")
+GROUP_UNKNOWN = FindingCode("GROUP-UNKNOWN", WARNING, "The coordinator does not describe the group.")
+MIGRATION_CHECK = Check(
+    "Groups that can change their protocol (KIP-848)",
+    "rebalance.md#the-groups-of-a-cluster-kafka-rollout-groups",
+    (GROUP_CANNOT_CHANGE, GROUP_NO_COMMON_ASSIGNOR, GROUP_REBALANCES, GROUP_UNKNOWN),
+    of=(CheckOf.GROUPS,),
 )
 
 
@@ -93,13 +109,13 @@ def _undescribed(group: DescribedGroup, goal: Goal) -> GroupPlan | None:
     """Return a blocked plan if the description of the group is incomplete; else None."""
     if group.problem:
         return _blocked(
-            group, group.problem, code="GROUP-UNKNOWN", remedy=("Repeat the command when its coordinator responds.")
+            group, group.problem, code=GROUP_UNKNOWN, remedy=("Repeat the command when its coordinator responds.")
         )
     if group.is_rebalancing and goal is not Goal.CLASSIC:
         remedy = (
             "Repeat the command when the group is Stable. If it never is, find the member that does not call poll()."
         )
-        return _blocked(group, "it is rebalancing, so its assignor is unknown", code="GROUP-REBALANCES", remedy=remedy)
+        return _blocked(group, "it is rebalancing, so its assignor is unknown", code=GROUP_REBALANCES, remedy=remedy)
     return None
 
 
@@ -188,7 +204,7 @@ def _to_classic(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
         return _blocked(
             group,
             "its classic members have no common assignor",
-            code="GROUP-NO-COMMON-ASSIGNOR",
+            code=GROUP_NO_COMMON_ASSIGNOR,
             remedy=f"Give {few(_named(group))} one common assignor, for example range, and restart them.",
         )
     restart = "Set group.protocol=classic" + (
@@ -224,12 +240,7 @@ def _done(group: DescribedGroup, *, note: str = "") -> GroupPlan:
 
 
 def _blocked(
-    group: DescribedGroup, why: str, *, code: str = "GROUP-CANNOT-CHANGE", remedy: str = "Keep the group as it is."
+    group: DescribedGroup, why: str, *, code: FindingCode = GROUP_CANNOT_CHANGE, remedy: str | None = None
 ) -> GroupPlan:
-    finding = warning(
-        code,
-        f"group {group.group_id}",
-        f"This group cannot be planned: {why}.",
-        remedy,
-    )
+    finding = code.found(f"group {group.group_id}", f"This group cannot be planned: {why}.", remedy)
     return GroupPlan(group=group, bounces=None, steps=(), finding=finding)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kafka_rollout.base.findings import Finding, blocker
+from kafka_rollout.base.findings import BLOCKER, Finding, FindingCode
 from kafka_rollout.base.wording import size
 from kafka_rollout.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 
-BACKUP_SPACE = "BACKUP-SPACE-SHORT"
+BACKUP_SPACE = FindingCode(
+    "BACKUP-SPACE-SHORT",
+    BLOCKER,
+    "A file system has no space for the backup of a metadata log that the run changes.",
+    "Free space on this file system.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +43,10 @@ def nodes_with_backup(cluster: ClusterSpec, plan: Plan, scans: Iterable[tuple[in
 
 def backup_space_findings(spaces: Iterable[LogSpace]) -> tuple[Finding, ...]:
     return tuple(
-        blocker(
-            BACKUP_SPACE,
+        BACKUP_SPACE.found(
             f"node {space.node_id}",
             f"The file system of node {space.node_id}'s metadata log has {size(space.free_bytes)} left. The run backs "
             f"up the log before it changes it, and needs {size(needed)}.",
-            "Free space on this file system.",
         )
         for space in spaces
         if space.free_bytes < (needed := space_for_backup(space.log_bytes))

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.findings import Finding
+from kafka_rollout.base.findings import (
+    NOT_OBSERVABLE,
+    Checked,
+    CheckResult,
+    Finding,
+    Need,
+    all_findings,
+    codes_of,
+    results_of,
+)
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 
@@ -152,7 +161,8 @@ class Plan:
     `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
     `default_changes`: dynamic configuration that changes with the feature levels. `unchecked`: counter of Kafka →
     nodes whose agents did not export it, so that the gates do not wait for it; None for a plan of an earlier version,
-    which did not look. `terms`: None in plans of earlier versions.
+    which did not look. `terms`: None in plans of earlier versions. `checks`: what was checked, in its order; empty in
+    plans of earlier versions.
     """
 
     cluster: str
@@ -171,14 +181,29 @@ class Plan:
     default_changes: tuple[DefaultChange, ...] = ()
     unchecked: Mapping[str, tuple[int, ...]] | None = None
     terms: RunTerms | None = None
+    checks: tuple[CheckResult, ...] = ()
+
+    def with_checked(self, checked: Iterable[Checked], unknown: Mapping[Need, str] | None = None) -> Plan:
+        """Return the plan with these checks, and without the findings and results that they had before.
+
+        `unknown`: as in `Checked.result`. Findings and results are not part of the plan's hash.
+        """
+        ran = tuple(checked)
+        codes = codes_of(one.check for one in ran) - {NOT_OBSERVABLE.code}  # it belongs to several checks
+        titles = {one.check.title for one in ran}
+        return replace(
+            self,
+            findings=(*(f for f in self.findings if f.code not in codes), *all_findings(ran)),
+            checks=(*(c for c in self.checks if c.check not in titles), *results_of(ran, unknown or {})),
+        )
 
     @property
     def hash(self) -> str:
-        """SHA-256 (hex) of the planned changes. Findings and `unchecked` are not part of it: they are observations.
+        """SHA-256 (hex) of the planned changes, without observations: findings, `checks` and `unchecked`.
 
         A field that earlier versions did not have counts only if it is set, so that the hash of their plans stays.
         """
-        what = {key: value for key, value in asdict(self).items() if key not in {"findings", "unchecked"}}
+        what = {key: value for key, value in asdict(self).items() if key not in {"findings", "checks", "unchecked"}}
         if not self.accept_unavailable:
             del what["accept_unavailable"]
         if not self.live:

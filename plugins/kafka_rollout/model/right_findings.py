@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import Finding, Severity, blocker
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity
 from kafka_rollout.model.rights import PINNING, READING, MissingRight
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
+
+RIGHT_MISSING = FindingCode(
+    "RIGHT-MISSING", (BLOCKER, WARNING, INFO), "A user of this tool does not have a right in Kafka that a run needs."
+)
+RIGHTS_CHECK = Check(
+    "Rights of this tool's users in Kafka",
+    "security.md#rights",
+    (RIGHT_MISSING,),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES, CheckOf.INVENTORY),
+)
 
 
 def right_findings(cluster: ClusterSpec, state: ClusterState) -> tuple[Finding, ...]:
@@ -49,4 +59,4 @@ def refuse_missing_rights(cluster: ClusterSpec, missing: Sequence[MissingRight])
 
 def _finding(cluster: ClusterSpec, missing: MissingRight) -> Finding:
     subject = f"{missing.right} ({missing.listener} listener)"
-    return blocker("RIGHT-MISSING", subject, missing.sentence, missing.remedy(cluster.bootstrap_servers))
+    return RIGHT_MISSING.found(subject, missing.sentence, missing.remedy(cluster.bootstrap_servers), severity=BLOCKER)

@@ -6,30 +6,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.findings import Finding, Severity, warning
-from kafka_rollout.features.checks import feature_change, missing_dependencies, range_findings
-from kafka_rollout.features.rules import check_feature_support
-from kafka_rollout.gates.findings import find_unchecked_counters, remote_storage_findings
+from kafka_rollout.base.findings import (
+    WARNING,
+    Check,
+    CheckOf,
+    Finding,
+    FindingCode,
+    Need,
+    all_findings,
+    results_of,
+    sort_findings,
+)
+from kafka_rollout.features.checks import feature_change, missing_dependencies
+from kafka_rollout.features.rules import FEATURE_DOWNGRADE_REFUSED, LEVELS_CHECK, check_feature_support
+from kafka_rollout.features.users import USERS_CHECK
+from kafka_rollout.gates.findings import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
-from kafka_rollout.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan
-from kafka_rollout.model.right_findings import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.catalogue_gaps import gap_findings
-from kafka_rollout.planning.findings.cluster import cluster_findings
+from kafka_rollout.planning.checks import Change, check_change
+from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.findings.configuration import (
+    DIRECTORIES_CHECK,
     config_changes,
-    config_findings,
-    controlled_shutdown_findings,
     directory_findings,
-    java_findings,
-    planned_configs,
-    quorum_config_findings,
 )
-from kafka_rollout.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
-from kafka_rollout.planning.findings.zookeeper import zookeeper_findings
 from kafka_rollout.planning.lowering import (
     OF_ROLLS,
     LoweringChoice,
@@ -39,9 +43,28 @@ from kafka_rollout.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
-from kafka_rollout.planning.release_changes.advisories import advisory_findings
-from kafka_rollout.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
+from kafka_rollout.planning.release_path import highest_running, plan_downgrade_steps
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
+
+LIVE_DOWNGRADE = FindingCode(
+    "LIVE-DOWNGRADE",
+    WARNING,
+    "Kafka refuses the lower metadata.version, and the run stops the controllers for some seconds.",
+    "Read the approval: it shows what is unavailable without a controller, and for how many seconds.",
+)
+OFFLINE_DOWNGRADE = FindingCode(
+    "OFFLINE-DOWNGRADE",
+    WARNING,
+    "Kafka refuses the lower metadata.version, and the run stops all nodes.",
+    "Read the approval: it shows the expected outage and the point of no return.",
+)
+LOWERING_CHECK = Check(
+    "Method that lowers metadata.version",
+    "downgrade.md#online-live-or-offline",
+    (LIVE_DOWNGRADE, OFFLINE_DOWNGRADE),
+    of=(CheckOf.DOWNGRADE,),
+    needs=(Need.RESPONSES, Need.FACTS),
+)
 
 
 def target_level(catalogue: Catalogue, state: ClusterState, target: Release, asked: int | None) -> int:
@@ -112,9 +135,6 @@ def _lacks(facts: Sequence[ReleaseFacts], feature: str, levels: Mapping[str, int
     return any(missing_dependencies(one, feature, levels) for one in facts)
 
 
-_REFUSED = "FEATURE-DOWNGRADE-REFUSED"
-
-
 def make_downgrade_plan(
     cluster: ClusterSpec,
     catalogue: Catalogue,
@@ -140,12 +160,12 @@ def make_downgrade_plan(
     source = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
     tiered = tiered_brokers(cluster, configs) if target < source else frozenset()
-    of_cluster = cluster_findings(
+    of_cluster = check_cluster(
         cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable, tiered=tiered
-    ).findings
+    )
     choice = choose_lowering(
         refused_by_kafka(cluster, catalogue, state, state.finalized.get(METADATA_VERSION, 0), level),
-        live_obstacles(cluster, catalogue, state, level, of_cluster),
+        live_obstacles(cluster, catalogue, state, level, all_findings(of_cluster)),
         where_refused,
         lowers_binary=target < source,
     )
@@ -155,30 +175,32 @@ def make_downgrade_plan(
     changes = downgrade_levels(catalogue, state, path[1:], level)
     planned = {change.feature: change.target for change in changes}
     of_nodes = config_changes(cluster, path, configs)
-    planned_nodes = planned_configs(path, configs, of_nodes)
-    findings = [
+    change = Change(
+        cluster=cluster,
+        catalogue=catalogue,
+        state=state,
+        target=target,
+        path=path,
+        configs=configs,
+        config_changes=of_nodes,
+        config_problems=config_problems,
+        java=java,
+        registrations=registrations,
+        levels=planned,
+        down=True,
+    )
+    support = check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings
+    checked = (
         *of_cluster,
-        *right_findings(cluster, state),
-        *zookeeper_findings(cluster, state, configs, registrations),
-        *(controlled_shutdown_findings(cluster, configs) if release_steps else ()),
-        *directory_findings(cluster, configs, state, target, level, unsafe=unsafe),
-        *([found] if (found := find_nodes_ahead(state, path[min(1, len(path) - 1)], down=True)) else []),
-        *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
-        *(f for release in path[1:] for f in group_findings(catalogue, state, release)),
-        *range_findings(
-            catalogue, state, source, planned=planned, code="NO-WAY-BACK", severity=Severity.WARNING
-        ).findings,
-        *gap_findings(catalogue, path, down=True),
-        *advisory_findings(catalogue, path, state.finalized),
-        *config_findings(target, config_problems),
-        *quorum_config_findings(state, (planned_nodes[release] for release in path[1:])),
-        *(remote_storage_findings(cluster, configs, target) if release_steps else ()),
-        *java_findings(cluster, catalogue, path[1:], java),
-        *unobserved_nodes(cluster, configs, "configurations"),
-        *unresolved_config_findings(configs),
-        *unobserved_nodes(cluster, java, "Java versions"),
-        *_of_levels(check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings, choice),
-    ]
+        *check_change(change),
+        DIRECTORIES_CHECK.ran(directory_findings(cluster, configs, state, target, level, unsafe=unsafe)),
+        *sort_findings(
+            leave_to_gate(dict.fromkeys((*_of_levels(support, choice), *_methods(choice)))),
+            (LEVELS_CHECK, USERS_CHECK, LOWERING_CHECK),
+        ),
+    )
+    if offline:
+        checked = tuple(one.without(OF_ROLLS) for one in checked)
     return Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
@@ -188,7 +210,8 @@ def make_downgrade_plan(
         release_steps=release_steps,
         feature_changes=changes,
         config_changes=of_nodes,
-        findings=tuple(f for f in dict.fromkeys(leave_to_gate(findings)) if not (offline and f.code in OF_ROLLS)),
+        findings=all_findings(checked),
+        checks=results_of(checked, change.unknown()),
         unsafe=unsafe,
         offline=offline,
         accept_unavailable=tuple(accept_unavailable),
@@ -205,26 +228,26 @@ def _of_levels(findings: Iterable[Finding], choice: LoweringChoice) -> Iterable[
     subject = f"feature {METADATA_VERSION}"
     lowered = choice.method is not LoweringMethod.CONTROLLER
     for finding in findings:
-        if finding.code != _REFUSED or finding.subject != subject:
+        if finding.code != FEATURE_DOWNGRADE_REFUSED.code or finding.subject != subject:
             yield finding
         elif not lowered:
             yield replace(finding, remedy=_ways(choice))
+
+
+def _methods(choice: LoweringChoice) -> Iterable[Finding]:
+    subject = f"feature {METADATA_VERSION}"
     if choice.method is LoweringMethod.LIVE:
-        yield warning(
-            "LIVE-DOWNGRADE",
+        yield LIVE_DOWNGRADE.found(
             subject,
             f"Kafka does not lower it online: {choice.refused} The run lowers it while the controllers are stopped; "
             "the brokers serve clients. Then it replaces one node at a time.",
-            "Read the approval: it shows what is unavailable without a controller, and for how many seconds.",
         )
     if choice.method is LoweringMethod.OFFLINE:
-        yield warning(
-            "OFFLINE-DOWNGRADE",
+        yield OFFLINE_DOWNGRADE.found(
             subject,
             f"Kafka does not lower it online: {choice.refused} A live downgrade is not possible: {choice.not_live}. "
             "The run lowers it while all nodes are stopped. "
             "The cluster serves no requests from the first stop until the brokers are back.",
-            "Read the approval: it shows the expected outage and the point of no return.",
         )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.base.findings import Finding, blocker
+from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Finding, FindingCode
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.model.state import ClusterState
@@ -24,6 +24,13 @@ from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release, n
 CONTROLLERS = "controllers"
 BROKERS = "brokers"
 REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
+
+
+TARGET_UNKNOWN = FindingCode("TARGET-UNKNOWN", BLOCKER, "The target is not a release of the catalogue.")
+TARGET_CHECK = Check("Target release", "upgrade.md#findings", (TARGET_UNKNOWN,), of=(CheckOf.OBSERVATION,), needs=())
+NODE_AHEAD = FindingCode("NODE-AHEAD", BLOCKER, "A node runs a release above the target of the first release step.")
+NODE_BEHIND = FindingCode("NODE-BEHIND", BLOCKER, "A node runs a release below the target of the first release step.")
+PAST_CHECK = Check("Nodes that are past the first release step", "upgrade.md#findings", (NODE_AHEAD, NODE_BEHIND))
 
 
 def plan_release_steps(
@@ -118,12 +125,7 @@ def target_finding(catalogue: Catalogue, target: Release) -> Finding | None:
     try:
         catalogue.get(target)
     except UserError as error:
-        return blocker(
-            "TARGET-UNKNOWN",
-            f"release {target}",
-            error.sentence,
-            error.remedy,
-        )
+        return TARGET_UNKNOWN.found(f"release {target}", error.sentence, error.remedy)
     return None
 
 
@@ -138,8 +140,7 @@ def find_nodes_ahead(state: ClusterState, first_stop: Release, *, down: bool = F
         return None
     releases = ", ".join(sorted({str(release) for release in ahead.values()}))
     farthest, way = (min(ahead.values()), "upgrade") if down else (max(ahead.values()), "downgrade")
-    return blocker(
-        "NODE-BEHIND" if down else "NODE-AHEAD",
+    return (NODE_BEHIND if down else NODE_AHEAD).found(
         nodes(ahead),
         f"{nodes(ahead).capitalize()} run {releases}, {'below' if down else 'above'} {first_stop}, "
         "the target of the first release step.",

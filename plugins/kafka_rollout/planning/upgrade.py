@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.features.checks import feature_changes, range_findings, rollback_level_findings
-from kafka_rollout.gates.findings import find_unchecked_counters, remote_storage_findings
+from kafka_rollout.base.findings import all_findings, results_of
+from kafka_rollout.features.checks import feature_changes
+from kafka_rollout.gates.findings import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
-from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
-from kafka_rollout.model.right_findings import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.catalogue_gaps import gap_findings
-from kafka_rollout.planning.findings.cluster import cluster_findings
+from kafka_rollout.planning.checks import Change, check_change
+from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.findings.configuration import (
     config_changes,
-    config_findings,
-    controlled_shutdown_findings,
-    java_findings,
-    planned_configs,
-    quorum_config_findings,
 )
-from kafka_rollout.planning.findings.not_observable import unobserved_nodes, unresolved_config_findings
-from kafka_rollout.planning.findings.rollback_blockers import rollback_end_findings
-from kafka_rollout.planning.findings.zookeeper import zookeeper_findings
-from kafka_rollout.planning.release_changes.advisories import advisory_findings
-from kafka_rollout.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
+from kafka_rollout.planning.release_path import node_order, plan_release_steps, source_release
 from kafka_rollout.releases.facts import Catalogue, Release
 
 
@@ -63,32 +53,25 @@ def make_plan(
     )
     path = (source, *(release_step.to_release for release_step in release_steps))
     tiered = tiered_brokers(cluster, configs) if release_steps else frozenset()
-    findings = [
-        *cluster_findings(
-            cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable, tiered=tiered
-        ).findings
-    ]
-    findings += right_findings(cluster, state)
-    findings += zookeeper_findings(cluster, state, configs, registrations)
-    findings += controlled_shutdown_findings(cluster, configs) if path[1:] else ()
-    if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
-        findings.append(ahead)
-    for release in path[1:]:
-        findings += range_findings(catalogue, state, release).findings
-        findings += leave_to_gate(group_findings(catalogue, state, release))
-    findings += gap_findings(catalogue, path)
-    findings += advisory_findings(catalogue, path, state.finalized)
-    findings += rollback_level_findings(catalogue, state, source).findings
-    findings += rollback_end_findings(catalogue, path, state.finalized)
-    findings += config_findings(target, config_problems)
     changes = config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms)
-    planned = planned_configs(path, configs, changes)
-    findings += quorum_config_findings(state, (planned[release] for release in path[1:]))
-    findings += remote_storage_findings(cluster, configs, target) if release_steps else ()
-    findings += java_findings(cluster, catalogue, path[1:], java)
-    findings += unobserved_nodes(cluster, configs, "configurations")
-    findings += unresolved_config_findings(configs)
-    findings += unobserved_nodes(cluster, java, "Java versions")
+    change = Change(
+        cluster=cluster,
+        catalogue=catalogue,
+        state=state,
+        target=target,
+        path=path,
+        configs=configs,
+        config_changes=changes,
+        config_problems=config_problems,
+        java=java,
+        registrations=registrations,
+        levels={},
+        down=False,
+    )
+    checked = (
+        *check_cluster(cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable, tiered=tiered),
+        *check_change(change),
+    )
     return Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
@@ -98,7 +81,8 @@ def make_plan(
         release_steps=release_steps,
         feature_changes=feature_changes(catalogue, state, target) if finalize else (),
         config_changes=changes,
-        findings=tuple(findings),
+        findings=all_findings(checked),
+        checks=results_of(checked, change.unknown()),
         accept_unavailable=tuple(accept_unavailable),
         unchecked=find_unchecked_counters(cluster, state, tiered),
     )

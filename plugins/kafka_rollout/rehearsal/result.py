@@ -6,21 +6,34 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import few
 from kafka_rollout.gates.coordinators import coordinator_partition
 from kafka_rollout.model.contents import ClusterInventory, Difference, compare_inventories
 
-FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED = (
-    "REHEARSAL-FAILED",
+FAILED = FindingCode("REHEARSAL-FAILED", BLOCKER, "A node of the copy did not start, or a gate did not pass.")
+DIFFERS = FindingCode(
     "REHEARSAL-DIFFERS",
-    "REHEARSAL-INCOMPLETE",
-    "REHEARSAL-NO-WAY-BACK",
-    "REHEARSAL-PASSED",
-    "REHEARSAL-SKIPPED",
+    BLOCKER,
+    "Contents are missing or changed in the copy.",
+    "Find the cause in the report of the rehearsal. Do not run the change on the cluster before that.",
 )
-CODES = frozenset({FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED, SKIPPED})
+INCOMPLETE = FindingCode(
+    "REHEARSAL-INCOMPLETE",
+    WARNING,
+    "The rehearsal ended at a gate that waits for clients or operators.",
+    "The steps after it were not rehearsed. Approve the plan only if this is acceptable.",
+)
+NO_WAY_BACK = FindingCode("REHEARSAL-NO-WAY-BACK", WARNING, "The change passed, and the rollback of the copy failed.")
+PASSED = FindingCode("REHEARSAL-PASSED", INFO, "The change passed in the rehearsal.")
+REHEARSAL_CHECK = Check(
+    "Rehearsal of the change on a copy of the cluster",
+    "rehearsal.md#what-happens",
+    (FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED),
+    of=(CheckOf.REHEARSAL,),
+    needs=(),
+)
 
 
 class Outcome(StrEnum):
@@ -83,16 +96,11 @@ _ENDINGS = {
 
 def failed(sentence: str, remedy: str, subject: str = "rehearsal") -> Finding:
     """Return the finding of a failed rehearsal. `sentence`: with the message of the broker."""
-    return blocker(FAILED, subject, sentence, remedy)
+    return FAILED.found(subject, sentence, remedy)
 
 
 def incomplete(sentence: str) -> Finding:
-    return warning(
-        INCOMPLETE,
-        "rehearsal",
-        f"The rehearsal ended before its last step: {sentence}",
-        "The steps after it were not rehearsed. Approve the plan only if this is acceptable.",
-    )
+    return INCOMPLETE.found("rehearsal", f"The rehearsal ended before its last step: {sentence}")
 
 
 def passed(result: RehearsalResult) -> Finding:
@@ -100,11 +108,7 @@ def passed(result: RehearsalResult) -> Finding:
     per_node = list(result.node_seconds.values())
     times = f" A node step took {min(per_node):.0f} to {max(per_node):.0f} s." if per_node else ""
     rest = f" Not covered: {' '.join(result.not_covered)}" if result.not_covered else ""
-    return info(PASSED, "rehearsal", f"{result.sentence}{times}{rest}")
-
-
-def skipped(reason: str) -> Finding:
-    return info(SKIPPED, "rehearsal", f"The run was not rehearsed. {reason}")
+    return PASSED.found("rehearsal", f"{result.sentence}{times}{rest}")
 
 
 def compare_copy(
@@ -130,12 +134,10 @@ def difference_findings(differences: Sequence[Difference], *, when: str) -> tupl
     if not unexpected:
         return ()
     return (
-        blocker(
-            DIFFERS,
+        DIFFERS.found(
             f"contents {when}",
             f"In the rehearsal, {len(unexpected)} contents of the cluster are missing or changed {when}: "
             f"{few(unexpected)}",
-            "Find the cause in the report of the rehearsal. Do not run the change on the cluster before that.",
         ),
     )
 
@@ -143,7 +145,7 @@ def difference_findings(differences: Sequence[Difference], *, when: str) -> tupl
 def worst(findings: Sequence[Finding]) -> Outcome:
     if any(finding.severity is Severity.BLOCKER for finding in findings):
         return Outcome.FAILED
-    return Outcome.INCOMPLETE if any(f.code == INCOMPLETE for f in findings) else Outcome.PASSED
+    return Outcome.INCOMPLETE if any(f.code == INCOMPLETE.code for f in findings) else Outcome.PASSED
 
 
 def _compare(before: Contents, after: Contents, unserved: Collection[str] = ()) -> tuple[Difference, ...]:

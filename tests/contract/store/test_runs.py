@@ -16,10 +16,11 @@ import pytest
 from sqlalchemy import Table, delete, select, update
 
 from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.check import BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
+from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, events_of
 from kafka_rollout.run.step_events import GateChecked
@@ -58,9 +59,7 @@ def _plan() -> Plan:
         config_changes=(
             ConfigChange(node_id=1, release=new, key="log.message.format.version", value=None, reason="Gone."),
         ),
-        findings=(
-            Finding(code="RF-ONE-TOPIC", severity=Severity.WARNING, subject="topic a", sentence="One.", remedy="Two."),
-        ),
+        findings=(RF_ONE_TOPIC.found("topic a", "One.", "Two.", severity=Severity.WARNING),),
     )
 
 

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.features.users import ELIGIBLE_LEADERS_LOST
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tests.integration.conftest import MakeCluster
@@ -105,8 +106,8 @@ class TestThreeNodes:
 
         def named() -> bool:
             with open_cluster_ports(cluster.spec.name, "elr") as ports:
-                found = {finding.code: finding for finding in plan_features(ports, order, unsafe=False).blockers}
-            return "narrow-0" in getattr(found.get("ELIGIBLE-LEADERS-LOST"), "sentence", "")
+                found = plan_features(ports, order, unsafe=False).blockers
+            return any(one.code == ELIGIBLE_LEADERS_LOST.code and "narrow-0" in one.sentence for one in found)
 
         try:
             wait_until(named, "the partition is named")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.cli import show
+from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
 from tests.outside_texts import HOSTILE, outside_texts
 
 
@@ -43,9 +43,7 @@ def test_a_string_that_was_not_escaped_controls_no_terminal(text: str) -> None:
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_findings_and_json_show_hostile_names(hostile: str, capsys: pytest.CaptureFixture[str]) -> None:
-    finding = Finding(
-        code="RF-ONE-TOPIC", severity=Severity.BLOCKER, subject=f"topic {hostile}", sentence=hostile, remedy="Wait."
-    )
+    finding = RF_ONE_TOPIC.found(f"topic {hostile}", hostile, "Wait.")
     show.print_findings((finding,))
     show.print_json({"groups": [hostile]})
     said = capsys.readouterr().out

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.findings import Finding, Severity, codes_of
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.coordinator_logs.findings import check_rollback, path_findings
+from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, check_rollback, path_findings
 from kafka_rollout.coordinator_logs.scan import (
     BrokenRecords,
     Damage,
@@ -20,7 +20,6 @@ from kafka_rollout.coordinator_logs.scan import (
 )
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
-from kafka_rollout.planning.findings.downgrade_scans import LOG_CODES
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 
@@ -87,7 +86,7 @@ def test_what_fails_is_named_next_to_what_is_unknown() -> None:
     verdicts = (verdict(TARGET, LoadVerdict.UNKNOWN), replace(verdict(TARGET, LoadVerdict.FAILS), partition=1))
     codes = [found.code for found in path_findings(damaged(*verdicts), ORIGIN, (TARGET,))]
     assert codes == ["LOGS-NOT-LOADABLE", "LOGS-UNREADABLE"]
-    assert set(codes) < LOG_CODES, "a later scan of the same run replaces them"
+    assert set(codes) < codes_of([LOGS_CHECK]), "a later scan of the same run replaces them"
 
 
 def test_a_rollback_to_a_release_with_an_unknown_verdict_is_a_warning_for_the_approver() -> None:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.findings import blocker, warning
+from kafka_rollout.base.findings import WARNING
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import Role
+from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
 from kafka_rollout.planning.lowering import (
     LoweringMethod,
     WhereRefused,
@@ -47,7 +48,12 @@ def test_without_an_older_binary_only_the_controller_lowers_it() -> None:
 
 def test_separate_controllers_of_a_release_that_supports_the_level_have_no_obstacle() -> None:
     assert live_obstacles(SEPARATE, catalogue(), _seen(), 29, ()) == ()
-    assert live_obstacles(SEPARATE, catalogue(), _seen(), 29, (warning("RF-ONE-TOPIC", "topic a", "It.", "Do."),)) == ()
+    assert (
+        live_obstacles(
+            SEPARATE, catalogue(), _seen(), 29, (RF_ONE_TOPIC.found("topic a", "It.", "Do.", severity=WARNING),)
+        )
+        == ()
+    )
 
 
 def test_a_combined_node_a_level_and_what_prevents_a_roll_are_obstacles() -> None:
@@ -59,7 +65,7 @@ def test_a_combined_node_a_level_and_what_prevents_a_roll_are_obstacles() -> Non
     older = replace(_seen(), nodes=replace_node(_seen(), node_state(IDS[0], R341)))
     (found,) = live_obstacles(SEPARATE, catalogue(), older, 29, ())
     assert found == f"node {IDS[0]} runs 3.4.1, which does not support metadata.version 29"
-    (found,) = live_obstacles(SEPARATE, catalogue(), _seen(), 29, (blocker("RF-ONE-TOPIC", "topic a", "It.", "Do."),))
+    (found,) = live_obstacles(SEPARATE, catalogue(), _seen(), 29, (RF_ONE_TOPIC.found("topic a", "It.", "Do."),))
     assert found == "RF-ONE-TOPIC of topic a prevents a rolling downgrade"
 
 

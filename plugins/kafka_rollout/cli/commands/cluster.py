@@ -62,6 +62,10 @@ def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: Conn
 def plan(
     cluster: ClusterName,
     request: Request,
+    list_checks: Annotated[
+        bool,
+        typer.Option("--list-checks", help="Also list every check that ran, with its result. --json always has them."),
+    ] = False,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
@@ -84,6 +88,8 @@ def plan(
             accept_unavailable=request.accept_unavailable,
         )
     show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
+    if list_checks and not as_json:
+        show.print_checks(made.checks)
     if made.blockers:
         raise typer.Exit(RefusedError.exit_code)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.base.findings import Finding, blocker
+from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Finding, FindingCode
 from kafka_rollout.releases.facts import Catalogue, Release
 
 # Fact → what the plan cannot check without it. `logging` and `has_snapshot_emitter_metrics` are in no plan. Without
@@ -27,6 +27,18 @@ _OF_DOWNGRADES = {
 _OF_FEATURE_PLANS = {fact: _OF_EVERY_PLAN[fact] for fact in ("feature_defaults", "feature_dependencies")}
 
 
+CATALOGUE_GAP = FindingCode(
+    "CATALOGUE-GAP", BLOCKER, "The plan needs a fact of a release that could not be derived from its jars."
+)
+GAPS_CHECK = Check(
+    "Facts of the releases in the catalogue",
+    "operations.md#kafkas-releases",
+    (CATALOGUE_GAP,),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES),
+    needs=(),
+)
+
+
 def gap_findings(catalogue: Catalogue, path: Iterable[Release], *, down: bool = False) -> tuple[Finding, ...]:
     """Return a blocker for each gap of a release on the path that the plan needs. `down`: the plan is a downgrade."""
     return _findings(catalogue, path, {**_OF_EVERY_PLAN, **_OF_DOWNGRADES} if down else _OF_EVERY_PLAN)
@@ -39,8 +51,7 @@ def feature_gap_findings(catalogue: Catalogue, releases: Iterable[Release]) -> t
 
 def _findings(catalogue: Catalogue, releases: Iterable[Release], needed: Mapping[str, str]) -> tuple[Finding, ...]:
     return tuple(
-        blocker(
-            "CATALOGUE-GAP",
+        CATALOGUE_GAP.found(
             f"release {release}, {fact}",
             f"The catalogue does not contain {needed[fact.partition('.')[0]]}: {reason}",
             f"Choose another release, or update this tool and run `kafka-rollout catalogue add {release}` again.",

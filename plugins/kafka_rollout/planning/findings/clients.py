@@ -10,13 +10,35 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.base.findings import Finding, Severity, info, warning
+from kafka_rollout.base.findings import INFO, WARNING, Check, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClusterState, NodeMetrics
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue, Release
 
 _Requests = tuple[str, int]  # API and version
+
+
+OLD_CLIENTS = FindingCode(
+    "OLD-CLIENTS", (WARNING, INFO), "Clients send request versions that the target rejects or that KIP-896 deprecates."
+)
+OLD_CLIENTS_UNKNOWN = FindingCode(
+    "OLD-CLIENTS-UNKNOWN",
+    WARNING,
+    "The metrics do not contain the requests by version, so old clients are unknown.",
+    "Make sure that every client meets the minimum version of KIP-896 (Java clients: 2.1). Or configure an agent with "
+    "the rules of include/metrics/jmx_exporter.yaml, then plan again.",
+)
+CLIENT_SOFTWARE = FindingCode("CLIENTS", INFO, "The client software that is connected.")
+GROUP_TYPES = FindingCode("GROUP-TYPES", INFO, "The number of groups by type.")
+TRANSACTIONS = FindingCode("TRANSACTIONS", INFO, "The number of transactional ids by state.")
+CLIENTS_CHECK = Check(
+    "Connected clients and their request versions (KIP-896)",
+    "upgrade.md#old-clients",
+    (OLD_CLIENTS, OLD_CLIENTS_UNKNOWN, CLIENT_SOFTWARE),
+    needs=(Need.METRICS, Need.FACTS),
+)
+USE_CHECK = Check("Groups and transactional ids", "upgrade.md#findings", (GROUP_TYPES, TRANSACTIONS))
 
 
 def client_findings(
@@ -27,9 +49,11 @@ def client_findings(
         *_old_clients(state, target, oldest),
         *_old_clients_unknown(cluster, catalogue, state, target, oldest),
         *_software(cluster, state),
-        *_groups(cluster, state),
-        *_transactions(cluster, state),
     )
+
+
+def use_findings(cluster: ClusterSpec, state: ClusterState) -> tuple[Finding, ...]:
+    return (*_groups(cluster, state), *_transactions(cluster, state))
 
 
 def has_old_requests(catalogue: Catalogue, metrics: NodeMetrics) -> bool:
@@ -53,14 +77,13 @@ def _old_clients(state: ClusterState, target: Release | None, oldest: Mapping[st
         shown = rejected or requests
         sent = few(f"{api} v{version} ({times} times)" for (api, version), times in sorted(shown.items()))
         addresses = _addresses(state, client, shown)
-        yield Finding(
-            code="OLD-CLIENTS",
-            severity=Severity.WARNING if rejected else Severity.INFO,
-            subject=f"client {' '.join(client)}",
-            sentence="Since the brokers started, this client has sent request versions that "
+        yield OLD_CLIENTS.found(
+            f"client {' '.join(client)}",
+            "Since the brokers started, this client has sent request versions that "
             f"{f'Kafka {target} rejects' if rejected else 'KIP-896 deprecates'}: {sent}."
             + (f" It connects from {few(addresses)}." if addresses else ""),
-            remedy="Upgrade these clients first, or make sure that they are stopped." + ("" if addresses else _LOCATE),
+            "Upgrade these clients first, or make sure that they are stopped." + ("" if addresses else _LOCATE),
+            severity=WARNING if rejected else INFO,
         )
 
 
@@ -124,13 +147,10 @@ def _old_clients_unknown(
         if node and node.metrics and node.metrics.release and not node.metrics.requests
     ]
     if drops and without:
-        yield warning(
-            "OLD-CLIENTS-UNKNOWN",
+        yield OLD_CLIENTS_UNKNOWN.found(
             "metrics agents",
             f"Kafka {target} rejects old request versions (KIP-896). The metrics of {nodes(without)} do not "
             "contain the requests by version (RequestsPerSec), so it is unknown whether a client sends old ones.",
-            "Make sure that every client meets the minimum version of KIP-896 (Java clients: 2.1). Or "
-            "configure an agent with the rules of include/metrics/jmx_exporter.yaml, then plan again.",
         )
 
 
@@ -143,22 +163,20 @@ def _software(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
         listed = few(
             (f"{client} ({count(number, 'connection')})" for client, number in connections.most_common()), limit=8
         )
-        yield _info("CLIENTS", cluster, f"Connected client software: {listed}.")
+        yield CLIENT_SOFTWARE.found(f"cluster {cluster.name}", f"Connected client software: {listed}.")
 
 
 def _groups(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     if state.groups:
         types = Counter(group.type for group in state.groups)
         listed = ", ".join(f"{number} {kind}" for kind, number in sorted(types.items()))
-        yield _info("GROUP-TYPES", cluster, f"{count(len(state.groups), 'group')}: {listed}.")
+        yield GROUP_TYPES.found(f"cluster {cluster.name}", f"{count(len(state.groups), 'group')}: {listed}.")
 
 
 def _transactions(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     if state.transactions:
         states = Counter(transaction.state for transaction in state.transactions)
         listed = ", ".join(f"{number} {name}" for name, number in sorted(states.items()))
-        yield _info("TRANSACTIONS", cluster, f"{count(len(state.transactions), 'transactional id')}: {listed}.")
-
-
-def _info(code: str, cluster: ClusterSpec, sentence: str) -> Finding:
-    return info(code, f"cluster {cluster.name}", sentence)
+        yield TRANSACTIONS.found(
+            f"cluster {cluster.name}", f"{count(len(state.transactions), 'transactional id')}: {listed}."
+        )

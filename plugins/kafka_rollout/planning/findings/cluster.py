@@ -13,9 +13,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from kafka_rollout.base.findings import Finding, Severity, Verdict, blocker, info, warning
+from kafka_rollout.base.findings import (
+    BLOCKER,
+    INFO,
+    WARNING,
+    Check,
+    Checked,
+    Finding,
+    FindingCode,
+    Need,
+    Verdict,
+    all_findings,
+)
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.gates.findings import counter_findings
+from kafka_rollout.gates.findings import COUNTER_CHECK, counter_findings
 from kafka_rollout.model.caught_up import check_caught_up
 from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
 from kafka_rollout.model.state import (
@@ -26,11 +37,138 @@ from kafka_rollout.model.state import (
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unavailability import find_acceptance
-from kafka_rollout.planning.findings.clients import client_findings
-from kafka_rollout.planning.findings.not_observable import not_observable_findings
-from kafka_rollout.planning.findings.reported_releases import reported_release_findings
-from kafka_rollout.planning.findings.unlisted_nodes import unlisted_node_findings
+from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK, client_findings, use_findings
+from kafka_rollout.planning.findings.not_observable import OBSERVABLE_CHECK, not_observable_findings
+from kafka_rollout.planning.findings.reported_releases import REPORTED_CHECK, reported_release_findings
+from kafka_rollout.planning.findings.unlisted_nodes import UNLISTED_CHECK, unlisted_node_findings
 from kafka_rollout.releases.facts import KRAFT_VERSION, Catalogue, Release
+
+UNANSWERED = FindingCode(
+    "UNANSWERED",
+    BLOCKER,
+    "A query to the cluster failed.",
+    "Check the listener and the metrics agents of the node, then plan again. A failed query blocks the plan.",
+)
+PARTITIONS_HIDDEN = FindingCode(
+    "PARTITIONS-HIDDEN",
+    (BLOCKER, WARNING),
+    "The controllers report more partitions than the brokers list to this tool's user.",
+    "Grant this user DESCRIBE on all topics. If a topic was deleted a moment ago, plan again.",
+)
+NODE_DOWN = FindingCode(
+    "NODE-DOWN",
+    BLOCKER,
+    "A node of the inventory does not respond.",
+    "Start the node, or read its log and fix the error. Then plan again.",
+)
+NODE_UNKNOWN = FindingCode(
+    "NODE-UNKNOWN",
+    BLOCKER,
+    "A node of the inventory is not registered in the cluster.",
+    "Correct the inventory, or start the node.",
+)
+NODE_FENCED = FindingCode("NODE-FENCED", BLOCKER, "A broker is registered and serves no requests.")
+RELEASE_UNKNOWN = FindingCode(
+    "RELEASE-UNKNOWN",
+    BLOCKER,
+    "The release of a node is unknown.",
+    "Check prometheus_url and jolokia_url in the inventory and make sure that both agents respond.",
+)
+RELEASE_NOT_IN_CATALOGUE = FindingCode(
+    "RELEASE-NOT-IN-CATALOGUE", BLOCKER, "A node runs a release that the catalogue does not contain."
+)
+METRICS_MISSING = FindingCode(
+    "METRICS-MISSING",
+    WARNING,
+    "No metrics agent reports the release and the clients of a node.",
+    "Continue if the versions of the clients are known. Otherwise configure an agent with the rules of "
+    "include/metrics/jmx_exporter.yaml, then plan again.",
+)
+MIXED_RELEASES = FindingCode(
+    "MIXED-RELEASES",
+    INFO,
+    "The nodes run different releases.",
+    "An interrupted run continues with the nodes that do not run the target release.",
+)
+QUORUM_UNKNOWN = FindingCode(
+    "QUORUM-UNKNOWN",
+    BLOCKER,
+    "The metadata quorum cannot be read, or it has no leader.",
+    "Start a majority of the controllers, then plan again.",
+)
+QUORUM_NO_SPARE = FindingCode(
+    "QUORUM-NO-SPARE", BLOCKER, "The quorum cannot lose a voter.", "Run at least three controllers."
+)
+QUORUM_VOTER_LAGS = FindingCode(
+    "QUORUM-VOTER-LAGS",
+    (WARNING, BLOCKER),
+    "A voter is not caught up. A blocker if its lag is unknown.",
+    "Wait until the voter has caught up. If it does not, read its log.",
+)
+FEATURES_DIFFER = FindingCode(
+    "FEATURES-DIFFER",
+    BLOCKER,
+    "The nodes report different finalized levels.",
+    "Wait until all nodes have read the newest metadata. If a node stays behind, read its log.",
+)
+LEADERLESS_ELSEWHERE = FindingCode(
+    "LEADERLESS-ELSEWHERE",
+    WARNING,
+    "A partition has no leader and no replica on a node of the inventory.",
+    "Start or reassign their brokers, or delete the topic. The restarts do not affect these partitions.",
+)
+_OR_ACCEPT = "or accept for this run that the topic is unavailable (accept_unavailable)."
+RF_ONE_TOPIC = FindingCode(
+    "RF-ONE-TOPIC",
+    (BLOCKER, WARNING),
+    "A partition has a single replica: it is unavailable while its broker restarts. A warning if the run accepts it.",
+    f"Raise the replication factor with kafka-reassign-partitions.sh, delete the topic, {_OR_ACCEPT}",
+)
+MIN_ISR_EQUALS_RF = FindingCode(
+    "MIN-ISR-EQUALS-RF",
+    (BLOCKER, WARNING),
+    "A topic requires every replica in sync, so a restart makes it unavailable. A warning if the run accepts it.",
+    f"Set min.insync.replicas of the topic below its replication factor, add replicas, {_OR_ACCEPT}",
+)
+LEADERLESS = FindingCode(
+    "LEADERLESS",
+    (BLOCKER, WARNING),
+    "A partition has no leader. A warning if the run accepts it.",
+    f"Start a broker that has an in-sync replica, {_OR_ACCEPT}",
+)
+UNDER_MIN_ISR = FindingCode(
+    "UNDER-MIN-ISR",
+    (BLOCKER, WARNING),
+    "A partition is under its min.insync.replicas. A warning if the run accepts it.",
+    f"Wait until the replicas are in sync, start their brokers, {_OR_ACCEPT}",
+)
+UNDER_REPLICATED = FindingCode(
+    "UNDER-REPLICATED",
+    WARNING,
+    "A partition has replicas out of sync.",
+    "Start the missing brokers. The gates wait for the replicas that a node needs.",
+)
+QUERIES_CHECK = Check("Responses to every query", "upgrade.md#findings", (UNANSWERED,))
+HIDDEN_CHECK = Check(
+    "Partitions that the brokers hide from this tool",
+    "upgrade.md#findings",
+    (PARTITIONS_HIDDEN,),
+    needs=(Need.METRICS,),
+)
+NODES_CHECK = Check(
+    "Registration and release of each node",
+    "upgrade.md#findings",
+    (NODE_DOWN, NODE_UNKNOWN, NODE_FENCED, RELEASE_UNKNOWN, RELEASE_NOT_IN_CATALOGUE),
+)
+AGENTS_CHECK = Check("Metrics agents of the nodes", "hosts.md#metrics", (METRICS_MISSING,))
+MIXED_CHECK = Check("Different releases in the cluster", "upgrade.md#findings", (MIXED_RELEASES,))
+QUORUM_CHECK = Check("Metadata quorum", "upgrade.md#findings", (QUORUM_UNKNOWN, QUORUM_NO_SPARE, QUORUM_VOTER_LAGS))
+AGREEMENT_CHECK = Check("Finalized levels that the nodes report", "upgrade.md#findings", (FEATURES_DIFFER,))
+PARTITIONS_CHECK = Check(
+    "Replicas and leaders of the partitions",
+    "upgrade.md#findings",
+    (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, LEADERLESS_ELSEWHERE),
+)
 
 
 def cluster_findings(
@@ -42,39 +180,51 @@ def cluster_findings(
     accept_unavailable: Sequence[str] = (),
     tiered: Collection[int] = (),
 ) -> Verdict:
-    """Return all findings of one observation.
+    """Return all findings of one observation, as in `check_cluster`."""
+    checked = check_cluster(
+        cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable, tiered=tiered
+    )
+    question = f"Can the nodes of {cluster.name} be restarted one by one?"
+    return Verdict(question=question, findings=all_findings(checked))
+
+
+def check_cluster(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    state: ClusterState,
+    *,
+    target: Release | None = None,
+    accept_unavailable: Sequence[str] = (),
+    tiered: Collection[int] = (),
+) -> tuple[Checked, ...]:
+    """Return the checks of one observation.
 
     `accept_unavailable`: names and patterns of topics whose unavailability is a warning, not a blocker. `tiered`: ids
     of the brokers with tiered storage.
     """
-    findings = [
-        *_unanswered(state),
-        *_hidden(state),
-        *unlisted_node_findings(cluster, catalogue, state, target),
-        *not_observable_findings(cluster, catalogue, state),
-        *(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
-        *_without_metrics(cluster, state),
-        *counter_findings(cluster, state, tiered=tiered),
-        *reported_release_findings(cluster, catalogue, state),
-        *_releases(state),
-        *_quorum(cluster, state),
-        *_features(state),
-        *_partitions(cluster, state.partitions, accept_unavailable),
-        *client_findings(cluster, catalogue, state, target=target),
-    ]
-    return Verdict(question=f"Can the nodes of {cluster.name} be restarted one by one?", findings=tuple(findings))
+    return (
+        QUERIES_CHECK.ran(_unanswered(state)),
+        HIDDEN_CHECK.ran(_hidden(state)),
+        UNLISTED_CHECK.ran(unlisted_node_findings(cluster, catalogue, state, target)),
+        OBSERVABLE_CHECK.ran(not_observable_findings(cluster, catalogue, state)),
+        NODES_CHECK.ran(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
+        AGENTS_CHECK.ran(_without_metrics(cluster, state)),
+        COUNTER_CHECK.ran(counter_findings(cluster, state, tiered=tiered)),
+        REPORTED_CHECK.ran(reported_release_findings(cluster, catalogue, state)),
+        MIXED_CHECK.ran(_releases(state)),
+        QUORUM_CHECK.ran(_quorum(cluster, state)),
+        AGREEMENT_CHECK.ran(_features(state)),
+        PARTITIONS_CHECK.ran(_partitions(cluster, state.partitions, accept_unavailable)),
+        CLIENTS_CHECK.ran(client_findings(cluster, catalogue, state, target=target)),
+        USE_CHECK.ran(use_findings(cluster, state)),
+    )
 
 
 def _unanswered(state: ClusterState) -> Iterable[Finding]:
     # A node that does not respond at all has its own finding (NODE-DOWN, NODE-UNKNOWN, RELEASE-UNKNOWN).
     known = {n.problem for n in state.nodes.values() if n.features is None or n.metrics is None}
     for question in sorted(set(state.unanswered) - known):
-        yield blocker(
-            "UNANSWERED",
-            question,
-            f"A query failed: {question}.",
-            "Check the listener and the metrics agents of the node, then plan again. A failed query blocks the plan.",
-        )
+        yield UNANSWERED.found(question, f"A query failed: {question}.")
 
 
 def _hidden(state: ClusterState) -> Iterable[Finding]:
@@ -88,13 +238,11 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
     shown = len(state.partitions)
     if counted > shown:
         doubt = "" if trusted else ", if they exist: controllers of this release also count deleted partitions"
-        yield Finding(
-            code="PARTITIONS-HIDDEN",
-            severity=Severity.BLOCKER if trusted else Severity.WARNING,
-            subject="this tool's user",
-            sentence=f"The controllers report {counted} partitions, but the brokers list only {shown} to the user "
+        yield PARTITIONS_HIDDEN.found(
+            "this tool's user",
+            f"The controllers report {counted} partitions, but the brokers list only {shown} to the user "
             f"of this tool. The gates do not check the other {counted - shown}{doubt}.",
-            remedy="Grant this user DESCRIBE on all topics. If a topic was deleted a moment ago, plan again.",
+            severity=BLOCKER if trusted else WARNING,
         )
 
 
@@ -104,31 +252,21 @@ def _node(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, node:
     why = f" ({seen.problem})" if seen and seen.problem else ""
     if seen is None or seen.features is None:
         if _known(state, node):
-            yield blocker(
-                "NODE-DOWN",
-                subject,
-                f"{node.name} does not respond{why}.",
-                "Start the node, or read its log and fix the error. Then plan again.",
-            )
+            yield NODE_DOWN.found(subject, f"{node.name} does not respond{why}.")
         else:
-            yield blocker(
-                "NODE-UNKNOWN",
-                subject,
-                f"{node.name} of the inventory is not registered in the cluster and does not respond{why}.",
-                "Correct the inventory, or start the node.",
+            yield NODE_UNKNOWN.found(
+                subject, f"{node.name} of the inventory is not registered in the cluster and does not respond{why}."
             )
         return
     if not _known(state, node):
-        yield blocker(
-            "NODE-UNKNOWN",
+        yield NODE_UNKNOWN.found(
             subject,
             f"{node.name} responds, but it is not registered in this cluster: it is fenced or belongs to "
             "another cluster.",
             "Check its addresses in the inventory and read its log.",
         )
     elif node.is_broker and node.node_id not in state.registered.brokers - (state.registered.fenced or frozenset()):
-        yield blocker(
-            "NODE-FENCED",
+        yield NODE_FENCED.found(
             subject,
             f"Broker {node.node_id} is fenced: it is registered but serves no requests.",
             f"Read the log of broker {node.node_id} and fix the error that keeps it fenced.",
@@ -141,23 +279,16 @@ def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[
     subject = f"node {node.node_id}"
     if seen.release is None and seen.version:
         version = seen.version
-        yield blocker(
-            "RELEASE-UNKNOWN",
+        yield RELEASE_UNKNOWN.found(
             subject,
             f"{node.name} reports version {version}, which is not an Apache release and matches no rule for a vendor.",
             f"Set apache_releases in the inventory to the Apache release of {version}.",
         )
     elif seen.release is None:
-        yield blocker(
-            "RELEASE-UNKNOWN",
-            subject,
-            f"{node.name} does not report its running release (metric app-info).",
-            "Check prometheus_url and jolokia_url in the inventory and make sure that both agents respond.",
-        )
+        yield RELEASE_UNKNOWN.found(subject, f"{node.name} does not report its running release (metric app-info).")
     elif seen.release not in catalogue:
         known = ", ".join(str(release) for release in catalogue)
-        yield blocker(
-            "RELEASE-NOT-IN-CATALOGUE",
+        yield RELEASE_NOT_IN_CATALOGUE.found(
             subject,
             f"{node.name} runs {seen.release}, which is not in the catalogue (it contains {known}).",
             f"Add it with `kafka-rollout catalogue add {seen.release}`.",
@@ -174,14 +305,11 @@ def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Find
         if now.metrics is None or now.metrics.release is None
     ]
     if without:
-        yield warning(
-            "METRICS-MISSING",
+        yield METRICS_MISSING.found(
             "metrics agents",
             f"No metrics agent reports the release and the clients of {nodes(without)}. The release is that of the "
             f"{'jars of the process' if cluster.manages_nodes else 'supported levels'}. Connected client software and "
             "old clients (KIP-896) are not observable, and the gates do not check Kafka's error counters there.",
-            "Continue if the versions of the clients are known. Otherwise configure an agent with the rules of "
-            "include/metrics/jmx_exporter.yaml, then plan again.",
         )
 
 
@@ -202,12 +330,7 @@ def _releases(state: ClusterState) -> Iterable[Finding]:
             f"{nodes(i for i, n in state.nodes.items() if n.release == release)}: {release}"
             for release in sorted(state.releases)
         )
-        yield info(
-            "MIXED-RELEASES",
-            "releases",
-            f"The nodes run different releases ({running}).",
-            "An interrupted run continues with the nodes that do not run the target release.",
-        )
+        yield MIXED_RELEASES.found("releases", f"The nodes run different releases ({running}).")
 
 
 def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
@@ -216,31 +339,22 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
         return  # a failed or refused query, which has its own finding
     if quorum is None or quorum.leader_id < 0:
         seen = "cannot be read" if quorum is None else "has no leader"
-        yield blocker(
-            "QUORUM-UNKNOWN",
-            "metadata quorum",
-            f"The metadata quorum of {cluster.name} {seen}.",
-            "Start a majority of the controllers, then plan again.",
-        )
+        yield QUORUM_UNKNOWN.found("metadata quorum", f"The metadata quorum of {cluster.name} {seen}.")
         return
     voters = len(quorum.voters)
     if voters <= majority(voters):
-        yield blocker(
-            "QUORUM-NO-SPARE",
+        yield QUORUM_NO_SPARE.found(
             "metadata quorum",
             f"The quorum has {count(voters, 'voter')} and needs {majority(voters)}: no controller can be stopped.",
-            "Run at least three controllers.",
         )
     for voter in quorum.voters:
         caught_up, evidence = check_caught_up(quorum, voter.replica_id)
         if not caught_up:
             unknown = quorum.lag(voter.replica_id) is None
-            yield Finding(
-                code="QUORUM-VOTER-LAGS",
-                severity=Severity.BLOCKER if unknown else Severity.WARNING,
-                subject=f"controller {voter.replica_id}",
-                sentence=f"Voter {voter.replica_id} is not caught up: {evidence}.",
-                remedy="Wait until the voter has caught up. If it does not, read its log.",
+            yield QUORUM_VOTER_LAGS.found(
+                f"controller {voter.replica_id}",
+                f"Voter {voter.replica_id} is not caught up: {evidence}.",
+                severity=BLOCKER if unknown else WARNING,
             )
 
 
@@ -257,11 +371,8 @@ def _features(state: ClusterState) -> Iterable[Finding]:
             by_level[levels.get(feature, 0)].append(node_id)
         if len(by_level) > 1:
             listed = "; ".join(f"{nodes(ids)}: {level}" for level, ids in sorted(by_level.items()))
-            yield blocker(
-                "FEATURES-DIFFER",
-                f"feature {feature}",
-                f"The nodes report different finalized levels of {feature} ({listed}).",
-                "Wait until all nodes have read the newest metadata. If a node stays behind, read its log.",
+            yield FEATURES_DIFFER.found(
+                f"feature {feature}", f"The nodes report different finalized levels of {feature} ({listed})."
             )
 
 
@@ -279,21 +390,20 @@ def _partitions(
     for topic, members in sorted(topics.items()):
         affected = [p for p in members if nodes_.intersection(p.replicas)]
         if elsewhere := [p for p in members if p.leader < 0 and p not in affected]:
-            yield warning(
-                "LEADERLESS-ELSEWHERE",
+            yield LEADERLESS_ELSEWHERE.found(
                 f"topic {topic}",
                 f"{_listed(topic, elsewhere)} have no leader and no replica on a node of the inventory, for example "
                 f"{_replicas(elsewhere[0])}.",
-                "Start or reassign their brokers, or delete the topic. The restarts do not affect these partitions.",
             )
         pattern = find_acceptance(accept_unavailable, topic)
-        for applies, code, severity, sentence, remedy in _KINDS:
+        for applies, code, sentence in _KINDS:
             if bad := [p for p in affected if applies(p)]:
                 text = f"{_listed(topic, bad)} {sentence}, for example {_replicas(bad[0])}."
-                if pattern and severity is Severity.BLOCKER:
-                    yield warning(code, f"topic {topic}", f"{text} This run accepts it ({pattern}).", _ACCEPTED)
+                if pattern and code.severities[0] is BLOCKER:
+                    accepted = f"{text} This run accepts it ({pattern})."
+                    yield code.found(f"topic {topic}", accepted, _ACCEPTED, severity=WARNING)
                 else:
-                    yield Finding(code=code, severity=severity, subject=f"topic {topic}", sentence=text, remedy=remedy)
+                    yield code.found(f"topic {topic}", text)
 
 
 def _listed(topic: str, members: Sequence[PartitionState]) -> str:
@@ -308,44 +418,28 @@ def _replicas(partition: PartitionState) -> str:
 
 
 _ACCEPTED = "Approve the plan only if the clients of this topic can wait until the nodes have restarted."
-_OR_ACCEPT = "or accept for this run that the topic is unavailable (accept_unavailable)."
-_Kind = tuple[Callable[[PartitionState], bool], str, Severity, str, str]
-_KINDS: tuple[_Kind, ...] = (
+_KINDS: tuple[tuple[Callable[[PartitionState], bool], FindingCode, str], ...] = (
     (
         lambda p: len(p.replicas) == 1,
-        "RF-ONE-TOPIC",
-        Severity.BLOCKER,
+        RF_ONE_TOPIC,
         "have a single replica: they are unavailable while its broker restarts",
-        f"Raise the replication factor with kafka-reassign-partitions.sh, delete the topic, {_OR_ACCEPT}",
     ),
     (
         lambda p: 1 < len(p.replicas) <= p.min_isr,
-        "MIN-ISR-EQUALS-RF",
-        Severity.BLOCKER,
+        MIN_ISR_EQUALS_RF,
         "require every replica in sync: while one of their brokers restarts, acks=all fails, and from 3.7.0 on "
         "consumers get no new records, whatever their acks",
-        f"Set min.insync.replicas of the topic below its replication factor, add replicas, {_OR_ACCEPT}",
     ),
-    (
-        lambda p: p.leader < 0,
-        "LEADERLESS",
-        Severity.BLOCKER,
-        "have no leader",
-        f"Start a broker that has an in-sync replica, {_OR_ACCEPT}",
-    ),
+    (lambda p: p.leader < 0, LEADERLESS, "have no leader"),
     (
         lambda p: len(p.isr) < min(p.min_isr, len(p.replicas)),
-        "UNDER-MIN-ISR",
-        Severity.BLOCKER,
+        UNDER_MIN_ISR,
         "are under their min.insync.replicas: acks=all fails, and from 3.7.0 on consumers get no new records, whatever "
         "their acks",
-        f"Wait until the replicas are in sync, start their brokers, {_OR_ACCEPT}",
     ),
     (
         lambda p: min(p.min_isr, len(p.replicas)) <= len(p.isr) < len(p.replicas),
-        "UNDER-REPLICATED",
-        Severity.WARNING,
+        UNDER_REPLICATED,
         "have replicas out of sync",
-        "Start the missing brokers. The gates wait for the replicas that a node needs.",
     ),
 )

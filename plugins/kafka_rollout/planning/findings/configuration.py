@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.config_providers import is_reference, known_number
 from kafka_rollout.model.plan import ConfigChange
@@ -20,6 +20,59 @@ QUORUM_BOOTSTRAP = "controller.quorum.bootstrap.servers"
 CONTROLLED_SHUTDOWN = "controlled.shutdown.enable"
 _DIRECTORIES_LEVEL = 17  # 3.7-IV2: replicas are assigned to log directories (KIP-858)
 _SEVERAL_DIRECTORIES_SINCE = Release(3, 7, 0)
+
+
+CONFIG_REJECTED = FindingCode(
+    "CONFIG-REJECTED", BLOCKER, "The target's own classes reject the configuration or a directory of a node."
+)
+CONFIGURATION_CHECK = Check(
+    "Configuration of each node, by the target's own classes",
+    "upgrade.md#configuration-of-a-node",
+    (CONFIG_REJECTED,),
+    needs=(Need.CONFIGS,),
+)
+QUORUM_VOTERS_MISSING = FindingCode(
+    "QUORUM-VOTERS-MISSING",
+    BLOCKER,
+    "The quorum is static, and a node would start without controller.quorum.voters.",
+    f"Add {QUORUM_VOTERS} to the configuration of the node, or to release_overrides in the inventory.",
+)
+VOTERS_CHECK = Check(
+    "Voters in the configuration of each node",
+    "upgrade.md#findings",
+    (QUORUM_VOTERS_MISSING,),
+    needs=(Need.RESPONSES, Need.CONFIGS),
+)
+JAVA_UNKNOWN = FindingCode("JAVA-UNKNOWN", BLOCKER, "The Java version of a node is unknown.")
+JAVA_TOO_OLD = FindingCode("JAVA-TOO-OLD", BLOCKER, "A release of the path requires a newer Java than a node has.")
+JAVA_CHECK = Check(
+    "Java of each node",
+    "upgrade.md#findings",
+    (JAVA_UNKNOWN, JAVA_TOO_OLD),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
+    needs=(Need.JAVA, Need.FACTS),
+)
+CONTROLLED_SHUTDOWN_OFF = FindingCode(
+    "CONTROLLED-SHUTDOWN-OFF",
+    (BLOCKER, WARNING),
+    "A broker stops without handing over its leaderships. A warning if a config provider has the value.",
+)
+SHUTDOWN_CHECK = Check(
+    "Controlled shutdown of the brokers", "upgrade.md#findings", (CONTROLLED_SHUTDOWN_OFF,), needs=(Need.CONFIGS,)
+)
+LOG_DIRECTORIES_UNSUPPORTED = FindingCode(
+    "LOG-DIRECTORIES-UNSUPPORTED",
+    (BLOCKER, WARNING),
+    "The lower metadata.version does not support brokers with several log directories.",
+    f"Choose metadata.version {_DIRECTORIES_LEVEL} or higher, or reduce log.dirs to one directory first.",
+)
+DIRECTORIES_CHECK = Check(
+    "Log directories, compared with the lower metadata.version",
+    "downgrade.md#findings-of-a-downgrade",
+    (LOG_DIRECTORIES_UNSUPPORTED,),
+    of=(CheckOf.DOWNGRADE,),
+    needs=(Need.CONFIGS,),
+)
 
 
 def config_changes(
@@ -114,8 +167,7 @@ def config_findings(target: Release, config_problems: Mapping[int, tuple[str, ..
     `config_problems`: node id → errors of Kafka's own classes.
     """
     return tuple(
-        blocker(
-            "CONFIG-REJECTED",
+        CONFIG_REJECTED.found(
             f"node {node_id}",
             f"Kafka {target} would not start with the configuration of this node: {few(problems)}.",
             f"Correct the configuration of the node, or add release_overrides for {target} to the inventory.",
@@ -149,12 +201,10 @@ def quorum_config_findings(
         return ()
     without = sorted({node_id for configs in planned for node_id, config in configs.items() if _has_no_voters(config)})
     return tuple(
-        blocker(
-            "QUORUM-VOTERS-MISSING",
+        QUORUM_VOTERS_MISSING.found(
             f"node {node_id}",
             f"Node {node_id} would start with {QUORUM_BOOTSTRAP} and without {QUORUM_VOTERS}. The quorum is static "
             "(kraft.version 0), so only this setting contains its voters: the node would not find a leader.",
-            f"Add {QUORUM_VOTERS} to the configuration of the node, or to release_overrides in the inventory.",
         )
         for node_id in without
     )
@@ -182,8 +232,7 @@ def java_findings(
             continue  # not observable, which has its own finding
         found = f"The Java version on {node.name} is unknown." if has is None else f"{node.name} has Java {has}."
         findings.append(
-            blocker(
-                "JAVA-UNKNOWN" if has is None else "JAVA-TOO-OLD",
+            (JAVA_UNKNOWN if has is None else JAVA_TOO_OLD).found(
                 f"node {node.node_id}",
                 f"Kafka {release} requires Java {needed}. {found}",
                 f"Install Java {needed} or newer on this host.",
@@ -199,21 +248,21 @@ def controlled_shutdown_findings(cluster: ClusterSpec, configs: Mapping[int, Map
         for node in cluster.brokers
     }
     if off := [node_id for node_id, value in values.items() if value == "false"]:
-        yield blocker(
-            "CONTROLLED-SHUTDOWN-OFF",
+        yield CONTROLLED_SHUTDOWN_OFF.found(
             nodes(sorted(off)),
             f"{CONTROLLED_SHUTDOWN} is false in the configuration of {nodes(sorted(off))}. After each stop, the "
             "partitions that the broker leads have no leader until broker.session.timeout.ms (9 s by default) is over.",
             f"Remove {CONTROLLED_SHUTDOWN} from the file and restart each broker once at a time when its clients can "
             "wait, because the running process still stops in this way. Then plan again.",
+            severity=BLOCKER,
         )
     if unknown := [node_id for node_id, value in values.items() if is_reference(value)]:
-        yield warning(
-            "CONTROLLED-SHUTDOWN-OFF",
+        yield CONTROLLED_SHUTDOWN_OFF.found(
             nodes(sorted(unknown)),
             f"A config provider has the value of {CONTROLLED_SHUTDOWN} on {nodes(sorted(unknown))}. If it is false, "
             "the partitions that a broker leads have no leader for broker.session.timeout.ms after each stop.",
             f"Check that the value is true, or remove {CONTROLLED_SHUTDOWN} from the file.",
+            severity=WARNING,
         )
 
 
@@ -239,12 +288,11 @@ def directory_findings(
         if len([one for one in configs.get(node.node_id, {}).get("log.dirs", "").split(",") if one.strip()]) > 1
     )
     if several:
-        yield (warning if unsafe else blocker)(
-            "LOG-DIRECTORIES-UNSUPPORTED",
+        yield LOG_DIRECTORIES_UNSUPPORTED.found(
             nodes(several),
             f"{nodes(several).capitalize()} {'has' if len(several) == 1 else 'have'} several log directories, which "
             f"metadata.version {level} does not support. The controllers no longer learn that a single directory "
             "failed, so its partitions keep a leader that cannot serve them. Releases up to 4.0 count an error in "
             "metadata-apply-error-count when the level is lowered, which fails the gates.",
-            f"Choose metadata.version {_DIRECTORIES_LEVEL} or higher, or reduce log.dirs to one directory first.",
+            severity=WARNING if unsafe else BLOCKER,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import Finding, Severity, blocker, info, warning
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.metadata_log.backup_space import BACKUP_SPACE
 from kafka_rollout.metadata_log.losses import Loss, LossReport
@@ -15,31 +15,73 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue, Release
 
-LOG_CODES = frozenset(
-    {
-        "LOGS-NOT-LOADABLE",
-        "LOGS-UNREADABLE",
-        "LOGS-TO-BE-CLEANED",
-        "LOGS-NOT-SCANNED",
-        "LOGS-IGNORED-IN-PART",
-        "LOGS-NOT-READ",
-        "ORIGIN-CANNOT-LOAD",
-        "TAGGED-FIELD-DROPPED",
-    }
-)
-"""Code of a finding in coordinator_logs/findings.py."""
-METADATA_CODES = frozenset(
-    {
-        "METADATA-LOG-UNSEEN",
-        "METADATA-LOG-NOT-REPLAYABLE",
-        "METADATA-LOG-TRIM",
-        "METADATA-LOG-SNAPSHOT",
-        "BOOTSTRAP-CHECKPOINT-TOO-NEW",
-        BACKUP_SPACE,
-    }
-)
-LOSS_CODES = frozenset({"METADATA-LOST", "LOSSES-UNKNOWN", "SETTINGS-NOT-KEPT"})
 _NAMED = 50
+
+
+METADATA_LOG_UNSEEN = FindingCode(
+    "METADATA-LOG-UNSEEN",
+    (BLOCKER, WARNING),
+    "The metadata log of a node cannot be read.",
+    "Add the directories of these nodes to the inventory. If a config provider has log.dirs, set metadata.log.dir to "
+    "the path. Or run `kafka-rollout metadata` on their hosts and downgrade these nodes by hand.",
+)
+METADATA_LOG_NOT_REPLAYABLE = FindingCode(
+    "METADATA-LOG-NOT-REPLAYABLE",
+    BLOCKER,
+    "An older release cannot read the metadata log, and no step of the plan changes that.",
+)
+METADATA_LOG_TRIM = FindingCode(
+    "METADATA-LOG-TRIM",
+    WARNING,
+    "A record stops the older release, and the run trims the metadata log while each node is stopped.",
+)
+METADATA_LOG_SNAPSHOT = FindingCode(
+    "METADATA-LOG-SNAPSHOT", INFO, "The older release can read the metadata log from the next snapshot on."
+)
+BOOTSTRAP_CHECKPOINT_TOO_NEW = FindingCode(
+    "BOOTSTRAP-CHECKPOINT-TOO-NEW",
+    WARNING,
+    "A node was formatted at a level that the older release cannot read.",
+    "No action needed. While each node is stopped, the run keeps a backup of the file and writes a new one at the "
+    "planned level.",
+)
+METADATA_LOGS_CHECK = Check(
+    "Metadata logs, compared with the older releases (KIP-1155)",
+    "downgrade.md#a-metadata-log-that-the-older-release-cannot-read",
+    (
+        METADATA_LOG_UNSEEN,
+        METADATA_LOG_NOT_REPLAYABLE,
+        METADATA_LOG_TRIM,
+        METADATA_LOG_SNAPSHOT,
+        BOOTSTRAP_CHECKPOINT_TOO_NEW,
+        BACKUP_SPACE,
+    ),
+    of=(CheckOf.DOWNGRADE,),
+    needs=(),
+)
+METADATA_LOST = FindingCode(
+    "METADATA-LOST",
+    (BLOCKER, WARNING),
+    "Metadata is lost at the lower level. A warning if the loss is accepted (UNSAFE).",
+)
+LOSSES_UNKNOWN = FindingCode(
+    "LOSSES-UNKNOWN",
+    (BLOCKER, WARNING),
+    "The loss report could not be created.",
+    "Make the metadata log of one controller readable for this process, then start a new run.",
+)
+SETTINGS_NOT_KEPT = FindingCode(
+    "SETTINGS-NOT-KEPT",
+    (BLOCKER, WARNING),
+    "A release of the path does not support some settings, and no release can read them after its next snapshot.",
+)
+LOSSES_CHECK = Check(
+    "Metadata that is lost at the lower level",
+    "downgrade.md#findings-of-a-downgrade",
+    (METADATA_LOST, LOSSES_UNKNOWN, SETTINGS_NOT_KEPT),
+    of=(CheckOf.DOWNGRADE,),
+    needs=(),
+)
 
 
 def unreadable_log_findings(node_ids: Iterable[int], cluster: ClusterSpec) -> tuple[Finding, ...]:
@@ -48,14 +90,11 @@ def unreadable_log_findings(node_ids: Iterable[int], cluster: ClusterSpec) -> tu
     if not unreadable:
         return ()
     return (
-        (blocker if cluster.manages_nodes else warning)(
-            "METADATA-LOG-UNSEEN",
+        METADATA_LOG_UNSEEN.found(
             nodes(unreadable),
             f"The runtime {cluster.runtime} cannot read files on {nodes(unreadable)}. Their metadata logs are not "
             "observable and were not checked.",
-            "Add the directories of these nodes to the inventory. If a config provider has log.dirs, set "
-            "metadata.log.dir to the path. Or run `kafka-rollout metadata` on their hosts and downgrade these nodes by "
-            "hand.",
+            severity=BLOCKER if cluster.manages_nodes else WARNING,
         ),
     )
 
@@ -80,12 +119,8 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
         ids = [node_id for node_id, _ in found]
         failure = next(f for f in found[0][1].failures if f.where == "bootstrap")
         findings.append(
-            warning(
-                "BOOTSTRAP-CHECKPOINT-TOO-NEW",
-                f"{release}, {nodes(ids)}",
-                f"bootstrap.checkpoint of {nodes(ids)}: {failure.reason}",
-                "No action needed. While each node is stopped, the run keeps a backup of the file and "
-                "writes a new one at the planned level.",
+            BOOTSTRAP_CHECKPOINT_TOO_NEW.found(
+                f"{release}, {nodes(ids)}", f"bootstrap.checkpoint of {nodes(ids)}: {failure.reason}"
             )
         )
     return tuple(findings)
@@ -94,8 +129,7 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
 def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int], first: MetadataScan) -> Finding | None:
     lowers = any(change.target < change.current for change in plan.feature_changes)
     if needs is Readiness.NEVER or (needs is Readiness.LEVELS and not lowers):
-        return blocker(
-            "METADATA-LOG-NOT-REPLAYABLE",
+        return METADATA_LOG_NOT_REPLAYABLE.found(
             f"{release}, {nodes(ids)}",
             f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
             " ".join(first.remedies),
@@ -104,15 +138,13 @@ def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int],
         return None
     sentence = f"On the current metadata log of {nodes(ids)}, {first.stop_sentence}"
     if first.remedy_facts.starts_from_snapshot:
-        return info(
-            "METADATA-LOG-SNAPSHOT",
+        return METADATA_LOG_SNAPSHOT.found(
             f"{release}, {nodes(ids)}",
             sentence,
             f"No action needed. {release} starts from the newest snapshot, and the run waits until every "
             "node has a later one.",
         )
-    return warning(
-        "METADATA-LOG-TRIM",
+    return METADATA_LOG_TRIM.found(
         f"{release}, {nodes(ids)}",
         f"{sentence} {release} replays the log from its start.",
         (
@@ -143,7 +175,7 @@ def loss_findings(plan: Plan, report: LossReport) -> tuple[Finding, ...]:
 
 
 def _lost(subject: str, severity: Severity, sentence: str, remedy: str) -> Finding:
-    return Finding(code="METADATA-LOST", severity=severity, subject=subject, sentence=sentence, remedy=remedy)
+    return METADATA_LOST.found(subject, sentence, remedy, severity=severity)
 
 
 def _by_kind(losses: Iterable[Loss]) -> str:
@@ -176,17 +208,14 @@ def settings_findings(
     """
     accept = ", or accept the loss (UNSAFE)" if acceptable else ""
     return tuple(
-        Finding(
-            code="SETTINGS-NOT-KEPT",
-            severity=Severity.WARNING if accepted else Severity.BLOCKER,
-            subject=f"{release}, {PARTS[part]}",
-            sentence=f"Kafka {release} does not support {PARTS[part]}. After its next metadata snapshot, no "
+        SETTINGS_NOT_KEPT.found(
+            f"{release}, {PARTS[part]}",
+            f"Kafka {release} does not support {PARTS[part]}. After its next metadata snapshot, no "
             f"release can read these settings: {few(sorted(settings[part]))}.",
-            remedy=(
-                "Save these settings now. They are lost after the downgrade. Set them again after the next upgrade."
-            )
+            ("Save these settings now. They are lost after the downgrade. Set them again after the next upgrade.")
             if accepted
             else f"Save these settings and delete them{accept}.",
+            severity=WARNING if accepted else BLOCKER,
         )
         for part, release in lacking.items()
         if settings[part]
@@ -196,10 +225,9 @@ def settings_findings(
 def losses_unknown(why: str, cluster: ClusterSpec) -> tuple[Finding, ...]:
     """Return a finding because the loss report could not be created; without a runtime it is a warning."""
     return (
-        (blocker if cluster.manages_nodes else warning)(
-            "LOSSES-UNKNOWN",
+        LOSSES_UNKNOWN.found(
             "metadata.version",
             f"The loss report could not be created: {why}",
-            "Make the metadata log of one controller readable for this process, then start a new run.",
+            severity=BLOCKER if cluster.manages_nodes else WARNING,
         ),
     )

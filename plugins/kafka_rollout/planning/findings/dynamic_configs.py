@@ -11,7 +11,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import Finding, Severity, blocker
+from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Finding, FindingCode, Severity
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
 from kafka_rollout.gates.counters import IGNORED_CONFIG
@@ -78,6 +78,28 @@ _LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _UNKNOWN = (Severity.BLOCKER, "The effect on a node of this release is unknown, so it counts as a blocker")
 
 
+DYNAMIC_CONFIG_UNREAD = FindingCode(
+    "DYNAMIC-CONFIG-UNREAD", BLOCKER, "The brokers did not report the dynamic configuration."
+)
+DYNAMIC_CONFIG_UNCHECKED = FindingCode(
+    "DYNAMIC-CONFIG-UNCHECKED",
+    BLOCKER,
+    "The target has no class that could check some of the settings.",
+    "Choose another target release, or remove this configuration before the roll and restore it afterwards.",
+)
+DYNAMIC_CONFIG_REJECTED = FindingCode(
+    "DYNAMIC-CONFIG-REJECTED",
+    BLOCKER,
+    "With a setting in the metadata, nodes of a release would not start, or the effect is unknown.",
+)
+DYNAMIC_CONFIGURATION_CHECK = Check(
+    "Configuration in the metadata, by the classes of each release of the path",
+    "upgrade.md#configuration-in-the-metadata",
+    (DYNAMIC_CONFIG_UNREAD, DYNAMIC_CONFIG_UNCHECKED, DYNAMIC_CONFIG_REJECTED, IGNORED_CONFIG, NOT_OBSERVABLE),
+    needs=(),
+)
+
+
 def dynamic_config_findings(
     catalogue: Catalogue,
     release: Release,
@@ -133,8 +155,7 @@ def find_removed_settings(
 
 def unread_config_finding(sentence: str, remedy: str) -> Finding:
     """Return the blocker for configuration that the brokers did not report. The arguments are those of the error."""
-    return blocker(
-        "DYNAMIC-CONFIG-UNREAD",
+    return DYNAMIC_CONFIG_UNREAD.found(
         "dynamic configuration",
         f"The dynamic configuration of topics, brokers, groups and quotas could not be read: {sentence}",
         remedy or "Fix the cause, then plan again.",
@@ -146,35 +167,31 @@ def _findings(
 ) -> Iterable[Finding]:
     first = problems[0]
     if first.check is ConfigCheck.MISSING:
-        yield blocker(
-            "DYNAMIC-CONFIG-UNCHECKED",
+        yield DYNAMIC_CONFIG_UNCHECKED.found(
             f"{release}, {_plural(first.kind)}",
             f"The configuration of {_plural(first.kind)} was not checked with the classes of Kafka {release}: "
             f"{_sentence(first.reason)}",
-            "Choose another target release, or remove this configuration before the roll and restore it afterwards.",
         )
         return
     lost = _loses_limit(first, dynamic)
     severity, effect = _LIMIT_LOST if lost else OBSERVED.get((first.kind, first.check), _UNKNOWN)
-    code = "DYNAMIC-CONFIG-REJECTED" if severity is Severity.BLOCKER else IGNORED_CONFIG
+    code = DYNAMIC_CONFIG_REJECTED if severity is Severity.BLOCKER else IGNORED_CONFIG
     for problem in problems[:NAMED]:
         subject = _subject(problem)
-        yield Finding(
-            code=code,
-            severity=severity,
-            subject=f"{release}, {subject}, {', '.join(_shown(name) for name, _ in problem.settings)}",
-            sentence=f"{subject[:1].upper()}{subject[1:]} has {_settings(problem)}. Kafka {release}: "
+        yield code.found(
+            f"{release}, {subject}, {', '.join(_shown(name) for name, _ in problem.settings)}",
+            f"{subject[:1].upper()}{subject[1:]} has {_settings(problem)}. Kafka {release}: "
             f"{_sentence(problem.reason)} {effect}.",
-            remedy=_remedy(problem, dynamic, bootstrap),
+            _remedy(problem, dynamic, bootstrap),
+            severity=severity,
         )
     if rest := problems[NAMED:]:
-        yield Finding(
-            code=code,
-            severity=severity,
-            subject=f"{release}, further {_plural(first.kind)}, {_settings(first)}",
-            sentence=f"{count(len(rest), f'further {first.kind}')} with {_settings(first)}, for example "
+        yield code.found(
+            f"{release}, further {_plural(first.kind)}, {_settings(first)}",
+            f"{count(len(rest), f'further {first.kind}')} with {_settings(first)}, for example "
             f"{_shown(rest[0].name)}. Kafka {release}: {_sentence(first.reason)} {effect}.",
-            remedy=f"Repeat the command for each of them. {_remedy(rest[0], dynamic, bootstrap)}",
+            f"Repeat the command for each of them. {_remedy(rest[0], dynamic, bootstrap)}",
+            severity=severity,
         )
 
 

@@ -9,10 +9,36 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Sequence
 
-from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.host_state import HostPath, HostState, can_change
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+
+HOST_PATH_UNSAFE = FindingCode(
+    "HOST-PATH-UNSAFE",
+    BLOCKER,
+    "A user who is not root can change a folder in which a run writes with the rights of root or unpacks a release.",
+)
+UNIT_RUNS_AS_ROOT = FindingCode(
+    "UNIT-RUNS-AS-ROOT",
+    WARNING,
+    "The process of the unit runs as root, so the SSH user can become root by the configuration of Kafka.",
+)
+HOST_RIGHT_EXCESS = FindingCode(
+    "HOST-RIGHT-EXCESS",
+    WARNING,
+    "sudo permits commands with which the SSH user can become root.",
+    "A run does not need them. Remove these lines from the sudoers file of the host (docs/hosts.md).",
+)
+CONFIGURATION_OWNER = FindingCode(
+    "CONFIGURATION-OWNER",
+    BLOCKER,
+    "The configuration file or its folder belongs to another user than the inventory says.",
+)
+RELEASES_NOT_WRITABLE = FindingCode(
+    "RELEASES-NOT-WRITABLE", BLOCKER, "The SSH user cannot unpack an archive into the folder of the releases."
+)
+PATH_CODES = (HOST_PATH_UNSAFE, UNIT_RUNS_AS_ROOT, HOST_RIGHT_EXCESS, CONFIGURATION_OWNER, RELEASES_NOT_WRITABLE)
 
 
 def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
@@ -22,8 +48,7 @@ def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
         return
     yield from _of_configuration(service, subject, host)
     if unsafe := _unsafe(host, _above(service.symlink)):
-        yield blocker(
-            "HOST-PATH-UNSAFE",
+        yield HOST_PATH_UNSAFE.found(
             subject,
             f"Root switches the link {service.symlink} on host {host.name}, and {_shown(unsafe)}. A user who can "
             "change a folder above the link could become root.",
@@ -32,20 +57,17 @@ def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
     if service.archive is not None:
         yield from _of_releases(service, subject, host)
     if host.runs_as_root:
-        yield warning(
-            "UNIT-RUNS-AS-ROOT",
+        yield UNIT_RUNS_AS_ROOT.found(
             subject,
             f"The process of {host.unit} on host {host.name} runs as root. Kafka runs code that its configuration "
             f"names, so the SSH user {host.login}, who can change the configuration, can become root.",
             f"Set User={service.user} in the unit, and give this user the data directories.",
         )
     if host.excess:
-        yield warning(
-            "HOST-RIGHT-EXCESS",
+        yield HOST_RIGHT_EXCESS.found(
             subject,
             f"sudo on host {host.name} permits commands with which the SSH user {host.login} can become root: "
             f"{'; '.join(host.excess)}.",
-            "A run does not need them. Remove these lines from the sudoers file of the host (docs/hosts.md).",
         )
 
 
@@ -56,8 +78,7 @@ def _of_configuration(service: ServiceSpec, subject: str, host: HostState) -> It
     if service.configuration_writer == "user":
         foreign = [path for path in host.paths if path.path in (file, folder) and path.owner != service.user]
         if foreign:
-            yield blocker(
-                "CONFIGURATION-OWNER",
+            yield CONFIGURATION_OWNER.found(
                 subject,
                 f"{service.user} writes {file} on host {host.name}, and {_shown(foreign)}.",
                 f"Give them to {service.user}, or remove configuration_writer from the inventory if root owns them.",
@@ -66,8 +87,7 @@ def _of_configuration(service: ServiceSpec, subject: str, host: HostState) -> It
     unsafe = _unsafe(host, _above(file))
     links = [path for path in host.paths if path.path == file and not stat.S_ISREG(path.mode)]
     if unsafe or links:
-        yield blocker(
-            "HOST-PATH-UNSAFE",
+        yield HOST_PATH_UNSAFE.found(
             subject,
             f"Root writes {file} on host {host.name}, and {_shown([*unsafe, *links])}. A user who can change a folder "
             "above the file could become root.",
@@ -80,8 +100,7 @@ def _of_releases(service: ServiceSpec, subject: str, host: HostState) -> Iterabl
     """The SSH user unpacks an archive: the user of the broker must not be able to redirect that."""
     folder = service.installation.rpartition("/")[0] or "/"
     if host.brought and not host.can_unpack:
-        yield blocker(
-            "RELEASES-NOT-WRITABLE",
+        yield RELEASES_NOT_WRITABLE.found(
             subject,
             f"The SSH user {host.login} cannot write into {folder} on host {host.name}. A run unpacks an archive as "
             "this user and without sudo: root would unpack setuid bits, links and devices too.",
@@ -90,8 +109,7 @@ def _of_releases(service: ServiceSpec, subject: str, host: HostState) -> Iterabl
         )
     above = (*_above(folder), folder)
     if unsafe := [path for path in host.paths if path.path in above and can_change(path, service.user)]:
-        yield blocker(
-            "HOST-PATH-UNSAFE",
+        yield HOST_PATH_UNSAFE.found(
             subject,
             f"The SSH user {host.login} unpacks releases to {folder} on host {host.name}, and {_shown(unsafe)}. "
             f"{service.user} could redirect the files.",

@@ -6,11 +6,11 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode
 from kafka_rollout.base.wording import few, size
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.planning.findings.host_paths import path_findings
+from kafka_rollout.planning.findings.host_paths import PATH_CODES, path_findings
 from kafka_rollout.releases.facts import Catalogue, Release
 
 STOP_DEADLINE_S = 180.0  # for a controlled shutdown
@@ -33,6 +33,85 @@ _LIBRARIES = re.compile(
 )
 
 
+RELEASE_NOT_ON_HOST = FindingCode("RELEASE-NOT-ON-HOST", BLOCKER, "A release of the path is not installed on a host.")
+HOST_DISK_FULL = FindingCode(
+    "HOST-DISK-FULL",
+    BLOCKER,
+    "A host has no space for a release or for the copy of the configuration.",
+    "Free space on this file system.",
+)
+ARCHIVE_NOT_PINNED = FindingCode(
+    "ARCHIVE-NOT-PINNED",
+    WARNING,
+    "The archive of a release is compared only with the checksum next to it.",
+    "Verify the signature of the archive, and set archive_sha512 in the inventory.",
+)
+SYMLINK_IS_NO_LINK = FindingCode(
+    "SYMLINK-IS-NO-LINK",
+    BLOCKER,
+    "A file or a folder has the name of the symbolic link that chooses the release.",
+    "Replace it by a link to the folder of the installed release, or correct the inventory.",
+)
+STOP_TIMEOUT_SHORT = FindingCode(
+    "STOP-TIMEOUT-SHORT",
+    BLOCKER,
+    "systemd would kill a controlled shutdown that takes longer than TimeoutStopSec.",
+    f"Set TimeoutStopSec={STOP_DEADLINE_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
+)
+CLOCK_SKEW = FindingCode(
+    "CLOCK-SKEW",
+    BLOCKER,
+    "The clock of a host and the clock of this machine differ by more than 5 s.",
+    "Synchronize both clocks (chrony or systemd-timesyncd).",
+)
+HOST_RIGHT_MISSING = FindingCode(
+    "HOST-RIGHT-MISSING",
+    BLOCKER,
+    "sudo refuses commands of a run.",
+    "Add these lines to the sudoers file of the host (docs/hosts.md).",
+)
+HOST_VALUE_UNKNOWN = FindingCode(
+    "HOST-VALUE-UNKNOWN",
+    BLOCKER,
+    "A host does not report a value.",
+    "Run `kafka-rollout inventory check`, and read the value on the host as the SSH user.",
+)
+FOREIGN_JARS = FindingCode("FOREIGN-JARS", WARNING, "The process has loaded jars that are not part of a Kafka archive.")
+LOG_CONFIG_UNREADABLE = FindingCode(
+    "LOG-CONFIG-UNREADABLE",
+    WARNING,
+    "The logging library of the next release does not read the logging configuration of the process.",
+)
+HOST_UNREACHABLE = FindingCode("HOST-UNREACHABLE", BLOCKER, "A host does not respond.")
+HOST_REFUSED = FindingCode("HOST-REFUSED", BLOCKER, "A host refuses the login or a command, or its unit is wrong.")
+HOSTS_CHECK = Check(
+    "Host of each node",
+    "hosts.md#inventory",
+    (
+        RELEASE_NOT_ON_HOST,
+        HOST_DISK_FULL,
+        ARCHIVE_NOT_PINNED,
+        SYMLINK_IS_NO_LINK,
+        STOP_TIMEOUT_SHORT,
+        CLOCK_SKEW,
+        HOST_RIGHT_MISSING,
+        HOST_VALUE_UNKNOWN,
+        FOREIGN_JARS,
+        LOG_CONFIG_UNREADABLE,
+        *PATH_CODES,
+    ),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
+    needs=(),
+)
+REACHABLE_CHECK = Check(
+    "Hosts that respond and accept the login",
+    "hosts.md#inventory",
+    (HOST_UNREACHABLE, HOST_REFUSED),
+    of=(CheckOf.INVENTORY,),
+    needs=(),
+)
+
+
 def host_problems(
     cluster: ClusterSpec, catalogue: Catalogue, hosts: Mapping[int, HostState], releases: Sequence[Release]
 ) -> tuple[Finding, ...]:
@@ -52,8 +131,7 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
     subject = f"node {node.node_id}"
     for release in releases:
         if release not in host.releases:
-            yield blocker(
-                "RELEASE-NOT-ON-HOST",
+            yield RELEASE_NOT_ON_HOST.found(
                 f"{subject}, release {release}",
                 f"Kafka {release} is not installed on host {host.name}: there is no {host.folders.get(release)}/libs.",
                 f"Unpack the archive of {release} there, then plan again.",
@@ -63,67 +141,47 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             and host.facts.release_bytes is not None
             and host.facts.release_bytes < _RELEASE_BYTES
         ):
-            yield blocker(
-                "HOST-DISK-FULL",
+            yield HOST_DISK_FULL.found(
                 f"{subject}, release {release}",
                 f"The file system of {host.folders.get(release)} on host {host.name} has "
                 f"{size(host.facts.release_bytes)} left. A release needs {size(_RELEASE_BYTES)}.",
-                "Free space on this file system.",
             )
         if release in host.unpinned:
-            yield warning(
-                "ARCHIVE-NOT-PINNED",
+            yield ARCHIVE_NOT_PINNED.found(
                 f"{subject}, release {release}",
                 f"The archive of Kafka {release} is compared only with the SHA-512 in the file next to it. This shows "
                 "that the file is complete, and not where it comes from.",
-                "Verify the signature of the archive, and set archive_sha512 in the inventory.",
             )
     if not host.symlink_can_switch:
-        yield blocker(
-            "SYMLINK-IS-NO-LINK",
-            subject,
-            f"{host.symlink} on host {host.name} is not a symbolic link, so the release cannot be switched.",
-            "Replace it by a link to the folder of the installed release, or correct the inventory.",
+        yield SYMLINK_IS_NO_LINK.found(
+            subject, f"{host.symlink} on host {host.name} is not a symbolic link, so the release cannot be switched."
         )
     if host.stop_timeout_s is not None and host.stop_timeout_s < STOP_DEADLINE_S:
-        yield blocker(
-            "STOP-TIMEOUT-SHORT",
+        yield STOP_TIMEOUT_SHORT.found(
             subject,
             f"systemd kills {host.unit} on host {host.name} {host.stop_timeout_s:.0f} s after a stop was requested "
             f"(TimeoutStopSec). A controlled shutdown can take {STOP_DEADLINE_S:.0f} s.",
-            f"Set TimeoutStopSec={STOP_DEADLINE_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
         )
     if abs(host.facts.clock_skew_s) > CLOCK_SKEW_S:
         skew = host.facts.clock_skew_s
-        yield blocker(
-            "CLOCK-SKEW",
+        yield CLOCK_SKEW.found(
             subject,
             f"The clock of host {host.name} is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the clock of "
             f"this machine. The gates compare times of both, and accept {CLOCK_SKEW_S:.0f} s.",
-            "Synchronize both clocks (chrony or systemd-timesyncd).",
         )
     if host.denied:
-        yield blocker(
-            "HOST-RIGHT-MISSING",
+        yield HOST_RIGHT_MISSING.found(
             subject,
             f"sudo on host {host.name} refuses {len(host.denied)} of the commands of a run: {'; '.join(host.denied)}.",
-            "Add these lines to the sudoers file of the host (docs/hosts.md).",
         )
     for what in host.unknown:
-        yield blocker(
-            "HOST-VALUE-UNKNOWN",
-            f"{subject}, {what}",
-            f"Host {host.name} does not report {what}.",
-            "Run `kafka-rollout inventory check`, and read the value on the host as the SSH user.",
-        )
+        yield HOST_VALUE_UNKNOWN.found(f"{subject}, {what}", f"Host {host.name} does not report {what}.")
     yield from path_findings(node, host)
     if host.free_bytes is not None and host.free_bytes < _FREE_BYTES:
-        yield blocker(
-            "HOST-DISK-FULL",
+        yield HOST_DISK_FULL.found(
             subject,
             f"The file system of the configuration on host {host.name} has {host.free_bytes} bytes left. A run copies "
             "the configuration there.",
-            "Free space on this file system.",
         )
 
 
@@ -138,8 +196,7 @@ def _of_process(
             jars = host.facts.release_jars.get(release, frozenset())
             moved = [name for path, name in names.items() if "/libs/" in path and name not in jars]
             missing = f" The folder of {release} does not have {few(moved, limit=_SHOWN)}." if moved else ""
-            yield warning(
-                "FOREIGN-JARS",
+            yield FOREIGN_JARS.found(
                 f"{subject}, release {release}",
                 f"The process of node {node.node_id} has loaded jars that do not belong to its release: "
                 f"{few(foreign, limit=_SHOWN)}.{missing}",
@@ -149,8 +206,7 @@ def _of_process(
     for release in releases:
         library = catalogue.get(release).logging if release in catalogue else ""
         if found := _unreadable_log_config(host, library):
-            yield warning(
-                "LOG-CONFIG-UNREADABLE",
+            yield LOG_CONFIG_UNREADABLE.found(
                 f"{subject}, release {release}",
                 f"The process of node {node.node_id} reads its logging configuration from {found}. Kafka {release} "
                 f"logs with {library}, which reads such a file in part or not at all: the node could run and not log.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from kafka_rollout.base.findings import Finding, info, warning
+from kafka_rollout.base.findings import INFO, NOT_OBSERVABLE, WARNING, Check, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.config_providers import unresolved_settings
 from kafka_rollout.model.dynamic_configs import ConfigKind, DynamicConfigs
@@ -15,6 +15,22 @@ from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import ReportedRelease, identify_by_levels
 
 _REMEDY = "No action needed, unless the answer depends on it."
+
+
+RELEASE_BY_LEVELS = FindingCode(
+    "RELEASE-BY-LEVELS",
+    (WARNING, INFO),
+    "No metrics agent reports the release. The levels that the node supports show its minor line.",
+)
+OBSERVABLE_CHECK = Check(
+    "Values that the tool can observe", "inventory.md#read-only-clusters", (NOT_OBSERVABLE, RELEASE_BY_LEVELS)
+)
+FILES_CHECK = Check(
+    "Configurations and Java versions that the tool can read",
+    "inventory.md#config-providers",
+    (NOT_OBSERVABLE,),
+    needs=(),
+)
 
 
 def not_observable_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterator[Finding]:
@@ -32,13 +48,15 @@ def not_observable_findings(cluster: ClusterSpec, catalogue: Catalogue, state: C
             "Add them to the inventory if this machine can reach their listener.",
         )
     for sentence in state.not_observable:
-        yield info("NOT-OBSERVABLE", sentence, f"Not observable: {sentence}", "Grant the right if the answer matters.")
+        yield NOT_OBSERVABLE.found(
+            sentence, f"Not observable: {sentence}", "Grant the right if the answer matters.", severity=INFO
+        )
     yield from _releases(cluster, catalogue, state)
 
 
 def not_observable(subject: str, what: str, remedy: str = _REMEDY) -> Finding:
     """Return the finding. `what`: subject of the sentence "… are not observable." """
-    return info("NOT-OBSERVABLE", subject, f"{what} are not observable.", remedy)
+    return NOT_OBSERVABLE.found(subject, f"{what} are not observable.", remedy, severity=INFO)
 
 
 def unobserved_nodes(cluster: ClusterSpec, observed: Collection[int], what: str) -> tuple[Finding, ...]:
@@ -75,12 +93,12 @@ def _unresolved(where: str, names: Collection[str]) -> Finding:
     listed = few(names, limit=12)
     used = [name for name in names if name in _USED]
     consequences = "".join(f" {_USED[name]}" for name in used)
-    return (warning if used else info)(
-        "NOT-OBSERVABLE",
+    return NOT_OBSERVABLE.found(
         f"{where}: {listed}",
         f"In {where}, config providers supply {listed}. Only the nodes resolve these values, so they are not "
         f"observable. The rest of the configuration was validated.{consequences}",
         "Compare the values of these settings with the release notes of the target release.",
+        severity=WARNING if used else INFO,
     )
 
 
@@ -113,16 +131,18 @@ def _releases(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -
     for found, ids in by_levels.items():
         who = f"{nodes(ids).capitalize()} {'supports' if len(ids) == 1 else 'support'} {found.text}"
         if found.overridden:
-            yield info("RELEASE-BY-LEVELS", found.text, f"{who}: the inventory maps it to Kafka {found.release}.")
+            yield RELEASE_BY_LEVELS.found(
+                found.text, f"{who}: the inventory maps it to Kafka {found.release}.", severity=INFO
+            )
             continue
         differing = (
             f" The patch releases of {found.apache} differ in: {few(found.differing)}." if found.differing else ""
         )
-        yield (warning if differing else info)(
-            "RELEASE-BY-LEVELS",
+        yield RELEASE_BY_LEVELS.found(
             found.text,
             f"{who}, as Kafka {found.apache} does, and no metrics agent reports the patch release. The release is "
             f"evaluated as Kafka {found.release}.{differing}",
             "If the patch release is known, set apache_releases in the inventory: "
             f'{{"{found.text}": "{found.neighbours[-1]}"}}, for example.',
+            severity=WARNING if differing else INFO,
         )

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kafka_rollout.base.findings import Finding, blocker, info, warning
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import ReportedRelease, identify_release
+
+RELEASE_MAPPED = FindingCode(
+    "RELEASE-MAPPED", (INFO, WARNING), "A node runs the build of a vendor. A warning if only its minor line is known."
+)
+RELEASE_BY_NEIGHBOURS = FindingCode(
+    "RELEASE-BY-NEIGHBOURS",
+    (WARNING, BLOCKER),
+    "A node runs a patch release that is not in the catalogue. A blocker if the nearest releases differ.",
+)
+REPORTED_CHECK = Check(
+    "Versions that the nodes report", "inventory.md#builds-of-vendors", (RELEASE_MAPPED, RELEASE_BY_NEIGHBOURS)
+)
 
 
 def reported_release_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterator[Finding]:
@@ -37,12 +49,12 @@ def _mapped(who: str, found: ReportedRelease) -> Iterator[Finding]:
     differing = ""
     if not exact and found.differing:
         differing = f" The patch releases of {found.apache} differ in: {few(found.differing)}."
-    yield (info if exact else warning)(
-        "RELEASE-MAPPED",
+    yield RELEASE_MAPPED.found(
         f"release {found.text}",
         f"{who}: {basis}. It is evaluated as Apache Kafka {found.release}, and a rollback installs this release."
         f"{differing}",
         "No action needed." if exact else _override(found),
+        severity=INFO if exact else WARNING,
     )
 
 
@@ -55,9 +67,9 @@ def _by_neighbours(who: str, found: ReportedRelease) -> Iterator[Finding]:
     subject = f"release {found.text}"
     if found.differing:
         differing = f"{sentence} These releases differ in: {few(found.differing)}."
-        yield blocker("RELEASE-BY-NEIGHBOURS", subject, differing, remedy)
+        yield RELEASE_BY_NEIGHBOURS.found(subject, differing, remedy, severity=BLOCKER)
     else:
-        yield warning("RELEASE-BY-NEIGHBOURS", subject, sentence, remedy)
+        yield RELEASE_BY_NEIGHBOURS.found(subject, sentence, remedy, severity=WARNING)
 
 
 def _override(found: ReportedRelease) -> str:

@@ -8,10 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.base.findings import Finding, warning
+from kafka_rollout.base.findings import WARNING, Check, CheckOf, Finding, FindingCode, Need
 from kafka_rollout.coordinator_logs.verdicts import failure_reason
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import Catalogue, FeatureLevel, Release
+
+WAY_BACK_ENDS = FindingCode(
+    "WAY-BACK-ENDS",
+    WARNING,
+    "The target writes records that the old release cannot load: a rollback ends on the release in between.",
+)
+ROLLBACK_END_CHECK = Check(
+    "Records of the target, compared with the release that runs now",
+    "upgrade.md#findings",
+    (WAY_BACK_ENDS,),
+    of=(CheckOf.UPGRADE,),
+    needs=(Need.RESPONSES, Need.FACTS),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +99,7 @@ def rollback_end_findings(
     if not closing:
         return
     ends = f"reaches at most {before_last}" if before_last != source else "is not possible afterwards"
-    yield warning(
-        "WAY-BACK-ENDS",
+    yield WAY_BACK_ENDS.found(
         f"release {source}",
         f"From the first node on {target}, brokers write "
         f"{', '.join(dict.fromkeys(record.record for record in closing))} records that {source} cannot "

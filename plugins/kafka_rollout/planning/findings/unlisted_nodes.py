@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Finding, FindingCode
 from kafka_rollout.features.support import (
     CONTROLLER_UNREGISTRATION_LEVEL,
     removed_controller_remedy,
@@ -14,6 +14,18 @@ from kafka_rollout.model.state import ClusterState, find_unlisted_brokers, find_
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 
+GHOST_BROKER = FindingCode(
+    "GHOST-BROKER", BLOCKER, "A registered broker is missing in the inventory. It blocks finalizing."
+)
+GHOST_CONTROLLER = FindingCode(
+    "GHOST-CONTROLLER",
+    (BLOCKER, WARNING),
+    "A registered controller is missing in the inventory. A warning if its registration supports the target's levels.",
+)
+UNLISTED_CHECK = Check(
+    "Registered nodes that the inventory lacks", "upgrade.md#unlisted-controllers", (GHOST_BROKER, GHOST_CONTROLLER)
+)
+
 
 def unlisted_node_findings(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, target: Release | None
@@ -22,8 +34,7 @@ def unlisted_node_findings(
     for node_id in sorted(find_unlisted_controllers(cluster, state)) if cluster.manages_nodes else ():
         yield _unlisted_controller(cluster, catalogue, state, node_id, target)
     for node_id in sorted(find_unlisted_brokers(cluster, state)):
-        yield blocker(
-            "GHOST-BROKER",
+        yield GHOST_BROKER.found(
             f"broker {node_id}",
             f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
             f"If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister --id {node_id}).",
@@ -45,11 +56,11 @@ def _unlisted_controller(
             if is_dynamic
             else "remove it from controller.quorum.voters of every node"
         )
-        return blocker(
-            "GHOST-CONTROLLER",
+        return GHOST_CONTROLLER.found(
             subject,
             f"{found} It is a voter of the quorum, and blocks finalizing.",
             f"If it runs, add it to the inventory. If not, {command}, then plan again.",
+            severity=BLOCKER,
         )
     known = [release for release in (target, max(state.releases, default=None)) if release and release in catalogue]
     levels = {name: facts.default_level for name, facts in catalogue.get(known[0]).features.items()} if known else {}
@@ -57,14 +68,14 @@ def _unlisted_controller(
     removable = state.finalized.get(METADATA_VERSION, 0) >= CONTROLLER_UNREGISTRATION_LEVEL
     remedy = removed_controller_remedy(cluster, state, node_id, f"Kafka {known[0]}" if known else "")
     if lacking == ():
-        return warning(
-            "GHOST-CONTROLLER",
+        return GHOST_CONTROLLER.found(
             subject,
             f"{found} Its registration supports the levels of Kafka {known[0]}, so it does not block finalizing.",
             remedy
             if removable
             else "If it runs, add it to the inventory. If not, no action is needed: its registration can be removed "
             f"from metadata.version {CONTROLLER_UNREGISTRATION_LEVEL} on.",
+            severity=WARNING,
         )
     what = "Its supported levels are unknown." if lacking is None else f"It does not support {', '.join(lacking)}."
-    return blocker("GHOST-CONTROLLER", subject, f"{found} {what} It blocks finalizing.", remedy)
+    return GHOST_CONTROLLER.found(subject, f"{found} {what} It blocks finalizing.", remedy, severity=BLOCKER)

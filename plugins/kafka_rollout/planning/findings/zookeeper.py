@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import Finding, blocker
+from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Finding, FindingCode
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.config_providers import is_reference
@@ -20,6 +20,15 @@ _FINISH = (
     "Finish the migration with the running release: restart every broker in KRaft mode, then every controller without "
     f"{MIGRATION} and zookeeper.connect. Then plan again."
 )
+
+
+ZK_MIGRATION_OPEN = FindingCode(
+    "ZK-MIGRATION-OPEN",
+    BLOCKER,
+    "A migration from ZooKeeper to KRaft is not finished, or it is unknown whether it is.",
+    _FINISH,
+)
+ZOOKEEPER_CHECK = Check("Migration from ZooKeeper", "upgrade.md#findings", (ZK_MIGRATION_OPEN, NOT_OBSERVABLE))
 
 
 def refuse_zookeeper_mode(cluster: ClusterSpec, answers: Mapping[int, bool]) -> None:
@@ -65,17 +74,14 @@ def zookeeper_findings(
             else f"the newest ZkMigrationStateRecord in the metadata log is {registrations.zk_migration}"
         )
     if reasons:
-        yield blocker(
-            "ZK-MIGRATION-OPEN",
+        yield ZK_MIGRATION_OPEN.found(
             "metadata quorum",
             f"The migration of this cluster from ZooKeeper to KRaft is not finished: {'; '.join(reasons)}.",
-            _FINISH,
         )
     elif registrations is not None or not (unknown or any(node.node_id not in configs for node in cluster.controllers)):
         return
     elif cluster.manages_nodes:
-        yield blocker(
-            "ZK-MIGRATION-OPEN",
+        yield ZK_MIGRATION_OPEN.found(
             "metadata quorum",
             "It is unknown whether a migration from ZooKeeper to KRaft is open. No controller's metadata log can be "
             f"read, and the value of {MIGRATION} in a controller's file is unknown.",

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.base.findings import Finding, info, warning
+from kafka_rollout.base.findings import INFO, WARNING, Check, Finding, FindingCode
 from kafka_rollout.base.wording import few
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+
+RELEASE_ADVISORY = FindingCode(
+    "RELEASE-ADVISORY",
+    (WARNING, INFO),
+    "A release of the path has a known defect. Information if it is a defect of clients.",
+)
+ADVISORIES_CHECK = Check(
+    "Known defects of the releases of the path", "releases.md#known-defects", (RELEASE_ADVISORY,), needs=()
+)
 
 
 def advisory_findings(
@@ -23,11 +32,11 @@ def advisory_findings(
         if not affected or level >= (advisory.below_metadata_version or level + 1):
             continue
         found.append(
-            (info if advisory.of_clients else warning)(
-                "RELEASE-ADVISORY",
+            RELEASE_ADVISORY.found(
                 f"Kafka {few(affected)}, {advisory.id}",
                 f"Known defect. Affected: {advisory.condition} {advisory.defect} Source: {advisory.source}.",
                 advisory.remedy,
+                severity=INFO if advisory.of_clients else WARNING,
             )
         )
     return tuple(found)

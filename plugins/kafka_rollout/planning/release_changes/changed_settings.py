@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kafka_rollout.base.findings import Finding, blocker, info, warning
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.config_providers import is_reference
 from kafka_rollout.model.topology import ClusterSpec
@@ -84,6 +84,30 @@ _NOT_USED_IN_KRAFT = (
 )
 
 
+CONFIG_DEFAULT_CHANGES = FindingCode(
+    "CONFIG-DEFAULT-CHANGES",
+    (WARNING, INFO),
+    "The default of a setting differs between two releases of the path, and a node does not set it.",
+)
+CONFIG_REPLACED = FindingCode(
+    "CONFIG-REPLACED",
+    BLOCKER,
+    "The target ignores a setting that something depends on, and its replacement is not set.",
+)
+CONFIG_UNKNOWN_TO_TARGET = FindingCode(
+    "CONFIG-UNKNOWN-TO-TARGET",
+    (WARNING, INFO),
+    "The target does not support a setting of a node.",
+    "Read the release notes for the replacement of this setting, then remove the line.",
+)
+CHANGED_SETTINGS_CHECK = Check(
+    "Changed defaults and removed settings",
+    "releases.md#changed-defaults-of-broker-settings",
+    (CONFIG_DEFAULT_CHANGES, CONFIG_REPLACED, CONFIG_UNKNOWN_TO_TARGET),
+    needs=(Need.CONFIGS, Need.FACTS),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Change:
     """A default that differs between two releases of the path. None: null. `release`: the first with a new default."""
@@ -136,17 +160,16 @@ def _default_findings(
             others[change] = ids
             continue
         important, effect = _UPGRADE_EFFECTS[change.setting]
-        yield (warning if important else info)(
-            "CONFIG-DEFAULT-CHANGES",
+        yield CONFIG_DEFAULT_CHANGES.found(
             f"configuration {change.setting}",
             f"The default changes from {change.old} (Kafka {path[0]}) to {change.new} (Kafka {path[-1]}), and "
             f"{nodes(ids)} {'does' if len(ids) == 1 else 'do'} not set it. {effect.format(new=change.new)}",
             f"To keep the old value, add {_pin(change)}.",
+            severity=WARNING if important else INFO,
         )
     if others:
         first = next((change for change in others if change.old), None)
-        yield info(
-            "CONFIG-DEFAULT-CHANGES",
+        yield CONFIG_DEFAULT_CHANGES.found(
             "configuration, other settings",
             f"Other defaults change between Kafka {path[0]} and {path[-1]}, and nodes do not set them: "
             + "; ".join(
@@ -155,6 +178,7 @@ def _default_findings(
             )
             + ".",
             f"To keep an old value, add it; for example, add {_pin(first)}." if first else "",
+            severity=INFO,
         )
 
 
@@ -209,8 +233,7 @@ def _removed_setting_findings(
         ignored = f"{name} is set on {nodes(ids)}. Kafka {source} supports it; Kafka {target} ignores it"
         broken = [node_id for node_id in ids if name in _REPLACED and _REPLACED[name].is_lost(configs[node_id])]
         if broken:
-            yield blocker(
-                "CONFIG-REPLACED",
+            yield CONFIG_REPLACED.found(
                 f"configuration {name}",
                 f"{ignored}, and {nodes(broken)} {'has' if len(broken) == 1 else 'have'} no replacement for it: "
                 f"{_REPLACED[name].effect}",
@@ -218,14 +241,11 @@ def _removed_setting_findings(
             )
         elif name in _REPLACED or name.startswith(_NOT_USED_IN_KRAFT):
             why = "the replacement is set" if name in _REPLACED else "a cluster with KRaft does not use it"
-            yield info("CONFIG-UNKNOWN-TO-TARGET", f"configuration {name}", f"{ignored}; {why}.", "Remove the line.")
-        else:
-            yield warning(
-                "CONFIG-UNKNOWN-TO-TARGET",
-                f"configuration {name}",
-                f"{ignored}.",
-                "Read the release notes for the replacement of this setting, then remove the line.",
+            yield CONFIG_UNKNOWN_TO_TARGET.found(
+                f"configuration {name}", f"{ignored}; {why}.", "Remove the line.", severity=INFO
             )
+        else:
+            yield CONFIG_UNKNOWN_TO_TARGET.found(f"configuration {name}", f"{ignored}.", severity=WARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +304,7 @@ def _metric_reporters(
         and config.get(_AUTO_INCLUDE, "true").strip().lower() != "false"
     )
     if without:
-        yield blocker(
-            "CONFIG-REPLACED",
+        yield CONFIG_REPLACED.found(
             f"configuration {_REPORTERS}",
             f"{nodes(without).capitalize()} {'sets' if len(without) == 1 else 'set'} {_REPORTERS} without "
             f"{_JMX_REPORTER}. Kafka {source} adds it; Kafka {target} does not, so the metrics of clients, requests "

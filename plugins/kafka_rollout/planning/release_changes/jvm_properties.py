@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.config_providers import is_reference
 from kafka_rollout.releases.facts import Release
@@ -38,6 +38,30 @@ _OLD_HANDLERS = "org.apache.kafka.common.security.oauthbearer.secured."
 _MODULE = re.compile(r"^\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
 
 
+JVM_PROPERTY_MISSING = FindingCode(
+    "JVM-PROPERTY-MISSING",
+    (BLOCKER, WARNING),
+    "A node would not start, because a property of its JVM does not allow a URL, a file or a login module.",
+)
+OAUTH_CLAIM_UNVERIFIED = FindingCode(
+    "OAUTH-CLAIM-UNVERIFIED",
+    BLOCKER,
+    "From 4.4.0 on, a JWKS endpoint needs an expected audience and an expected issuer.",
+)
+OAUTH_HANDLER_REMOVED = FindingCode(
+    "OAUTH-HANDLER-REMOVED",
+    BLOCKER,
+    "A setting names an OAuth handler that 4.0 removed.",
+    "Use the class with the same name in org.apache.kafka.common.security.oauthbearer, which older releases have too.",
+)
+JVM_PROPERTIES_CHECK = Check(
+    "Properties of each node's JVM",
+    "upgrade.md#properties-of-the-jvm",
+    (JVM_PROPERTY_MISSING, OAUTH_CLAIM_UNVERIFIED, OAUTH_HANDLER_REMOVED),
+    needs=(Need.CONFIGS,),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
     """One reason why a release does not start. `is_certain`: False if a value of it is unknown.
@@ -47,7 +71,7 @@ class _Problem:
 
     sentence: str
     remedy: str
-    code: str = "JVM-PROPERTY-MISSING"
+    code: FindingCode = JVM_PROPERTY_MISSING
     is_certain: bool = True
     is_set: bool = False
 
@@ -75,13 +99,13 @@ def jvm_findings(
             for problem in _problems(config, release, properties):
                 alike[release, problem].append(node_id)
     return tuple(
-        (blocker if problem.is_certain or (observable and not problem.is_set) else warning)(
-            problem.code,
+        problem.code.found(
             f"{nodes(ids)}, release {release}",
             f"{nodes(ids).capitalize()} would not start on Kafka {release}: {problem.sentence}"
             if problem.is_certain
             else f"It is unknown whether {nodes(ids)} would start on Kafka {release}: {problem.sentence}",
             problem.remedy,
+            severity=BLOCKER if problem.is_certain or (observable and not problem.is_set) else WARNING,
         )
         for (release, problem), ids in alike.items()
     )
@@ -153,7 +177,7 @@ def _claims(config: Mapping[str, str]) -> Iterator[_Problem]:
         ]
         if missing:
             yield _Problem(
-                code="OAUTH-CLAIM-UNVERIFIED",
+                code=OAUTH_CLAIM_UNVERIFIED,
                 sentence=f"{few(sorted(missing))} is set without sasl.oauthbearer.expected.{what}.",
                 remedy=f"Set sasl.oauthbearer.expected.{what} in the same scope now. Older releases accept it too.",
             )
@@ -163,10 +187,9 @@ def _old_handlers(config: Mapping[str, str], release: Release) -> Iterator[_Prob
     found = sorted(key for key, text in config.items() if key.endswith(".class") and text.startswith(_OLD_HANDLERS))
     if found:
         yield _Problem(
-            code="OAUTH-HANDLER-REMOVED",
+            code=OAUTH_HANDLER_REMOVED,
             sentence=f"{few(found)} names a class of {_OLD_HANDLERS.rstrip('.')}, which 4.0 removed.",
-            remedy="Use the class with the same name in org.apache.kafka.common.security.oauthbearer, which older "
-            "releases have too.",
+            remedy=OAUTH_HANDLER_REMOVED.remedy,
         )
 
 

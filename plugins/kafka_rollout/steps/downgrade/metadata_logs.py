@@ -19,8 +19,8 @@ from kafka_rollout.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.downgrade_scans import (
-    LOSS_CODES,
-    METADATA_CODES,
+    LOSSES_CHECK,
+    METADATA_LOGS_CHECK,
     lacking_settings,
     loss_findings,
     losses_unknown,
@@ -56,7 +56,7 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
         *metadata_findings(plan, scans),
         *backup_space_findings(_spaces(ports, nodes_with_backup(ports.cluster, plan, scans) - set(unreadable))),
     )
-    return replace_findings(ports, METADATA_CODES, found)
+    return replace_findings(ports, METADATA_LOGS_CHECK.ran(found))
 
 
 def _spaces(ports: ClusterPorts, node_ids: Collection[int]) -> list[LogSpace]:
@@ -77,11 +77,12 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
     level, settings = plan.levels.get(METADATA_VERSION), _settings(ports, plan)
     if level is None:
         ports.run.attach(LOSSES, None)
-        return replace_findings(ports, LOSS_CODES, settings), None
+        return replace_findings(ports, LOSSES_CHECK.ran(settings)), None
     try:
         report = _losses(ports, plan, level)
     except RolloutError as error:
-        return replace_findings(ports, LOSS_CODES, (*losses_unknown(str(error), ports.cluster), *settings)), None
+        unknown = losses_unknown(str(error), ports.cluster)
+        return replace_findings(ports, LOSSES_CHECK.ran((*unknown, *settings))), None
     ports.run.attach(LOSSES, report)
     ports.run.record(
         LossesReported(
@@ -93,7 +94,7 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
             first=tuple(loss.sentence for loss in report.losses[:20]),
         )
     )
-    return replace_findings(ports, LOSS_CODES, (*loss_findings(plan, report), *settings)), report
+    return replace_findings(ports, LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))), report
 
 
 def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:

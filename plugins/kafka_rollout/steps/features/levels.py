@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.base.findings import Finding, Verdict, warning
+from kafka_rollout.base.findings import WARNING, Finding, FindingCode, Verdict
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.features.checks import feature_request_batches
 from kafka_rollout.features.rules import check_feature_support
@@ -31,6 +31,13 @@ from kafka_rollout.steps.features.sending import (
     refusals,
 )
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
+
+CONTROLLER_DISAGREES = FindingCode(
+    "CONTROLLER-DISAGREES",
+    WARNING,
+    "Every node supports the levels, and the controller refuses them.",
+    "Read the controller's response: it evaluates the registrations of the nodes.",
+)
 
 
 def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Verdict:
@@ -62,11 +69,9 @@ def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return refused
     return (
         *refused,
-        warning(
-            "CONTROLLER-DISAGREES",
+        CONTROLLER_DISAGREES.found(
             f"features {', '.join(finding.subject.removeprefix('feature ') for finding in named_)}",
             "Every node reports that it supports the levels, but the controller refuses them.",
-            "Read the controller's response: it evaluates the registrations of the nodes.",
         ),
     )
 

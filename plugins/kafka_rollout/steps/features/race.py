@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_rollout.base.findings import Finding, Verdict, blocker
-from kafka_rollout.features.support import support_findings, unlisted_node_findings
+from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Finding, FindingCode, Verdict
+from kafka_rollout.features.support import FEATURE_UNSUPPORTED, support_findings, unlisted_node_findings
 from kafka_rollout.model.state import NodeState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, ReleaseFacts
@@ -20,6 +20,20 @@ from kafka_rollout.steps.common.node_steps import read_last_error
 
 # A node that exits or re-registers has done so by then.
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0)
+
+
+NODE_GONE_AFTER_FINALIZING = FindingCode(
+    "NODE-GONE-AFTER-FINALIZING", BLOCKER, "A node does not respond after levels were finalized."
+)
+NARROWER_NODE_JOINED = FindingCode(
+    "NARROWER-NODE-JOINED", BLOCKER, "A node with a narrower range registered while a level was finalized."
+)
+RACE_CHECK = Check(
+    "Nodes, compared with the levels that were finalized",
+    "features.md#responses-of-the-api-and-reactions",
+    (NODE_GONE_AFTER_FINALIZING, NARROWER_NODE_JOINED),
+    of=(CheckOf.FINALIZING,),
+)
 
 
 def check_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
@@ -43,7 +57,7 @@ def _check(ports: ClusterPorts) -> Verdict:
     levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
     for feature, level in levels.items():
         for found in support_findings(ports.cluster, ports.catalogue, state, feature, level):
-            if found.code == "FEATURE-UNSUPPORTED":
+            if found.code == FEATURE_UNSUPPORTED.code:
                 findings.append(_narrower_node(found, feature, level))
     for node in ports.cluster.nodes:
         seen = state.nodes[node.node_id]
@@ -68,11 +82,8 @@ def _unresponsive(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: 
     else:
         sentence = f"its installed release {installed} supports every level: {details}"
         remedy = "Read in its log why it is down, and start it."
-    return blocker(
-        "NODE-GONE-AFTER-FINALIZING",
-        f"node {node.node_id}",
-        f"Node {node.node_id} does not respond after finalizing, and {sentence}",
-        remedy,
+    return NODE_GONE_AFTER_FINALIZING.found(
+        f"node {node.node_id}", f"Node {node.node_id} does not respond after finalizing, and {sentence}", remedy
     )
 
 
@@ -86,8 +97,7 @@ def _format_levels(levels: Mapping[str, int]) -> str:
 
 
 def _narrower_node(found: Finding, feature: str, level: int) -> Finding:
-    return blocker(
-        "NARROWER-NODE-JOINED",
+    return NARROWER_NODE_JOINED.found(
         found.subject,
         f"A node with a narrower range registered while {feature} was finalized at {level}. {found.sentence}",
         _remedy(feature),

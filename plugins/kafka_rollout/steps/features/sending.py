@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.base.findings import Finding, blocker, warning
+from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
 from kafka_rollout.features.answers import (
     DROPPED_RANGES,
     UNSUPPORTED_VERSION,
@@ -36,6 +36,20 @@ _SENDS = 2
 
 NOT_SENT = "NOT_SENT"  # used in place of Kafka's error name
 _NOT_SENT_WHY = "Another feature of the same request was refused."
+
+
+CONTROLLER_UNANSWERED = FindingCode(
+    "CONTROLLER-UNANSWERED",
+    BLOCKER,
+    "The controller did not respond to the validate-only request.",
+    "Repeat the command. A failed query blocks the plan.",
+)
+CONTROLLER_CANNOT_VALIDATE = FindingCode(
+    "CONTROLLER-CANNOT-VALIDATE",
+    WARNING,
+    "The release of the controller has no validate-only request.",
+    "UpdateFeatures has validate-only from version 1 (Kafka 3.3). Only this tool's own checks apply.",
+)
 
 
 def ensure_levels(
@@ -91,7 +105,7 @@ def find_refusals(
     if METADATA_VERSION in first and keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
         for feature, level in (one for levels in later for one in levels.items() if one[1] > 0):
             answer = _ask_controller(ports, state, {feature: level}, unsafe=False)
-            found += tuple(finding for finding in answer if finding.code == DROPPED_RANGES)
+            found += tuple(finding for finding in answer if finding.code == DROPPED_RANGES.code)
     return found
 
 
@@ -103,20 +117,14 @@ def _ask_controller(
         results = ports.admin.update_features(levels, validate_only=True, unsafe=unsafe)
     except TransientError as error:
         return (
-            blocker(
-                "CONTROLLER-UNANSWERED",
-                "active controller",
-                f"The controller did not respond to the validate-only request: {error.sentence}",
-                "Repeat the command. A failed query blocks the plan.",
+            CONTROLLER_UNANSWERED.found(
+                "active controller", f"The controller did not respond to the validate-only request: {error.sentence}"
             ),
         )
     if all(result.error == UNSUPPORTED_VERSION for result in results):
         return (
-            warning(
-                "CONTROLLER-CANNOT-VALIDATE",
-                "active controller",
-                f"The controller cannot validate the request: {results[0].message}",
-                "UpdateFeatures has validate-only from version 1 (Kafka 3.3). Only this tool's own checks apply.",
+            CONTROLLER_CANNOT_VALIDATE.found(
+                "active controller", f"The controller cannot validate the request: {results[0].message}"
             ),
         )
     return refusals(state, levels, results)

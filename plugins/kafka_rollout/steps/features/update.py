@@ -11,27 +11,57 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.base.findings import Finding, Severity, Verdict, info
-from kafka_rollout.features.answers import FeatureOutcome, FeatureUpdateResult, Result
+from kafka_rollout.base.findings import (
+    INFO,
+    Check,
+    Checked,
+    CheckOf,
+    FindingCode,
+    Severity,
+    Verdict,
+    all_findings,
+    results_of,
+    sort_findings,
+)
+from kafka_rollout.features.answers import DROPPED_RANGES, FEATURE_REFUSED, FeatureOutcome, FeatureUpdateResult, Result
 from kafka_rollout.features.checks import feature_change, feature_request_batches
+from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
-from kafka_rollout.features.rules import BAD_INPUT, check_feature_support, check_requests
-from kafka_rollout.features.support import held_back_feature_findings
-from kafka_rollout.gates.findings import counter_findings, find_unchecked_counters
+from kafka_rollout.features.rules import (
+    BAD_INPUT,
+    FEATURE_DEPENDENCY,
+    FEATURE_DOWNGRADE_REFUSED,
+    HELD_BACK_CHECK,
+    LEVELS_CHECK,
+    METADATA_VERSION_BELOW_FLOOR,
+    check_feature_support,
+    check_requests,
+)
+from kafka_rollout.features.support import FEATURE_SUPPORT_UNKNOWN, FEATURE_UNSUPPORTED, held_back_feature_findings
+from kafka_rollout.features.users import (
+    ELIGIBLE_LEADERS_LOST,
+    GROUPS_LOSE_THEIR_PROTOCOL,
+    PRODUCERS_END_FATALLY,
+    USERS_CHECK,
+)
+from kafka_rollout.gates.findings import COUNTER_CHECK, counter_findings, find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunOf, RunTerms, Undo
-from kafka_rollout.model.right_findings import right_findings
+from kafka_rollout.model.right_findings import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.planning.findings.catalogue_gaps import feature_gap_findings
+from kafka_rollout.planning.checks import unknown_responses
+from kafka_rollout.planning.findings.catalogue_gaps import GAPS_CHECK, feature_gap_findings
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
-from kafka_rollout.steps.features.levels import refuse, with_disagreement
+from kafka_rollout.steps.features.levels import CONTROLLER_DISAGREES, refuse, with_disagreement
 from kafka_rollout.steps.features.min_isr import refuse_changed_min_isr
 from kafka_rollout.steps.features.sending import (
+    CONTROLLER_CANNOT_VALIDATE,
+    CONTROLLER_UNANSWERED,
     NOT_SENT,
     ensure_levels,
     find_refusals,
@@ -47,16 +77,36 @@ from kafka_rollout.steps.planning.plans import freeze, record_observed
 # Findings that the controller's validate-only request can confirm or deny. Changes without permission, and unknown
 # features, are not sent.
 _ABOUT_NODES_AND_USERS = frozenset(
-    {
-        "FEATURE-SUPPORT-UNKNOWN",
-        "FEATURE-UNSUPPORTED",
-        "FEATURE-DEPENDENCY",
-        "FEATURE-DOWNGRADE-REFUSED",
-        "METADATA-VERSION-FLOOR",
-        "GROUPS-LOSE-THEIR-PROTOCOL",
-        "PRODUCERS-END-FATALLY",
-        "ELIGIBLE-LEADERS-LOST",
-    }
+    code.code
+    for code in (
+        FEATURE_SUPPORT_UNKNOWN,
+        FEATURE_UNSUPPORTED,
+        FEATURE_DEPENDENCY,
+        FEATURE_DOWNGRADE_REFUSED,
+        METADATA_VERSION_BELOW_FLOOR,
+        GROUPS_LOSE_THEIR_PROTOCOL,
+        PRODUCERS_END_FATALLY,
+        ELIGIBLE_LEADERS_LOST,
+    )
+)
+
+
+CONTROLLER_WOULD_ACCEPT = FindingCode(
+    "CONTROLLER-WOULD-ACCEPT", INFO, "The controller would accept levels that this tool refuses."
+)
+CONTROLLER_CHECK = Check(
+    "Validate-only request to the active controller",
+    "features.md#what-is-checked-before-the-request",
+    (
+        FEATURE_REFUSED,
+        DROPPED_RANGES,
+        CONTROLLER_UNANSWERED,
+        CONTROLLER_CANNOT_VALIDATE,
+        CONTROLLER_DISAGREES,
+        CONTROLLER_WOULD_ACCEPT,
+    ),
+    of=(CheckOf.FEATURES, CheckOf.FINALIZING),
+    needs=(),
 )
 
 
@@ -89,16 +139,21 @@ def plan_features(
     changes = _changes(ports, state, requests)
     record_observed(ports, state)
     effects = plan_min_isr(ports, changes, state.partitions, pin=pin)
-    held_back = order.action is FeatureAction.UPGRADE_ALL
-    findings = (
-        *verdict.findings,
-        *right_findings(ports.cluster, state),
-        *(() if order.named else feature_gap_findings(ports.catalogue, _releases_of(ports, state, order))),
+    checked = (
+        *sort_findings(verdict.findings, (LEVELS_CHECK, USERS_CHECK)),
+        RIGHTS_CHECK.ran(right_findings(ports.cluster, state)),
+        GAPS_CHECK.ran(
+            feature_gap_findings(ports.catalogue, _releases_of(ports, state, order)),
+            unless="The request names every level." if order.named else "",
+        ),
         # No node restarts, so metadata that a node could not apply stays missing.
-        *counter_findings(ports.cluster, state, errors=Severity.BLOCKER),
-        *(held_back_feature_findings(ports.cluster, ports.catalogue, state) if held_back else ()),
-        *_second_opinion(ports, state, verdict, changes, unsafe=unsafe),
-        *effects.findings,
+        COUNTER_CHECK.ran(counter_findings(ports.cluster, state, errors=Severity.BLOCKER)),
+        HELD_BACK_CHECK.ran(
+            held_back_feature_findings(ports.cluster, ports.catalogue, state),
+            unless="" if order.action is FeatureAction.UPGRADE_ALL else "The request names its features.",
+        ),
+        _second_opinion(ports, state, verdict, changes, unsafe=unsafe),
+        MIN_ISR_CHECK.ran(effects.findings, unless="" if raises_elr(changes) else NOT_RAISED),
     )
     release = max(state.releases) if state.releases else max(ports.catalogue)
     plan = Plan(
@@ -110,7 +165,8 @@ def plan_features(
         release_steps=(),
         feature_changes=changes,
         config_changes=(),
-        findings=findings,
+        findings=all_findings(checked),
+        checks=results_of(checked, unknown_responses(ports.cluster, state)),
         unsafe=unsafe,
         default_changes=effects.changes,
         unchecked=find_unchecked_counters(ports.cluster, state),
@@ -255,26 +311,27 @@ def _changes(ports: ClusterPorts, state: ClusterState, requests: Sequence[Featur
 
 def _second_opinion(
     ports: ClusterPorts, state: ClusterState, own: Verdict, changes: Sequence[FeatureChange], *, unsafe: bool
-) -> tuple[Finding, ...]:
+) -> Checked:
     """Return the result of the controller's validate-only requests; a disagreement is a finding."""
     batches = feature_request_batches(c for c in changes if c.target != c.current)
     if not batches or not {finding.code for finding in own.blockers} <= _ABOUT_NODES_AND_USERS:
-        return ()
+        return CONTROLLER_CHECK.ran(unless="There is nothing that the controller could validate.")
     levels = levels_of_changes(batches[0])
     found = find_refusals(ports, state, batches, unsafe=unsafe)
     if own.ok:
-        return with_disagreement(found)
+        return CONTROLLER_CHECK.ran(with_disagreement(found))
     subjects = {f"feature {feature}" for feature in levels}
     blocked = [f.subject for f in own.blockers if f.subject in subjects]
     if found or not blocked:
-        return ()
-    return (
-        info(
-            "CONTROLLER-WOULD-ACCEPT",
-            ", ".join(blocked),
-            f"The controller would accept {named(levels)} (validate-only), but this tool refuses: the "
-            "controller checks fewer nodes and features, and not their users.",
-        ),
+        return CONTROLLER_CHECK.ran()
+    return CONTROLLER_CHECK.ran(
+        [
+            CONTROLLER_WOULD_ACCEPT.found(
+                ", ".join(blocked),
+                f"The controller would accept {named(levels)} (validate-only), but this tool refuses: the "
+                "controller checks fewer nodes and features, and not their users.",
+            ),
+        ]
     )
 
 

@@ -5,15 +5,14 @@ Their findings are added to the frozen plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE, path_findings
+from kafka_rollout.base.findings import Checked, Finding, Severity
+from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE, LOGS_CHECK, path_findings
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
-from kafka_rollout.planning.findings.downgrade_scans import LOG_CODES
+from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
@@ -52,9 +51,9 @@ def find_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep)
     if scanned is None:
         return ()
     began = ports.clock.monotonic()
-    cleaned = any(finding.code == CLEANED_AT_GATE for finding in plan.findings)
+    cleaned = any(finding.code == CLEANED_AT_GATE.code for finding in plan.findings)
     now = ports.logs.scan_new_records(scanned, complete=cleaned)
-    approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE}
+    approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE.code}
     new = tuple(
         replace(finding, remedy=f"{finding.remedy} {_THEN}")
         for finding in logs_findings(ports, now, plan)
@@ -72,18 +71,24 @@ def find_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep)
     return new
 
 
-def replace_findings(ports: ClusterPorts, codes: frozenset[str], findings: Iterable[Finding]) -> Plan:
-    """Return the frozen plan with `findings` instead of its findings with these `codes`, so a repeated scan counts
+def replace_findings(ports: ClusterPorts, checked: Checked) -> Plan:
+    """Return the frozen plan with the findings of this check instead of its earlier ones, so a repeated scan counts
     once.
 
     Findings are not part of the plan's hash.
     """
-    plan = ports.run.load_plan()
-    changed = replace(plan, findings=(*(f for f in plan.findings if f.code not in codes), *findings))
+    changed = ports.run.load_plan().with_checked([checked])
     ports.run.save_plan(changed)
     return changed
 
 
 def replace_coordinator_log_findings(ports: ClusterPorts, plan: Plan) -> Plan:
     """Replace the findings about the coordinator logs; a missing scan result is a blocker."""
-    return replace_findings(ports, LOG_CODES, logs_findings(ports, scan_before_roll(ports), plan))
+    return replace_findings(ports, check_logs(ports, plan))
+
+
+def check_logs(ports: ClusterPorts, plan: Plan) -> Checked:
+    """Check the run's scan from before the first stop for the plan."""
+    return LOGS_CHECK.ran(
+        logs_findings(ports, scan_before_roll(ports), plan), unless="" if plan.release_steps else NO_RESTART
+    )

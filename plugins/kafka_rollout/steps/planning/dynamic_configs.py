@@ -6,47 +6,54 @@ import hashlib
 from collections.abc import Mapping
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.findings import Checked, Finding, Severity
 from kafka_rollout.model.config_providers import with_inventory_values
 from kafka_rollout.model.dynamic_configs import DynamicConfigs
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.configuration import effective_config, planned_configs
 from kafka_rollout.planning.findings.dynamic_configs import (
+    DYNAMIC_CONFIGURATION_CHECK,
     dynamic_config_findings,
     find_removed_settings,
     unread_config_finding,
 )
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
-from kafka_rollout.planning.release_changes.changed_settings import changed_setting_findings
+from kafka_rollout.planning.release_changes.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _CHECKED = "plan/dynamic-configs.json"
 
 
-def plan_dynamic_configs(
+def check_dynamic_configs(
     ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]
-) -> tuple[Finding, ...]:
-    """Return the findings for all releases of the plan. `configs`: the current configuration by node.
+) -> tuple[Checked, ...]:
+    """Check the configuration for all releases of the plan. `configs`: the current configuration by node.
 
     A dynamic value has precedence over a changed default, so both are judged together.
     """
     dynamic = _read(ports)
     if isinstance(dynamic, Finding):
         if not ports.cluster.manages_nodes:
-            return (not_observable(dynamic.subject, "Dynamic configurations"),)
-        return (dynamic,)
+            dynamic = not_observable(dynamic.subject, "Dynamic configurations")
+        unread = CHANGED_SETTINGS_CHECK.ran(unknown="The dynamic configuration is unknown.")
+        return unread, DYNAMIC_CONFIGURATION_CHECK.ran([dynamic])
     releases = plan.path[1:]
     planned = planned_configs(plan.path, configs, plan.config_changes)
     of_brokers = {
         node.node_id: {**dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})} for node in ports.cluster.brokers
     }
-    found = (
-        *changed_setting_findings(ports.cluster, ports.catalogue, plan.path, planned, of_brokers),
-        *(finding for release in releases for finding in _check(ports, plan, release, planned[release], dynamic)),
-    )
+    unresolved = unresolved_dynamic_findings(dynamic)
+    found = [finding for release in releases for finding in _check(ports, plan, release, planned[release], dynamic)]
     ports.run.attach(_CHECKED, {str(release): _fingerprint(dynamic) for release in releases})
-    return (*unresolved_dynamic_findings(dynamic), *found)
+    return (
+        CHANGED_SETTINGS_CHECK.ran(
+            changed_setting_findings(ports.cluster, ports.catalogue, plan.path, planned, of_brokers),
+            unless="" if releases else NO_RESTART,
+        ),
+        DYNAMIC_CONFIGURATION_CHECK.ran((*unresolved, *found), unless="" if releases or unresolved else NO_RESTART),
+    )
 
 
 def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -> tuple[Finding, ...]:

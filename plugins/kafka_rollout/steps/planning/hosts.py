@@ -14,14 +14,19 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kafka_rollout.base.errors import NotObservableError, TransientError, UserError
-from kafka_rollout.base.findings import Finding
+from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.model.config_providers import with_inventory_values
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.configuration import config_findings, effective_config, java_findings
-from kafka_rollout.planning.findings.hosts import host_problems
-from kafka_rollout.planning.release_changes.jvm_properties import jvm_findings, needs_jvm_arguments
+from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, host_problems
+from kafka_rollout.planning.release_changes.jvm_properties import (
+    JVM_PROPERTIES_CHECK,
+    jvm_findings,
+    needs_jvm_arguments,
+)
 from kafka_rollout.planning.release_path import plan_release_steps, plan_steps_down
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -105,24 +110,27 @@ def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) 
     return versions
 
 
-def find_host_problems(
-    ports: ClusterPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None
-) -> tuple[Finding, ...]:
-    """Return the findings about the hosts of nodes (default: all) that will run `releases`."""
+def check_hosts(ports: ClusterPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None) -> Checked:
+    """Check the hosts of nodes (default: all) that will run `releases`."""
     asked = ports.cluster.nodes if nodes is None else nodes
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="hosts") as pool:
         seen = pool.map(lambda node: (node.node_id, ports.runtime.host(node, releases)), asked)
         hosts = {node_id: host for node_id, host in seen if host is not None}
-    return host_problems(ports.cluster, ports.catalogue, hosts, releases)
+    managed, runtime = ports.cluster.manages_nodes, f"The runtime {ports.cluster.runtime}"
+    return HOSTS_CHECK.ran(
+        host_problems(ports.cluster, ports.catalogue, hosts, releases),
+        unless=f"{runtime} has no hosts of its own." if managed and not hosts else "",
+        unknown="" if managed else f"{runtime} sees no hosts.",
+    )
 
 
-def find_jvm_problems(
+def check_jvm(
     ports: ClusterPorts,
     releases: Sequence[Release],
     configs: Mapping[int, Mapping[str, str]],
     changes: Sequence[ConfigChange],
-) -> tuple[Finding, ...]:
-    """Return the findings about properties of the JVM that `releases` need. `changes`: of the plan, by release.
+) -> Checked:
+    """Check the properties of the JVM that `releases` need. `changes`: of the plan, by release.
 
     The arguments of nodes are read only if their configuration needs such a property.
     """
@@ -135,7 +143,9 @@ def find_jvm_problems(
         if any(map(needs_jvm_arguments, by_release.values())):
             with suppress(TransientError, UserError, NotObservableError):  # unknown, which a finding reports
                 arguments[node_id] = ports.runtime.jvm_arguments(ports.cluster.node(node_id))
-    return jvm_findings(wanted, arguments, observable=ports.cluster.manages_nodes)
+    return JVM_PROPERTIES_CHECK.ran(
+        jvm_findings(wanted, arguments, observable=ports.cluster.manages_nodes), unless="" if releases else NO_RESTART
+    )
 
 
 def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
@@ -155,8 +165,8 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     return (
         *config_findings(release, {node.node_id: problems}),
         *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
-        *find_host_problems(ports, (release,), (node,)),
-        *find_jvm_problems(ports, (release,), {node.node_id: config}, plan.config_changes),
+        *check_hosts(ports, (release,), (node,)).findings,
+        *check_jvm(ports, (release,), {node.node_id: config}, plan.config_changes).findings,
     )
 
 

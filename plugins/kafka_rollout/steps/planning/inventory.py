@@ -7,15 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError
-from kafka_rollout.base.findings import Finding, Verdict, blocker
+from kafka_rollout.base.findings import Finding, Verdict
 from kafka_rollout.model.right_findings import find_rights_of_runs
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.cluster import NODE_DOWN
 from kafka_rollout.planning.findings.configuration import java_findings
+from kafka_rollout.planning.findings.hosts import HOST_REFUSED, HOST_UNREACHABLE
 from kafka_rollout.planning.findings.not_observable import not_observable
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.hosts import find_host_problems
+from kafka_rollout.steps.planning.hosts import check_hosts
 
 _AT_ONCE = 8
 
@@ -42,7 +44,7 @@ def _rights(ports: ClusterPorts) -> tuple[Finding, ...]:
     try:
         return find_rights_of_runs(ports.cluster, ports.admin.missing_rights())
     except RolloutError as error:
-        return (blocker("NODE-DOWN", "brokers", error.sentence, error.remedy),)
+        return (NODE_DOWN.found("brokers", error.sentence, error.remedy),)
 
 
 def _check(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]) -> CheckedNode:
@@ -52,7 +54,7 @@ def _check(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]) -> 
     findings: list[Finding] = []
     try:
         process = ports.runtime.process(node)
-        findings += find_host_problems(ports, releases, (node,))
+        findings += check_hosts(ports, releases, (node,)).findings
         ports.runtime.config(node)
         java = ports.runtime.java_version(node)
         alone = replace(ports.cluster, nodes=(node,))
@@ -62,10 +64,10 @@ def _check(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]) -> 
             not_observable(f"node {node.node_id}", f"Host, process and files of node {node.name}", error.remedy)
         )
     except RolloutError as error:
-        code = "HOST-UNREACHABLE" if isinstance(error, TransientError) else "HOST-REFUSED"
-        findings.append(blocker(code, f"node {node.node_id}", error.sentence, error.remedy))
+        code = HOST_UNREACHABLE if isinstance(error, TransientError) else HOST_REFUSED
+        findings.append(code.found(f"node {node.node_id}", error.sentence, error.remedy))
     try:
         ports.admin.features(node)
     except RolloutError as error:
-        findings.append(blocker("NODE-DOWN", f"node {node.node_id}", error.sentence, error.remedy))
+        findings.append(NODE_DOWN.found(f"node {node.node_id}", error.sentence, error.remedy))
     return CheckedNode(node=node, process=process, java=java, findings=tuple(findings))

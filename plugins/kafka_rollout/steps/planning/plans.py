@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
+from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Plan, RunOf, RunTerms
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.unavailability import accepted_topics
+from kafka_rollout.planning.checks import unknown_values
 from kafka_rollout.planning.downgrade import make_downgrade_plan
 from kafka_rollout.planning.findings.configuration import planned_configs
+from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.release_path import with_configured_classes
@@ -20,12 +24,12 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Observed, Planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.planning.check import planned_overrides
-from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll
-from kafka_rollout.steps.planning.dynamic_configs import plan_dynamic_configs
+from kafka_rollout.steps.planning.coordinator_logs import check_logs
+from kafka_rollout.steps.planning.dynamic_configs import check_dynamic_configs
 from kafka_rollout.steps.planning.hosts import (
+    check_hosts,
+    check_jvm,
     config_problems,
-    find_host_problems,
-    find_jvm_problems,
     java_versions,
     node_configs,
     releases_ahead,
@@ -56,7 +60,7 @@ def plan_upgrade(
     accepted = accepted_topics(accept_unavailable)
     state = observe(ports)
     record_observed(ports, state)
-    configs = node_configs(ports)
+    configs, java = node_configs(ports), java_versions(ports)
     ports = replace(ports, catalogue=with_configured_classes(ports.catalogue, ports.cluster, configs))
     plan = make_plan(
         ports.cluster,
@@ -65,27 +69,46 @@ def plan_upgrade(
         target,
         configs=configs,
         config_problems=config_problems(ports, releases_ahead(ports, state, target), configs),
-        java=java_versions(ports),
+        java=java,
         registrations=_registrations(ports, state),
         finalize=finalize,
         snapshot_interval_ms=snapshot_interval_ms,
         accept_unavailable=accepted,
     )
-    ahead = [release_step.to_release for release_step in plan.release_steps]
-    hosts = (*find_host_problems(ports, ahead), *find_jvm_problems(ports, ahead, configs, plan.config_changes))
-    plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
+    plan = _with_files(ports, plan, state, configs, java)
     next_start = planned_configs(plan.path, configs, plan.config_changes)[plan.path[-1]]
     effects = plan_min_isr(
-        ports, plan.feature_changes, state.partitions, pin=pin_min_isr, configs=next_start if ahead else {}
+        ports, plan.feature_changes, state.partitions, pin=pin_min_isr, configs=next_start if plan.release_steps else {}
     )
     if later and plan.release_steps:
         effects = effects.of_later_run()
-    plan = replace(plan, findings=(*plan.findings, *effects.findings), default_changes=effects.changes)
-    if with_logs:
-        plan = replace(plan, findings=(*plan.findings, *logs_findings(ports, scan_before_roll(ports), plan)))
-    plan = replace(plan, terms=terms)
+    raises = "" if raises_elr(plan.feature_changes) else NOT_RAISED
+    logs = check_logs(ports, plan) if with_logs else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
+    plan = plan.with_checked([MIN_ISR_CHECK.ran(effects.findings, unless=raises), logs])
+    plan = replace(plan, default_changes=effects.changes, terms=terms)
     freeze(ports, plan, RunOf.UPGRADE)
     return plan
+
+
+def _with_files(
+    ports: ClusterPorts,
+    plan: Plan,
+    state: ClusterState,
+    configs: Mapping[int, Mapping[str, str]],
+    java: Mapping[int, int],
+) -> Plan:
+    """Add the checks of hosts, JVMs and configuration for the releases of the plan."""
+    ahead = plan.path[1:]
+    checked = (
+        check_hosts(ports, ahead),
+        check_jvm(ports, ahead, configs, plan.config_changes),
+        *check_dynamic_configs(ports, plan, configs),
+    )
+    unknown = unknown_values(ports.cluster, state, configs, java, catalogue=ports.catalogue, path=plan.path)
+    return plan.with_checked(checked, unknown)
+
+
+_LATER = "It is checked later in the run, before the approval."
 
 
 def _registrations(ports: ClusterPorts, state: ClusterState) -> MetadataRegistrations | None:
@@ -143,7 +166,7 @@ def plan_downgrade(
     """
     accepted = accepted_topics(accept_unavailable)
     state = observe(ports)
-    configs = node_configs(ports)
+    configs, java = node_configs(ports), java_versions(ports)
     ports = replace(ports, catalogue=with_configured_classes(ports.catalogue, ports.cluster, configs))
     plan = make_downgrade_plan(
         ports.cluster,
@@ -155,14 +178,13 @@ def plan_downgrade(
         where_refused=where_refused,
         configs=configs,
         config_problems=config_problems(ports, releases_ahead(ports, state, target, down=True), configs, down=True),
-        java=java_versions(ports),
+        java=java,
         registrations=_registrations(ports, state),
         accept_unavailable=accepted,
     )
-    ahead = [release_step.to_release for release_step in plan.release_steps]
-    hosts = (*find_host_problems(ports, ahead), *find_jvm_problems(ports, ahead, configs, plan.config_changes))
-    plan = replace(plan, findings=(*plan.findings, *hosts, *plan_dynamic_configs(ports, plan, configs)))
-    plan = replace(plan, terms=terms)
+    plan = _with_files(ports, plan, state, configs, java)
+    later = [check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK)]
+    plan = replace(plan.with_checked(later), terms=terms)
     record_observed(ports, state)
     freeze(ports, plan, RunOf.DOWNGRADE)
     return plan

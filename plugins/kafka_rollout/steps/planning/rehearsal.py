@@ -14,7 +14,7 @@ from kafka_rollout.planning.release_path import (
 )
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
-from kafka_rollout.rehearsal.result import CODES, Outcome, RehearsalResult, passed
+from kafka_rollout.rehearsal.result import REHEARSAL_CHECK, Outcome, RehearsalResult, passed
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
@@ -49,7 +49,7 @@ def rehearse_plan(
         )
     )
     shown = (passed(result), *result.findings) if result.outcome is Outcome.PASSED else result.findings
-    replace_findings(ports, CODES, shown)
+    replace_findings(ports, REHEARSAL_CHECK.ran(shown))
     return result
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.base.findings import Finding, warning
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
@@ -186,8 +186,7 @@ class Rehearsal:
             raise
         except RolloutError as error:
             self.findings.append(
-                warning(
-                    NO_WAY_BACK,
+                NO_WAY_BACK.found(
                     "rehearsal",
                     f"The rollback to {plan.source} failed in the rehearsal: {error.sentence}",
                     f"Approve the plan only if the cluster can stay on {plan.target}. {error.remedy}".strip(),

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
@@ -111,9 +110,7 @@ def test_what_the_gate_waited_for_is_read_again_and_voids_the_approval_if_it_is_
     ports: ClusterPorts, world: FakeCluster, still_there: bool
 ) -> None:
     plan = planned(ports, COMMITS, UNREADABLE)
-    waited = Finding(
-        code=CLEANED_AT_GATE, severity=Severity.WARNING, subject=f"{R431}, topic {OFFSETS}", sentence="", remedy=""
-    )
+    waited = CLEANED_AT_GATE.found(f"{R431}, topic {OFFSETS}", "")
     plan = replace(plan, findings=(waited,), direction=Direction.DOWNGRADE)
     left = (COMMITS, UNREADABLE) if still_there else (COMMITS,)
     world.group_records = GroupRecords(read_at=0.0, offsets=9, classes=left)

@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 
 from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.unit.tools.demo.examples import NEW, plan
@@ -73,7 +73,7 @@ def question(*options: str) -> dict[str, Any]:
     return {"subject": "Roll demo?", "body": "**plan**", "options": list(options), "created_at": "now"}
 
 
-BLOCKER = Finding(code="RF-ONE-TOPIC", severity=Severity.BLOCKER, subject="topic x", sentence="s", remedy="r")
+BLOCKER = RF_ONE_TOPIC.found("topic x", "s", "r")
 
 
 def test_an_unattended_demo_approves_once_what_has_no_blocker() -> None:

@@ -1,0 +1,43 @@
+"""Write docs/findings.md, the table of all findings, from the registered checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kafka_rollout.steps.checks import CHECKS
+
+PAGE = Path(__file__).parent.parent / "docs" / "findings.md"
+_HEAD = """# Findings
+
+All findings that this tool can give, by check. `make findings` writes this page from the code.
+
+A *blocker* stops the run; an approval does not change that. An approver must read a *warning*. The remedy of a finding
+names the objects of the cluster; this page has a remedy where it is always the same. `kafka-rollout plan --list-checks`
+lists the checks of a plan with their results, also those that passed. *Belongs to* names the plans and commands that
+run a check.
+"""
+
+
+def page() -> str:
+    """Return the page from the registered checks."""
+    return "\n".join([_HEAD, *_sections()]).rstrip() + "\n"
+
+
+def _sections() -> Iterator[str]:
+    for check in CHECKS:
+        name, _, heading = check.link.partition("#")
+        yield f"## {check.title}"
+        yield ""
+        yield f"Belongs to: {', '.join(check.of)}. More: [{heading.replace('-', ' ')}]({check.link}) in `docs/{name}`."
+        yield ""
+        yield "| finding | severity | meaning | remedy |"
+        yield "| --- | --- | --- | --- |"
+        for code in check.codes:
+            severity = " or ".join(code.severities)
+            yield f"| `{code.text}` | {severity} | {code.meaning} | {code.remedy or 'in the finding'} |"
+        yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
