@@ -20,7 +20,7 @@ from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.config_providers import unresolved_settings
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.right_findings import RIGHTS_CHECK, right_findings
-from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.catalogue_gaps import GAPS_CHECK, gap_findings
 from kafka_rollout.planning.findings.configuration import (
@@ -134,11 +134,12 @@ def unknown_values(
 ) -> dict[Need, str]:
     """Return need → sentence about what was not observed; without the needs that were observed completely."""
     found = unknown_responses(cluster, state)
-    if unread := [node.node_id for node in cluster.nodes if node.node_id not in configs]:
+    known = _nodes(cluster, state)
+    if unread := [node_id for node_id in known if node_id not in configs]:
         found[Need.CONFIGS] = f"The configuration of {nodes(unread)} is unknown."
     elif unresolved := [node_id for node_id, config in configs.items() if unresolved_settings(config)]:
         found[Need.CONFIGS] = f"Config providers have values of {nodes(unresolved)}."
-    if no_java := [node.node_id for node in cluster.nodes if node.node_id not in java]:
+    if no_java := [node_id for node_id in known if node_id not in java]:
         found[Need.JAVA] = f"The Java version of {nodes(no_java)} is unknown."
     if gaps := [f"{release} ({few(facts)})" for release in path if (facts := catalogue.get(release).gaps)]:
         found[Need.FACTS] = f"The catalogue lacks facts of {few(gaps)}."
@@ -151,7 +152,12 @@ def unknown_responses(cluster: ClusterSpec, state: ClusterState) -> dict[Need, s
     if unanswered := (*state.unanswered, *state.not_observable):
         found[Need.RESPONSES] = f"Not every query was answered: {few(dict.fromkeys(unanswered))}"
     metrics = {node_id: seen.metrics for node_id, seen in state.nodes.items()}
-    silent = [node.node_id for node in cluster.nodes if not (seen := metrics.get(node.node_id)) or seen.release is None]
+    silent = [i for i in _nodes(cluster, state) if not (seen := metrics.get(i)) or seen.release is None]
     if silent:
         found[Need.METRICS] = f"The metrics of {nodes(silent)} are unknown."
     return found
+
+
+def _nodes(cluster: ClusterSpec, state: ClusterState) -> list[int]:
+    """Return the ids of all nodes, with the controllers that the inventory lacks."""
+    return [*(node.node_id for node in cluster.nodes), *sorted(find_unlisted_controllers(cluster, state))]
