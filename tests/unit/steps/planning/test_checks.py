@@ -19,14 +19,14 @@ from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_bench, hidden_bench
+from tests.fakes.ports import fake_ports, hidden_bench
 
 R381 = Release.parse("3.8.1")
 
 
 @pytest.fixture
 def ports(tmp_path: Path) -> ClusterPorts:
-    return fake_bench(FakeCluster(R391), tmp_path)
+    return fake_ports(FakeCluster(R391), tmp_path)
 
 
 def planned(ports: ClusterPorts, kind: CheckOf) -> Plan:
@@ -96,7 +96,7 @@ def test_nothing_that_a_read_only_cluster_hides_is_passed(cluster: FakeCluster, 
 
 def test_a_node_without_an_answer_leaves_no_check_of_the_cluster_passed(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_bench(cluster, tmp_path)
+    ports = fake_ports(cluster, tmp_path)
     passed = {one.check for one in planned(ports, CheckOf.UPGRADE).checks if one.state is CheckState.PASSED}
     assert "Metadata quorum" in passed
     cluster.stop(ports.cluster.nodes[-1].node_id)
