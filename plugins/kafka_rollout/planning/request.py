@@ -84,8 +84,8 @@ class Request:
             form="finalize",
             option="--finalize",
             title="Finalize features",
-            text="When the feature levels are finalized, which is the point of no return: in a later run after the "
-            "soak, or in this run after an approval.",
+            text="Finalizing is the point of no return. The run does it after an approval, or a later run does it "
+            "after the soak.",
             of=_UPGRADE,
             in_plan=True,
             labels={
