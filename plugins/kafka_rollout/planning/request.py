@@ -70,8 +70,8 @@ class Request:
             form="target_release",
             option="--to",
             title="Target release",
-            text="Release that all nodes run after the change, for example 4.3.1. If KIP-915 requires it, the run goes "
-            "through another release first.",
+            text="Release that all nodes run after the change. If KIP-915 requires it, the run goes through another "
+            "release first.",
             of=_ROLLS,
             in_plan=True,
             required=True,
