@@ -32,8 +32,8 @@ def _default(field: Field) -> str:
         return "yes" if field.default else "no"
     if not field.default:
         return "empty"
-    unit = field.form_unit.name or field.option_unit.name
-    return f"{field.in_form(field.default):g} {unit}".strip()
+    number, unit = field.in_form(field.default), field.form_unit.name or field.option_unit.name
+    return f"{number:g} {unit.removesuffix('s') if number == 1 else unit}".strip()
 
 
 def _limits(field: Field) -> str:

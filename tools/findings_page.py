@@ -34,7 +34,8 @@ def _sections() -> Iterator[str]:
         yield "| finding | severity | meaning | remedy |"
         yield "| --- | --- | --- | --- |"
         for code in check.codes:
-            severity = " or ".join(code.severities)
+            *others, last = code.severities
+            severity = f"{', '.join(others)} or {last}" if others else last
             yield f"| `{code.text}` | {severity} | {code.meaning} | {code.remedy or 'in the finding'} |"
         yield ""
 

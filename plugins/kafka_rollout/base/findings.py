@@ -1,6 +1,6 @@
 """Findings, the codes that they can have, and the checks that give them. A refusal is data, with a remedy.
 
-The module of a subject defines its codes and checks once; `steps/registry.py` collects them.
+The module of a subject defines its codes and checks once; `steps/checks.py` collects them.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.rehearsal.machine.guard import GuardedRuntime
+from kafka_rollout.rehearsal.machine.local import PROCESS
 from kafka_rollout.rehearsal.machine.machine import enter_loopback
 from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, Sandbox
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -101,7 +102,7 @@ def _end_with_parent(sandbox: Sandbox) -> None:
     """
     while os.read(0, 1):  # a buffered read would hold a lock at this process's end
         pass
-    command = [sys.executable, "-m", "kafka_rollout.wiring.rehearsal", str(sandbox.path), "--remove"]
+    command = [sys.executable, "-m", PROCESS, str(sandbox.path), "--remove"]
     subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     os._exit(FatalError.exit_code)
 

@@ -99,11 +99,13 @@ def _distribute(buckets: int, batches: Batches) -> Iterator[tuple[int, bytes]]:
 
 def _chunks(batches: Batches) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
+    size = 0
     for batch in batches:
         held.append(batch)
-        if sum(part.nbytes for part in held) >= _BYTES_AT_ONCE:
+        size += batch.nbytes
+        if size >= _BYTES_AT_ONCE:
             yield pa.Table.from_batches(held)
-            held = []
+            held, size = [], 0
     if held:
         yield pa.Table.from_batches(held)
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.nodes.runtimes.local_process import node_processes
+from kafka_rollout.rehearsal.machine.local import PROCESS
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_coordinators_loaded import logs_for
@@ -227,11 +228,7 @@ def test_a_killed_or_interrupted_command_leaves_nothing(shell: Shell, tmp_path: 
 def test_the_leftovers_of_two_killed_processes_are_removed_by_the_command(shell: Shell, tmp_path: Path) -> None:
     process = shell.start("rehearse", "--cluster", shell.cluster.spec.name, "--to", "4.3.1")
     wait_until(lambda: len(node_processes(tmp_path / "home")) == 3, 300)
-    (child,) = [
-        one
-        for one in psutil.Process(process.pid).children(recursive=True)
-        if "processes.rehearsal" in " ".join(one.cmdline())
-    ]
+    (child,) = [one for one in psutil.Process(process.pid).children(recursive=True) if PROCESS in one.cmdline()]
     os.kill(process.pid, signal.SIGSTOP)  # it must not clean up after its child
     child.kill()
     process.kill()

@@ -45,11 +45,9 @@ CONFIRMED = "kafka_rollout_confirmed_{what}"  # XCom of a task that compared an 
 _RENEWED_BY_RETRY = (ApprovalOf.ROLL, ApprovalOf.CANARY)
 _ASK_AGAIN = "Clear the approval's task with all downstream tasks, and answer in Airflow."
 
+PAUSE_S = 2.0  # an event at once can arrive before the end of the task's process
+
 Records = Mapping[str, Mapping[str, Any]]  # id of Airflow's record → event of an AnswerTrigger
-
-
-# An event at once can arrive before the end of the task's process.
-PAUSE_S = 2.0
 
 
 class AnswerTrigger(OneLineLogs, BaseTrigger):

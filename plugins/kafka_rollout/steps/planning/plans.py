@@ -36,6 +36,8 @@ from kafka_rollout.steps.planning.hosts import (
 )
 from kafka_rollout.steps.planning.min_isr import plan_min_isr
 
+_LATER = "It is checked later in the run, before the approval."
+
 
 def plan_upgrade(
     ports: ClusterPorts,
@@ -106,9 +108,6 @@ def _with_files(
     )
     unknown = unknown_values(ports.cluster, state, configs, java, catalogue=ports.catalogue, path=plan.path)
     return plan.with_checked(checked, unknown)
-
-
-_LATER = "It is checked later in the run, before the approval."
 
 
 def _registrations(ports: ClusterPorts, state: ClusterState) -> MetadataRegistrations | None:
