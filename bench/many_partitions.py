@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.gates.check import GateCheck, GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
 from kafka_rollout.gates.controllers import check_before_controllers_stop
 from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.metadata_log.changes.install import install
@@ -63,9 +63,9 @@ def measure(folder: Path, source: Release, target: Release, partitions: int) -> 
             plan = plan_downgrade(ports, target, where_refused=WhereRefused.LIVE)
             record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
             with mock.patch.object(checks, "check_before_controllers_stop", _check_without_absent):
-                wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
+                wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
                 lower_live(ports, plan)
-            wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+            wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
             ended, events = time.time(), ports.run.events()
         (lowered,) = events_of(events, LiveLowered)
         steps = [event for event in events if isinstance(event, OfflineEvent)]

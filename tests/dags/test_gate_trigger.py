@@ -20,7 +20,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import fake_ports, in_step
 
 pytestmark = pytest.mark.airflow
 
@@ -36,7 +36,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     ports = fake_ports(world, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=True)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a quiet evening")
-    replace_node(ports, plan, "3.9.1-to-4.3.1", 2)
+    replace_node(ports, plan, *in_step(ports, plan, "3.9.1-to-4.3.1", 2))
 
     @contextmanager
     def open_fake(*_: object) -> Iterator[ClusterPorts]:

@@ -18,10 +18,11 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.features.checks import undo_of
 from kafka_rollout.features.min_isr import MIN_ISR
+from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
-from kafka_rollout.model.plan import Undo
+from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.state import (
     GroupState,
@@ -354,3 +355,13 @@ def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Cl
         clock=cluster.clock,
     )
     return fence_cluster_ports(ports)
+
+
+def in_step(ports: ClusterPorts, plan: Plan, release_step: str, node_id: int) -> tuple[ReleaseStep, NodeSpec]:
+    """Release step and node by their keys, as the functions that change a node take them."""
+    return plan.release_step(release_step), ports.cluster.node(node_id)
+
+
+def gate_of(ports: ClusterPorts, plan: Plan, kind: GateKind, release_step: str, node_id: int) -> Gate:
+    """A gate of a node, by the keys of its release step and node."""
+    return GateRef(kind=kind, release_step=release_step, node_id=node_id).resolve(plan, ports.cluster)

@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision
@@ -145,8 +145,9 @@ def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) ->
         )
     try:
         progress.say(f"starting {what} again")
-        retry_node(ports, plan, release_step.key, node_step.node_id)
-        gate = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
+        node = ports.cluster.node(node_step.node_id)
+        retry_node(ports, plan, release_step, node)
+        gate = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node)
         wait_for_gate(ports, plan, gate, policy_of(ports, gate.kind, request, plan), progress.on_check)
     finally:
         lock.release_lock(ports)

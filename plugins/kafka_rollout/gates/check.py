@@ -13,6 +13,8 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.wording import count
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 PROCESS = "process"  # name of the condition that the node has a process
 
@@ -98,6 +100,46 @@ class GateRef:
 
     def __str__(self) -> str:
         return f"{self.kind.value} of node {self.node_id}" if self.node_id is not None else self.kind.value
+
+    def resolve(self, plan: Plan, cluster: ClusterSpec) -> Gate:
+        """Return the gate that the reference names. Raises UserError for an unknown release step or node."""
+        return Gate(
+            kind=self.kind,
+            release_step=None if self.release_step is None else plan.release_step(self.release_step),
+            node=None if self.node_id is None else cluster.node(self.node_id),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One gate with what it is about: `release_step` and `node` for the two gates of a node, else None."""
+
+    kind: GateKind
+    release_step: ReleaseStep | None = None
+    node: NodeSpec | None = None
+
+    @property
+    def ref(self) -> GateRef:
+        """Name of the gate in the run history, and in a trigger."""
+        return GateRef(
+            kind=self.kind,
+            release_step=None if self.release_step is None else self.release_step.key,
+            node_id=None if self.node is None else self.node.node_id,
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the gate in its checks."""
+        if self.node is None:
+            return self.kind.value
+        return f"{'before' if self.kind is GateKind.BEFORE_STOP else 'after'} node {self.node.node_id}"
+
+    @property
+    def subject(self) -> tuple[ReleaseStep, NodeSpec]:
+        """Release step and node of a node gate. Raises UserError for a gate of the cluster."""
+        if self.release_step is None or self.node is None:
+            raise UserError(f"The gate {self.kind.value} is a node gate.", remedy="Add its release step and node.")
+        return self.release_step, self.node
 
 
 GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing process

@@ -254,6 +254,10 @@ class Plan:
         """The planned level of every changed feature."""
         return {change.feature: change.target for change in self.feature_changes}
 
+    def config_changes_of(self, node_id: int, release: Release) -> tuple[ConfigChange, ...]:
+        """Return what the run changes in the configuration of a node when it installs the release."""
+        return tuple(c for c in self.config_changes if (c.node_id, c.release) == (node_id, release))
+
     @property
     def blockers(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.severity == "blocker")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.planning.request import Request
@@ -215,7 +215,7 @@ class Runner:
             self._approve(task_id, step)
             return
         if step.gate is not None:
-            self._wait(GateRef(kind=step.gate))
+            self._wait(Gate(kind=step.gate))
         elif step.scan is not None:
             self.results["scanned"] = True
             self.services.scan(step.scan)
@@ -382,7 +382,7 @@ class Runner:
             if isinstance(part, Step) and part.act is not None:
                 self.progress.say(part.progress)
                 part.act(self.call)
-        for gate in gates_after_undo(self.call.plan):
+        for gate in gates_after_undo(self.ports, self.call.plan):
             self._wait(gate)
 
     def _gates(self, each: EachNode, prefix: str) -> None:
@@ -392,11 +392,11 @@ class Runner:
         try:
             release_step = self.call.plan.release_steps[0]
             for node in self.ports.cluster.controllers_first:
-                self._wait(GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node.node_id))
+                self._wait(Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node))
         except RolloutError as error:
             self.error = error
 
-    def _wait(self, gate: GateRef) -> None:
+    def _wait(self, gate: Gate) -> None:
         policy = policy_of(self.ports, gate.kind, self.request, self.plan)
         wait_for_gate(self.ports, self.call.plan, gate, policy, self.progress.on_check)
 

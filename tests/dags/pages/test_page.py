@@ -19,7 +19,7 @@ from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import fake_ports, in_step
 from tests.records import run_history, scan_history
 
 pytestmark = pytest.mark.airflow
@@ -34,7 +34,7 @@ def client(tmp_path: Path, inventory: Path, database: None, monkeypatch: pytest.
     ports = fake_ports(FakeCluster(R391), tmp_path / "home", run_id=RUN)
     plan = plan_upgrade(ports, R431, finalize=True)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a <b>quiet</b> evening")
-    replace_node(ports, plan, "3.9.1-to-4.3.1", 2)
+    replace_node(ports, plan, *in_step(ports, plan, "3.9.1-to-4.3.1", 2))
     with serve_page(tmp_path, monkeypatch) as client:
         yield client
 

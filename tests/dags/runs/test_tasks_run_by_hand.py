@@ -136,7 +136,7 @@ def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
     from kafka_rollout.airflow.operators.nodes import require_canary_approval
 
     (release_step,) = plan.release_steps
-    first, second = release_step.order[0].node_id, release_step.order[1].node_id
+    first, second = (ports.cluster.node(node_step.node_id) for node_step in release_step.order[:2])
     require_canary_approval(ports, plan, release_step, first)
     with pytest.raises(RefusedError, match=r"The canary of run .* is not approved"):
         require_canary_approval(ports, plan, release_step, second)
@@ -206,14 +206,14 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 
     from kafka_rollout.airflow.approvals import deciding
     from kafka_rollout.airflow.gates import sensor as gate
-    from kafka_rollout.gates.check import GateKind, GateRef
+    from kafka_rollout.gates.check import Gate, GateKind
 
     asked: list[Any] = []
     monkeypatch.setattr(deciding, "ask", lambda context, ports, question, **_: asked.append(question))
     monkeypatch.setattr(gate, "cluster_ports", lambda *_: nullcontext(ports))
     task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", step=step_of(UPGRADE, "gate_snapshot"))
     context = context_of(plan, {"approval_timeout_hours": 1})
-    task._ask(context, ports, GateRef(kind=GateKind.SNAPSHOT), "gives up")
+    task._ask(context, ports, Gate(kind=GateKind.SNAPSHOT), "gives up")
     assert asked[0].options == (Decision.WAIT_ON, Decision.STOP_HERE)
     with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):
         task.decided({**context, "task": task}, given_answer("Stop here"))

@@ -19,6 +19,7 @@ from kafka_rollout.steps.common.coordinators import LOG_LINES
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
+from tests.fakes.ports import in_step
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened
 from tests.integration.harness.logs.load_oracle import Outcome, Place, coordinator_config, plant, started_on
@@ -121,8 +122,8 @@ def test_a_downgrade_stops_at_the_first_node_whose_coordinators_did_not_load(
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
         (release_step,) = plan.release_steps
         node_id = release_step.order[0].node_id
-        replace_node(ports, plan, release_step.key, node_id)
+        replace_node(ports, plan, *in_step(ports, plan, release_step.key, node_id))
         after_start = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_id)
         policy = GatePolicy(checks=1, interval_s=0.5, timeout_s=60, soak_s=0)
         with pytest.raises(RefusedError, match=f"could not load . partitions: Error loading offsets from {GROUPS}-"):
-            wait_for_gate(ports, plan, after_start, policy)
+            wait_for_gate(ports, plan, after_start.resolve(plan, ports.cluster), policy)

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.metadata_log import log_choice
@@ -69,7 +69,7 @@ def approved_plan(ports: ClusterPorts) -> Plan:
     plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE)
     assert (plan.live, plan.offline, plan.levels) == (True, False, {METADATA_VERSION: 29})
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
-    wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
+    wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
     return plan
 
 
@@ -107,7 +107,7 @@ def test_running_brokers_take_over_the_lower_level_and_every_node_can_restart(
         leaders = led(ports)
         sentence = live.lower_live(ports, plan)
         print(sentence)
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
         assert set(levels(ports).values()) == {29}
         registered = ports.admin.registered()
         assert (registered.brokers, registered.fenced) == ({1, 2, 3}, frozenset())
@@ -137,7 +137,7 @@ def test_a_snapshot_that_ends_with_the_log_is_not_taken_over_by_running_brokers(
             wait_for_gate(
                 ports,
                 plan,
-                GateRef(kind=GateKind.METADATA_VERSION),
+                Gate(kind=GateKind.METADATA_VERSION),
                 GatePolicy(checks=1, interval_s=0.5, timeout_s=20, soak_s=0),
             )
         found = levels(ports)
@@ -171,9 +171,9 @@ def test_after_a_failure_with_the_controllers_stopped_they_serve_again_on_their_
         assert newest(ports.run.events(), LiveLowered) is None
         wait_until(lambda: set(levels(ports).values()) == {30}, 60)
         create_topic(ports, "between")
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
+        wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
         live.lower_live(ports, plan)
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
         written = newest(ports.run.events(), OfflineSnapshotWritten)
         assert written is not None
         assert (written.from_level, written.to_level) == (30, 29)
@@ -197,7 +197,7 @@ def test_a_reassignment_in_progress_holds_the_controllers_back(make_cluster: Mak
         plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.LIVE)
         reassign(cluster, "moved", [3])
         wait_until(lambda: ports.admin.movements().reassigned == ("moved-0",), 60)
-        seen = check_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP))
+        seen = check_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP))
         assert "no reassignment: moved-0" in seen.waits_for
         throttle(admin, AlterConfigOpType.DELETE)
         wait_until(lambda: ports.admin.movements() == Movements(), 120)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import events_of
@@ -116,7 +116,7 @@ def lower_with(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, fault: Call
 
 
 def is_whole(ports: ClusterPorts) -> None:
-    wait_for_gate(ports, ports.run.load_plan(), GateRef(kind=GateKind.METADATA_VERSION), GATE)
+    wait_for_gate(ports, ports.run.load_plan(), Gate(kind=GateKind.METADATA_VERSION), GATE)
     wait_until(lambda: set(levels(ports).values()) == {29}, 60)
     wait_until(lambda: all(len(one.isr) == len(one.replicas) for one in ports.admin.partitions()), 120)
     assert ports.admin.registered().fenced == frozenset()

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.metadata_log.changes.places import temporary_copy
 from kafka_rollout.metadata_log.classes.loss_report import image_records, load_log
@@ -87,9 +87,9 @@ def test_running_brokers_hold_the_same_metadata_as_a_broker_that_starts_from_the
         lowered = {name: to for name, to in plan.levels.items() if name != METADATA_VERSION}
         with KafkaAdmin(cluster.spec) as admin:
             assert all(one.accepted for one in admin.update_features(lowered, validate_only=False))
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP), GATE)
+        wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
         print(live.lower_live(ports, plan))
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
         cluster.runtime.stop(started, deadline_s=60)
         cluster.runtime.start(started)
         wait_until(lambda: set(levels(ports).values()) == {level}, 120)

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.changes import places as metadata_places
 from kafka_rollout.metadata_log.changes.trimmer import trim
@@ -40,6 +40,7 @@ from kafka_rollout.steps.planning.plans import freeze, plan_downgrade
 from kafka_rollout.steps.procedures.rolling import OFFLINE_SECTION
 from kafka_rollout.steps.step import Step, StepCall
 from tests.fakes.dying_files import DyingFiles, KilledError
+from tests.fakes.ports import gate_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.harness.feature_harness import opened
@@ -72,13 +73,16 @@ def go_down(ports: ClusterPorts, plan: Plan) -> None:
     steps.start_controllers(ports, plan)
     steps.start_brokers(ports, plan)
     all_are_back(ports, plan, RELEASE_STEP)
-    wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+    wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
 
 
 def all_are_back(ports: ClusterPorts, plan: Plan, release_step: str) -> None:
     for node in ports.cluster.nodes:
         wait_for_gate(
-            ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=release_step, node_id=node.node_id), GATE
+            ports,
+            plan,
+            gate_of(ports, plan, GateKind.AFTER_START, release_step, node.node_id),
+            GATE,
         )
 
 
@@ -176,7 +180,7 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
         steps.start_controllers(ports, plan)
         all_are_back(ports, plan, RELEASE_STEP)
         print(f"outage {time.monotonic() - began:.0f} s, estimated {estimated:.0f} s")
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
         record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "too late")
         with pytest.raises(RefusedError, match="so the downgrade cannot be undone"):
@@ -279,7 +283,7 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
             wait_until(lambda: lost.node_id in {one.replica_id for one in ports.admin.quorum().observers}, 240)
             vote_by_the_new_directory(cluster, lost, old_id, directory_id(directory))
         all_are_back(ports, plan, RELEASE_STEP)
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in ports.cluster.nodes}
         assert outages(ports.run.events())[0].served_at is not None
     assert contents(cluster.spec) == before

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.plans import plan_upgrade
+from tests.fakes.ports import gate_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.cable import Cable
 from tests.integration.harness.feature_harness import opened
@@ -114,4 +115,8 @@ def test_a_voter_that_does_not_fetch_is_no_spare_one_although_no_record_is_missi
 
 def before_stop(ports: ClusterPorts, plan: Plan, node_id: int) -> GateCheck:
     (release_step,) = plan.release_steps
-    return check_gate(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node_id))
+    return check_gate(
+        ports,
+        plan,
+        gate_of(ports, plan, GateKind.BEFORE_STOP, release_step.key, node_id),
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
-from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 ACTIVE_CONTROLLER = "active_controller"
 
@@ -66,13 +66,13 @@ class NodeTaskGroup:
             and self.node_step(plan) == plan.release_steps[0].order[0]
         )
 
-    def resolve(self, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
-        """Return release step and node step of this group; skip the task with a reason if the plan has none here."""
+    def resolve(self, plan: Plan, cluster: ClusterSpec) -> tuple[ReleaseStep, NodeSpec]:
+        """Return release step and node of this group; skip the task with a reason if the plan has none here."""
         release_step, node_step = self.release_step(plan), self.node_step(plan)
         if release_step is None:
             raise AirflowSkipException(f"The plan has no release step at this position ({self.position}).")
         if node_step is not None:
-            return release_step, node_step
+            return release_step, cluster.node(node_step.node_id)
         if self.node_id is None:
             raise AirflowSkipException("No controller of this cluster was active when the plan was made.")
         if release_step.node_step(self.node_id) is None:

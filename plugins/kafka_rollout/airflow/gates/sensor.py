@@ -18,8 +18,9 @@ from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import GateKind, GateRef, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.check import Gate, GateKind, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
@@ -55,10 +56,10 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
             skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
-            ref = self._ref(plan)
-            if self.kind is GateKind.BEFORE_STOP and not needs_replacement(ports, plan, *_node_step_of(ref)):
+            gate = self._gate(plan, ports.cluster)
+            if self.kind is GateKind.BEFORE_STOP and not needs_replacement(ports, plan, *gate.subject):
                 return self._passed("the node already runs the release and is not stopped")
-            return self._watch(context, ports, plan, ref)
+            return self._watch(context, ports, plan, gate)
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after the trigger, or with an answer to the request of an earlier attempt."""
@@ -71,18 +72,18 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             raise AirflowFailException(event["message"])
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
-            self._ask(context, ports, self._ref(plan), event["message"])
+            self._ask(context, ports, self._gate(plan, ports.cluster), event["message"])
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the gate failed."""
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
-            ref = self._ref(plan)
-            answer = read_answer(context, event, _name(ref))
+            gate = self._gate(plan, ports.cluster)
+            answer = read_answer(context, event, _name(gate))
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
-            record_decision(context, ports, _name(ref), answer)
+            record_decision(context, ports, _name(gate), answer)
             if answer.decision is not Decision.RETRY:
-                return self._watch(context, ports, plan, ref)
+                return self._watch(context, ports, plan, gate)
         return self._restart(context, {})
 
     def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
@@ -94,9 +95,9 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
         try:
             with errors_for_airflow(), cluster_ports(self.cluster, context, records) as ports:
                 plan = frozen_plan(ports, context)
-                ref = self._ref(plan)
-                self.start_node_again(ports, plan, ref)
-                return self._watch(context, ports, plan, ref)
+                gate = self._gate(plan, ports.cluster)
+                self.start_node_again(ports, plan, gate)
+                return self._watch(context, ports, plan, gate)
         except UnreadRecordError as needed:
             raise needed.defer("start_node_again", records) from None
 
@@ -105,45 +106,45 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
         """Return whether *Retry* is a possible answer."""
         return self.node_group is not None and self.kind is GateKind.AFTER_START
 
-    def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
+    def start_node_again(self, ports: ClusterPorts, plan: Plan, gate: Gate) -> None:
         """Carry out *Retry*."""
-        restart_node(ports, plan, *_node_step_of(ref))
+        restart_node(ports, plan, *gate.subject)
 
-    def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
+    def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, gate: Gate) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
         watch = GateWatch(policy=policy_of(ports, self.kind, request_in(context), plan))
-        status = _check_for_a_while(context, ports, plan, ref, watch)
+        status = _check_for_a_while(context, ports, plan, gate, watch)
         if status.state is WatchState.PASSED:
             return self._passed(status.message)
         if status.state is WatchState.FAILED:
-            self._ask(context, ports, ref, status.message)
+            self._ask(context, ports, gate, status.message)
 
         self.defer(
             trigger=GateTrigger(
                 cluster=self.cluster,
                 run_id=str(context["run_id"]),
                 plan_hash=plan.hash,
-                gate=to_json(ref),
+                gate=to_json(gate.ref),
                 watch=to_json(watch),
             ),
             method_name="watched",
         )
 
-    def _ask(self, context: Context, ports: ClusterPorts, ref: GateRef, message: str) -> None:
+    def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> None:
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
         retries = (Decision.RETRY,) if self.can_start_node else ()
         options = (Decision.WAIT_ON, *retries, Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE)
-        ask_how_to_continue(context, ports, what=_name(ref), why=message, options=options)
+        ask_how_to_continue(context, ports, what=_name(gate), why=message, options=options)
 
     def _passed(self, message: str) -> dict[str, str]:
         self.log.info("The gate passed: %s", message)
         return {"message": message}
 
-    def _ref(self, plan: Plan) -> GateRef:
+    def _gate(self, plan: Plan, cluster: ClusterSpec) -> Gate:
         if self.node_group is None:
-            return GateRef(kind=self.kind)
-        release_step, node_step = self.node_group.resolve(plan)
-        return GateRef(kind=self.kind, release_step=release_step.key, node_id=node_step.node_id)
+            return Gate(kind=self.kind)
+        release_step, node = self.node_group.resolve(plan, cluster)
+        return Gate(kind=self.kind, release_step=release_step, node=node)
 
 
 class OfflineGateSensor(GateSensor):
@@ -161,41 +162,34 @@ class OfflineGateSensor(GateSensor):
     def can_start_node(self) -> bool:
         return not self.is_rollback
 
-    def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
+    def start_node_again(self, ports: ClusterPorts, plan: Plan, gate: Gate) -> None:
         """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
         actions.start_again(ports, plan, ports.cluster.node(self.kafka_node))
 
-    def _ref(self, plan: Plan) -> GateRef:
+    def _gate(self, plan: Plan, cluster: ClusterSpec) -> Gate:
         release_step = offline_release_step(plan)
-        return GateRef(
+        return Gate(
             kind=self.kind,
-            release_step=(release_step.reversed() if self.is_rollback else release_step).key,
-            node_id=self.kafka_node,
+            release_step=release_step.reversed() if self.is_rollback else release_step,
+            node=cluster.node(self.kafka_node),
         )
 
 
-def _check_for_a_while(
-    context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch
-) -> WatchStatus:
+def _check_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, gate: Gate, watch: GateWatch) -> WatchStatus:
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
-        seen = check_gate(ports, plan, ref)
+        seen = check_gate(ports, plan, gate)
         status = watch.add(seen, ports.clock.now())
-        show_waiting(context, f"{_name(ref)}: {status.message}")
+        show_waiting(context, f"{_name(gate)}: {status.message}")
         soaks_long = watch.passed_since is not None and watch.policy.soak_s > PATIENCE_S
         if status.done or soaks_long or ports.clock.monotonic() >= give_up:
-            record_outcome(ports, ref, seen, status)
+            record_outcome(ports, gate.ref, seen, status)
             return status
         ports.clock.sleep(watch.policy.interval_s)
 
 
-def _name(ref: GateRef) -> str:
+def _name(gate: Gate) -> str:
+    ref = gate.ref
     where = f" of node {ref.node_id} ({ref.release_step})" if ref.node_id is not None else ""
     return f"gate {ref.kind.value}{where}"
-
-
-def _node_step_of(ref: GateRef) -> tuple[str, int]:
-    if ref.release_step is None or ref.node_id is None:
-        raise AirflowFailException(f"The gate {ref} is not a node gate.")
-    return ref.release_step, ref.node_id

@@ -102,7 +102,7 @@ class _Watcher:
             return self._unanswered
         try:
             plan = check_plan(self._ports, self._trigger.plan_hash)
-            seen = check_gate(self._ports, plan, self._ref)
+            seen = check_gate(self._ports, plan, self._ref.resolve(plan, self._ports.cluster))
             status = self._watch.add(seen, self._ports.clock.now())
             record_outcome(self._ports, self._ref, seen, status)
             return status

@@ -26,6 +26,7 @@ from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTa
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
@@ -40,24 +41,24 @@ _CHECK_AGAIN = (
 )
 
 
-def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
+def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Check the node order again, in case the DAG was changed or cleared in parts."""
     for earlier in release_step.order:
-        if earlier.node_id == node_id:
+        if earlier.node_id == node.node_id:
             return
-        if needs_replacement(ports, plan, release_step.key, earlier.node_id):
+        if needs_replacement(ports, plan, release_step, ports.cluster.node(earlier.node_id)):
             raise RefusedError(
-                f"Node {node_id} cannot be replaced yet: node {earlier.node_id} comes first in release step "
+                f"Node {node.node_id} cannot be replaced yet: node {earlier.node_id} comes first in release step "
                 f"{release_step.from_release} → {release_step.to_release} and does not run "
                 f"{release_step.to_release}.",
                 remedy=f"Clear the tasks of node {earlier.node_id} and all downstream tasks.",
             )
 
 
-def require_canary_approval(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
+def require_canary_approval(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Check the canary approval for all nodes after the first one: its task can be marked as successful by hand."""
-    is_canary = release_step == plan.release_steps[0] and node_id == release_step.order[0].node_id
-    if not is_canary and needs_replacement(ports, plan, release_step.key, node_id):
+    is_canary = release_step == plan.release_steps[0] and node.node_id == release_step.order[0].node_id
+    if not is_canary and needs_replacement(ports, plan, release_step, node):
         require_approval(ports, plan, ApprovalOf.CANARY)
 
 
@@ -74,25 +75,21 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        release_step, node_step = self.node_group.resolve(plan)
-        if node_step_state(ports, plan, release_step.key, node_step.node_id) is NodeStepState.PAST:
-            raise AirflowSkipException(
-                f"Node {node_step.node_id} already runs a release after {release_step.to_release}."
-            )
-        refuse_wrong_order(ports, plan, release_step, node_step.node_id)
+        release_step, node = self.node_group.resolve(plan, ports.cluster)
+        if node_step_state(ports, plan, release_step, node) is NodeStepState.PAST:
+            raise AirflowSkipException(f"Node {node.node_id} already runs a release after {release_step.to_release}.")
+        refuse_wrong_order(ports, plan, release_step, node)
         if request_in(context).canary and not self.node_group.is_rollback:
-            require_canary_approval(ports, plan, release_step, node_step.node_id)
+            require_canary_approval(ports, plan, release_step, node)
         keep_traffic_running(context, ports)
-        show_waiting(
-            context, f"the stop, replacement and start of node {node_step.node_id} with {release_step.to_release}"
-        )
+        show_waiting(context, f"the stop, replacement and start of node {node.node_id} with {release_step.to_release}")
         return self._replaced(context, ports, plan, replace_node)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the node failed to start, or could not be stopped."""
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
-            what = self._what(plan)
+            what = self._what(plan, ports)
             decision = record_decision(context, ports, what, read_answer(context, event, what))
             renew_invalid_approvals(ports, plan, decision)
         return self.attempt(context, "act_again")
@@ -106,11 +103,11 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         context: Context,
         ports: ClusterPorts,
         plan: Plan,
-        act: Callable[[ClusterPorts, Plan, str, int], NodeReplaced],
+        act: Callable[[ClusterPorts, Plan, ReleaseStep, NodeSpec], NodeReplaced],
     ) -> Any:
-        release_step, node_step = self.node_group.resolve(plan)
+        release_step, node = self.node_group.resolve(plan, ports.cluster)
         try:
-            replaced = act(ports, plan, release_step.key, node_step.node_id)
+            replaced = act(ports, plan, release_step, node)
         except FatalError as error:
             self._ask(context, ports, plan, str(error), _START_AGAIN)
         except (RefusedError, TransientError) as error:
@@ -118,18 +115,18 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
             if again or self.node_group.is_rollback or not has_stopped_nodes(ports.run.events()):
                 raise
             self._ask(context, ports, plan, str(error), _CHECK_AGAIN)
-        show_waiting(context, f"nothing: node {node_step.node_id} runs {replaced.release}")
+        show_waiting(context, f"nothing: node {node.node_id} runs {replaced.release}")
         return asdict(replaced)
 
     def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, why: str, retry: str) -> NoReturn:
         options = (Decision.RETRY,) if self.node_group.is_rollback else (Decision.RETRY, Decision.ROLL_BACK)
         ask_how_to_continue(
-            context, ports, what=self._what(plan), why=why, options=options, meanings={Decision.RETRY: retry}
+            context, ports, what=self._what(plan, ports), why=why, options=options, meanings={Decision.RETRY: retry}
         )
 
-    def _what(self, plan: Plan) -> str:
-        _, node_step = self.node_group.resolve(plan)
-        return f"replacing node {node_step.node_id}"
+    def _what(self, plan: Plan, ports: ClusterPorts) -> str:
+        _, node = self.node_group.resolve(plan, ports.cluster)
+        return f"replacing node {node.node_id}"
 
 
 class BeginReleaseStepOperator(RolloutOperator):

@@ -22,11 +22,10 @@ class NodeStepState(StrEnum):
     PAST = "past"  # runs the release of a later release step: nothing remains, not even a gate
 
 
-def node_step_state(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeStepState:
+def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeStepState:
     """Observe one node. Raises RefusedError for a release outside the release step, TransientError if it is not
     reported.
     """
-    release_step, node = plan.release_step(release_step_key), ports.cluster.node(node_id)
     release = running_release(ports, node)
     if release is None or release == release_step.from_release:
         return NodeStepState.NEEDED
@@ -35,7 +34,7 @@ def node_step_state(ports: ClusterPorts, plan: Plan, release_step_key: str, node
     if any(release == later.to_release for later in later_release_steps(plan, release_step)[1:]):
         return NodeStepState.PAST
     raise RefusedError(
-        f"Node {node_id} runs {release}, but this release step goes from {release_step.from_release} to "
+        f"Node {node.node_id} runs {release}, but this release step goes from {release_step.from_release} to "
         f"{release_step.to_release}.",
         remedy="Finish the earlier release step first, or start a new run.",
     )
@@ -76,12 +75,6 @@ def last_started_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
     if process.pid is not None and (not starts or starts[-1].pid != process.pid):
         return process.running or process.installed
     return starts[-1].release if starts else None
-
-
-def install_release(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> None:
-    """Set the release that a stopped node starts next, with the plan's configuration changes for it."""
-    changes = tuple(c for c in plan.config_changes if (c.node_id, c.release) == (node.node_id, release))
-    ports.runtime.install(node, release, changes)
 
 
 def run_commands_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates import cluster as cluster_gates
 from kafka_rollout.gates import node as node_gates
-from kafka_rollout.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import PROCESS, BeforeStop, Condition, Gate, GateCheck, GateKind, GateRef
 from kafka_rollout.gates.controllers import check_before_controllers_stop
 from kafka_rollout.gates.counters import expected_errors, no_metadata_errors
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
@@ -63,20 +63,20 @@ class RecentChecks:
 RECENT = RecentChecks()
 
 
-def check_gate(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+def check_gate(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     """Check a gate once and record it; renew the cluster's lock.
 
     After a start it requests preferred leader elections if other nodes lead the node's own partitions. A missing
     response of the cluster is an unmet condition, not an error: only LockHeldError, RefusedError and UserError are
     raised.
     """
-    lock.acquire_lock(ports, f"Gate {ref} of the {plan.direction.value} to {plan.target}.")
+    lock.acquire_lock(ports, f"Gate {gate.ref} of the {plan.direction.value} to {plan.target}.")
     try:
-        seen = CHECKS[ref.kind](ports, plan, ref)
+        seen = CHECKS[gate.kind](ports, plan, gate)
     except TransientError as error:
         condition = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
-        seen = GateCheck(gate=_gate_name(ref), at=ports.clock.now(), conditions=(condition,))
-    RECENT.record(ports, ref, seen)
+        seen = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(condition,))
+    RECENT.record(ports, gate.ref, seen)
     return seen
 
 
@@ -98,15 +98,15 @@ def _stopped_by_us(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
     )
 
 
-def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    release_step, node = _subject(ports, plan, ref)
-    if node_step_state(ports, plan, release_step.key, node.node_id) is not NodeStepState.NEEDED:
+def _before_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    release_step, node = gate.subject
+    if node_step_state(ports, plan, release_step, node) is not NodeStepState.NEEDED:
         return _nothing_to_wait_for(
-            ports, ref, f"node {node.node_id} already runs {release_step.to_release} and is not stopped"
+            ports, gate, f"node {node.node_id} already runs {release_step.to_release} and is not stopped"
         )
     if _stopped_by_us(ports, plan, release_step, node):
         return _nothing_to_wait_for(
-            ports, ref, f"this run already stopped node {node.node_id}; the next action is its start"
+            ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
     return check_stop_is_safe(ports, plan, node)
 
@@ -122,10 +122,10 @@ def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> GateC
     )
 
 
-def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    release_step, node = _subject(ports, plan, ref)
+def _after_start(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    release_step, node = gate.subject
     if _is_past(ports, plan, release_step, node):
-        return _nothing_to_wait_for(ports, ref, f"node {node.node_id} runs the release of a later release step")
+        return _nothing_to_wait_for(ports, gate, f"node {node.node_id} runs the release of a later release step")
     before = load_before_stop(ports, plan, release_step, node.node_id)
     state = observe_some(ports, (node,), metrics=True)
     seen = node_gates.check_after_start(
@@ -174,12 +174,12 @@ def _with_last_error(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: Gate
 
 def _is_past(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
     try:
-        return node_step_state(ports, plan, release_step.key, node.node_id) is NodeStepState.PAST
+        return node_step_state(ports, plan, release_step, node) is NodeStepState.PAST
     except (TransientError, RefusedError):
         return False  # the gate's own conditions show what runs
 
 
-def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+def _finalized(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     asked = finalization(ports.run.events())
     # The quorum too: older controllers report no levels, so their logs are compared.
     state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
@@ -189,18 +189,18 @@ def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     )
 
 
-def _all_levels(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+def _all_levels(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     # The quorum too, as in _finalized.
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
-    return replace(cluster_gates.check_finalized(ports.cluster, state, plan.levels), gate=_gate_name(ref))
+    return replace(cluster_gates.check_finalized(ports.cluster, state, plan.levels), gate=gate.name)
 
 
-def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+def _snapshot(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     events = ports.run.events()
     asked = finalization(events)
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(events)) if offset]
     if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
-        return _nothing_to_wait_for(ports, ref, "no level was changed, and every log can be read")
+        return _nothing_to_wait_for(ports, gate, "no level was changed, and every log can be read")
     intervals = {node.node_id: snapshot_interval_ms(ports.runtime.config(node)) for node in ports.cluster.nodes}
     seen = cluster_gates.check_snapshots(
         ports.cluster,
@@ -229,29 +229,29 @@ def _with_due(condition: Condition, due: str) -> Condition:
     )
 
 
-def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+def _metadata_version(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     # The quorum too: controllers that report no levels are checked by their logs.
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
     seen = cluster_gates.check_metadata_version(ports.cluster, ports.catalogue, state, level)
     ignored = expected_errors(plan, plan.target)
     errors = no_metadata_errors(ports.cluster.nodes, state, plan.unchecked, expected=ignored)
-    return replace(seen, gate=_gate_name(ref), conditions=(*seen.conditions, errors))
+    return replace(seen, gate=gate.name, conditions=(*seen.conditions, errors))
 
 
-def _controllers_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+def _controllers_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     if not nothing_was_stopped(ports):
-        return _nothing_to_wait_for(ports, ref, "this run has already stopped the controllers")
+        return _nothing_to_wait_for(ports, gate, "this run has already stopped the controllers")
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     return check_before_controllers_stop(ports.cluster, state, ports.admin.movements())
 
 
-def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+def _groups(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     seen = check_groups(ports, plan)
-    return seen if seen.conditions else _nothing_to_wait_for(ports, ref, "no group loses its type by this plan")
+    return seen if seen.conditions else _nothing_to_wait_for(ports, gate, "no group loses its type by this plan")
 
 
-CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateCheck]] = {
+CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, Gate], GateCheck]] = {
     GateKind.BEFORE_STOP: _before_stop,
     GateKind.AFTER_START: _after_start,
     GateKind.FINALIZED: _finalized,
@@ -260,7 +260,7 @@ CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateCheck]] = 
     GateKind.FINAL_METADATA_VERSION: _metadata_version,
     GateKind.GROUPS: _groups,
     GateKind.CONTROLLERS_STOP: _controllers_stop,
-    GateKind.METADATA_LOG: lambda ports, plan, ref: check_metadata_logs(ports, plan),
+    GateKind.METADATA_LOG: lambda ports, plan, gate: check_metadata_logs(ports, plan),
     GateKind.LEVELS: _all_levels,
 }
 
@@ -269,18 +269,6 @@ def _nodes_alone(ports: ClusterPorts, *, metrics: bool) -> ClusterState:
     return observe_some(ports, ports.cluster.nodes, metrics=metrics, brokers=False)
 
 
-def _subject(ports: ClusterPorts, plan: Plan, ref: GateRef) -> tuple[ReleaseStep, NodeSpec]:
-    if ref.release_step is None or ref.node_id is None:
-        raise UserError(f"The gate {ref.kind.value} is a node gate.", remedy="Add its release step and node.")
-    return plan.release_step(ref.release_step), ports.cluster.node(ref.node_id)
-
-
-def _nothing_to_wait_for(ports: ClusterPorts, ref: GateRef, evidence: str) -> GateCheck:
+def _nothing_to_wait_for(ports: ClusterPorts, gate: Gate, evidence: str) -> GateCheck:
     condition = Condition(name="nothing to wait for", is_met=True, evidence=evidence)
-    return GateCheck(gate=_gate_name(ref), at=ports.clock.now(), conditions=(condition,))
-
-
-def _gate_name(ref: GateRef) -> str:
-    if ref.node_id is None:
-        return ref.kind.value
-    return f"{'before' if ref.kind is GateKind.BEFORE_STOP else 'after'} node {ref.node_id}"
+    return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(condition,))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.gates.check import (
+    Gate,
     GateCheck,
     GateKind,
     GatePolicy,
@@ -56,7 +57,7 @@ def _longest_snapshot_interval_s(ports: ClusterPorts) -> float:
 def wait_for_gate(
     ports: ClusterPorts,
     plan: Plan,
-    ref: GateRef,
+    gate: Gate,
     policy: GatePolicy,
     on_check: Callable[[GateCheck, str], None] | None = None,
 ) -> GateCheck:
@@ -66,11 +67,11 @@ def wait_for_gate(
     """
     watch = GateWatch(policy=policy)
     while True:
-        seen = check_gate(ports, plan, ref)
+        seen = check_gate(ports, plan, gate)
         status = watch.add(seen, ports.clock.now())
         if on_check is not None:
             on_check(seen, status.message)
-        record_outcome(ports, ref, seen, status)
+        record_outcome(ports, gate.ref, seen, status)
         if status.state is WatchState.PASSED:
             return seen
         if status.state is WatchState.FAILED:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.metadata_log.log_choice import UnreadableLogError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import majority
@@ -92,7 +92,7 @@ def _refuse_unready(ports: ClusterPorts, plan: Plan) -> None:
             f"Some levels are not lowered yet: {', '.join(f'{c.feature} is not' for c in left)}.",
             remedy="Lower the levels first.",
         )
-    seen = check_gate(ports, plan, GateRef(kind=GateKind.CONTROLLERS_STOP))
+    seen = check_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP))
     if not seen.passes:
         raise TransientError(
             f"The controllers cannot be stopped safely yet: {seen.waits_for}.",

@@ -36,7 +36,6 @@ from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (
-    install_release,
     last_started_release,
     offline_release_step,
     read_last_error,
@@ -197,7 +196,8 @@ def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
         def install(node: NodeSpec) -> None:
             process = ports.runtime.process(node)
             if process.pid is None:
-                install_release(ports, plan, node, release_step.to_release)
+                release = release_step.to_release
+                ports.runtime.install(node, release, plan.config_changes_of(node.node_id, release))
             elif process.installed != release_step.to_release:
                 raise runs(node, "Stop it first: something started it during this step.")
 

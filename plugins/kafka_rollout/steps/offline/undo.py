@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.metadata_log.log_choice import UnreadableLogError
 from kafka_rollout.metadata_log.snapshot_use import epoch_after_return, has_majority
 from kafka_rollout.model.plan import Plan, ReleaseStep
@@ -127,11 +127,12 @@ def _raise_for(failed: Mapping[int, RolloutError], release_step: ReleaseStep) ->
     )
 
 
-def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:
+def gates_after_undo(ports: ClusterPorts, plan: Plan) -> tuple[Gate, ...]:
     """Return one gate per node, in the rollback of the plan's release step."""
     back = offline_release_step(plan).reversed()
     return tuple(
-        GateRef(kind=GateKind.AFTER_START, release_step=back.key, node_id=node_step.node_id) for node_step in back.order
+        Gate(kind=GateKind.AFTER_START, release_step=back, node=ports.cluster.node(node_step.node_id))
+        for node_step in back.order
     )
 
 

@@ -24,7 +24,6 @@ from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
-    install_release,
     is_rollback_step,
     node_step_state,
     read_last_error,
@@ -55,12 +54,12 @@ class NodeReplaced:
     start_s: float = 0.0
 
 
-def needs_replacement(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
+def needs_replacement(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
     """Return False if the node already runs the release of this or a later release step; then only its gate remains."""
-    return node_step_state(ports, plan, release_step_key, node_id) is NodeStepState.NEEDED
+    return node_step_state(ports, plan, release_step, node) is NodeStepState.NEEDED
 
 
-def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
+def replace_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeReplaced:
     """Replace the binary of one node: check findings and gate, record the node's state, stop, install, start.
 
     Returns after the start; the gate AFTER_START shows whether the node is back. Idempotent and resumable after a kill,
@@ -73,10 +72,10 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
             f"The plan of cluster {plan.cluster} is an offline downgrade, so nodes are not replaced one by one.",
             remedy="Use the offline steps. To undo, run `kafka-rollout roll-back`.",
         )
-    release_step, node = _begin(ports, plan, release_step_key, node_id, "Replace")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing node {node_id}"):
+    _begin(ports, plan, release_step, node, "Replace")
+    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing node {node.node_id}"):
         process = ports.runtime.process(node)
-        state = node_step_state(ports, plan, release_step_key, node_id)
+        state = node_step_state(ports, plan, release_step, node)
         if state is not NodeStepState.NEEDED:
             return _nothing_to_do(release_step, node, process)
         stop_s = 0.0
@@ -88,29 +87,28 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
         return _start(ports, plan, release_step, node, stop_s)
 
 
-def retry_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
+def retry_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeReplaced:
     """Carry out *Retry*: start a node again that this run stopped or started; for another node its node step begins
     again.
     """
-    if has_acted_on_node(ports.run.events(), release_step_key, node_id):
-        return restart_node(ports, plan, release_step_key, node_id)
-    return replace_node(ports, plan, release_step_key, node_id)
+    if has_acted_on_node(ports.run.events(), release_step.key, node.node_id):
+        return restart_node(ports, plan, release_step, node)
+    return replace_node(ports, plan, release_step, node)
 
 
-def restart_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
+def restart_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeReplaced:
     """Start the node on the release of the release step again; kill a hanging process first.
 
     Raises TransientError if the rest of the cluster cannot spare a process that still runs.
     """
-    release_step, node = _begin(ports, plan, release_step_key, node_id, "Retry")
-    before = load_before_stop(ports, plan, release_step, node_id)
-    if before is None:
+    _begin(ports, plan, release_step, node, "Retry")
+    if not was_stopped(ports, plan, release_step, node.node_id):
         raise RefusedError(
-            f"Node {node_id} was not stopped by this run in release step {release_step_key}, so it cannot be "
+            f"Node {node.node_id} was not stopped by this run in release step {release_step.key}, so it cannot be "
             "started again.",
             remedy="Wait for its node step.",
         )
-    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node_id}"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node.node_id}"):
         stop_s = 0.0
         if ports.runtime.process(node).pid is not None:
             run_commands_before_stop(ports, release_step, node)
@@ -125,9 +123,9 @@ def rollback_release_steps(plan: Plan) -> tuple[ReleaseStep, ...]:
     return tuple(release_step.reversed() for release_step in reversed(plan.release_steps))
 
 
-def was_stopped(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
+def was_stopped(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> bool:
     """Return whether this run stopped the node in this release step (for a rollback: in either direction)."""
-    return load_before_stop(ports, plan, plan.release_step(release_step_key), node_id) is not None
+    return load_before_stop(ports, plan, release_step, node_id) is not None
 
 
 def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, NodeStep], ...]:
@@ -142,11 +140,12 @@ def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, N
     )  # a node with one of these releases is rolled back through the release steps before this one, and then this one
     for release_step in rollback_release_steps(plan):
         for node_step in release_step.order:
-            if running_release(ports, ports.cluster.node(node_step.node_id)) in beyond:
+            node = ports.cluster.node(node_step.node_id)
+            if running_release(ports, node) in beyond:
                 node_steps.append((release_step, node_step))
                 continue
-            state = node_step_state(ports, plan, release_step.key, node_step.node_id)
-            ours = was_stopped(ports, plan, release_step.key, node_step.node_id)
+            state = node_step_state(ports, plan, release_step, node)
+            ours = was_stopped(ports, plan, release_step, node_step.node_id)
             if (
                 state is NodeStepState.NEEDED and (ours or not _is_down_since_another_step(ports, plan, node_step))
             ) or (state is NodeStepState.RUNS_TARGET and ours):
@@ -161,19 +160,15 @@ def _is_down_since_another_step(ports: ClusterPorts, plan: Plan, node_step: Node
     """
     down = ports.runtime.process(ports.cluster.node(node_step.node_id)).pid is None
     return down and any(
-        was_stopped(ports, plan, release_step.key, node_step.node_id) for release_step in plan.release_steps
+        was_stopped(ports, plan, release_step, node_step.node_id) for release_step in plan.release_steps
     )
 
 
-def _begin(
-    ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int, verb: str
-) -> tuple[ReleaseStep, NodeSpec]:
-    frozen = check_plan(ports, plan.hash)
-    release_step, node = frozen.release_step(release_step_key), ports.cluster.node(node_id)
-    what = ApprovalOf.ROLL_BACK if is_rollback_step(frozen, release_step) else ApprovalOf.ROLL
-    require_approval(ports, frozen, what)
-    lock.acquire_lock(ports, f"{verb} node {node_id} ({release_step.from_release} to {release_step.to_release}).")
-    return release_step, node
+def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, verb: str) -> None:
+    check_plan(ports, plan.hash)
+    what = ApprovalOf.ROLL_BACK if is_rollback_step(plan, release_step) else ApprovalOf.ROLL
+    require_approval(ports, plan, what)
+    lock.acquire_lock(ports, f"{verb} node {node.node_id} ({release_step.from_release} to {release_step.to_release}).")
 
 
 def _nothing_to_do(release_step: ReleaseStep, node: NodeSpec, process: ProcessState) -> NodeReplaced:
@@ -218,14 +213,15 @@ def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, for
 def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, stop_s: float) -> NodeReplaced:
     began = ports.clock.monotonic()
     make_readable(ports, plan, release_step, node)
-    install_release(ports, plan, node, release_step.to_release)
+    release = release_step.to_release
+    ports.runtime.install(node, release, plan.config_changes_of(node.node_id, release))
     ports.runtime.start(node)
     took = ports.clock.monotonic() - began
     started = record_start(ports, release_step, node, seconds=took)
     return NodeReplaced(
         node_id=node.node_id,
         release_step=release_step.key,
-        release=str(release_step.to_release),
+        release=str(release),
         acted=True,
         started_at=started.started_at,
         stop_s=stop_s,

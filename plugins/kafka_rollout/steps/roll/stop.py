@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.features.checks import range_findings
-from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
@@ -75,8 +75,8 @@ def _check_stop(
         ports.runtime.bring(node, release_step.to_release)
         if not has_stopped_in_step(ports.run.events(), release_step.key):
             refuse_new_in_logs(ports, plan, release_step)
-    ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id)
-    seen = until(ports.clock, lambda: check_gate(ports, plan, ref), lambda seen: seen.passes, for_s=within_s)
+    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node)
+    seen = until(ports.clock, lambda: check_gate(ports, plan, gate), lambda seen: seen.passes, for_s=within_s)
     refuse_unsafe_stop(node, seen)
 
 

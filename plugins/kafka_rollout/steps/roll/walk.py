@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.gates.check import GateCheck, GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import Rolled, RolledBack, StoppedByOperator, newest
 from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.step_events import Rehearsed
@@ -104,27 +105,28 @@ class _Walk:
 
     def _order(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
         began = self.ports.clock.monotonic()
-        after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
-        state = node_step_state(self.ports, self.plan, release_step.key, node_step.node_id)
+        node = self.ports.cluster.node(node_step.node_id)
+        after = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node)
+        state = node_step_state(self.ports, self.plan, release_step, node)
         if state is NodeStepState.PAST or (
-            state is NodeStepState.RUNS_TARGET and gate_is_passed(self.ports.run.events(), after)
+            state is NodeStepState.RUNS_TARGET and gate_is_passed(self.ports.run.events(), after.ref)
         ):
             self.done += 1
             self._say(release_step, node_step, k, n, "is already done")
             return
         if state is NodeStepState.NEEDED:
             self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, node_step, k, n)
-            self._replace(release_step, node_step, k, n)
+            self._replace(release_step, node, node_step, k, n)
         self._wait(after, release_step, node_step, k, n)
         self.took.append(self.ports.clock.monotonic() - began)
         self.done += 1
         self._say(release_step, node_step, k, n, f"is done after {self.took[-1]:.0f} s")
 
-    def _replace(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
+    def _replace(self, release_step: ReleaseStep, node: NodeSpec, node_step: NodeStep, k: int, n: int) -> None:
         for attempt in range(1, _REPLACE_TRIES + 1):
             self._say(release_step, node_step, k, n, f"is stopped, replaced and started on {release_step.to_release}")
             try:
-                replace_node(self.ports, self.plan, release_step.key, node_step.node_id)
+                replace_node(self.ports, self.plan, release_step, node)
                 return
             except TransientError as error:
                 if attempt == _REPLACE_TRIES:
@@ -132,15 +134,15 @@ class _Walk:
                 self._say(release_step, node_step, k, n, f"cannot be stopped now: {error.sentence}")
                 self.ports.clock.sleep(self.policy.interval_s)
 
-    def _wait(self, ref: GateRef, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
+    def _wait(self, gate: Gate, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
         def on_check(seen: GateCheck, message: str) -> None:
             self._say(release_step, node_step, k, n, f"gate {seen.gate}: {message}")
             if self._must_stop():
                 raise _StopAskedError
 
         # Nothing has changed before a stop: one check is enough, and there is nothing to soak.
-        policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, checks=1, soak_s=0.0)
-        wait_for_gate(self.ports, self.plan, ref, policy, on_check)
+        policy = self.policy if gate.kind is GateKind.AFTER_START else replace(self.policy, checks=1, soak_s=0.0)
+        wait_for_gate(self.ports, self.plan, gate, policy, on_check)
 
     def _must_stop(self) -> bool:
         return self.stop_asked is not None and self.stop_asked()

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.features.answers import FeatureUpdateResult
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.model.plan import Plan, Undo
 from kafka_rollout.model.state import NodeFeatures
 from kafka_rollout.run.events import ApprovalOf, Decision
@@ -163,7 +163,7 @@ def test_the_record_tells_from_which_offset_on_the_level_is_in_the_log(
     assert seen is not None
     assert seen.epoch_before == 10
     assert seen.epoch_after == 11
-    assert check_gate(ports, rolled, GateRef(kind=GateKind.FINALIZED)).passes
+    assert check_gate(ports, rolled, Gate(kind=GateKind.FINALIZED)).passes
 
 
 def test_a_controller_that_names_no_levels_holds_nothing_up_once_its_log_has_them(
@@ -173,7 +173,7 @@ def test_a_controller_that_names_no_levels_holds_nothing_up_once_its_log_has_the
     told = ports.admin.features
     nameless = NodeFeatures(supported={}, finalized={}, epoch=None)
     monkeypatch.setattr(ports.admin, "features", lambda node: told(node) if node.is_broker else nameless)
-    assert check_gate(ports, rolled, GateRef(kind=GateKind.FINALIZED)).passes
+    assert check_gate(ports, rolled, Gate(kind=GateKind.FINALIZED)).passes
 
 
 def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
@@ -184,7 +184,7 @@ def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluste
     cluster.catalogue = type(cluster.catalogue)(
         releases={**cluster.catalogue.releases, R431: replace(facts, has_snapshot_emitter_metrics=False)}
     )
-    seen = check_gate(ports, rolled, GateRef(kind=GateKind.SNAPSHOT))
+    seen = check_gate(ports, rolled, Gate(kind=GateKind.SNAPSHOT))
     assert not seen.passes
     assert "7200 s" in seen.waits_for
     assert "UTC at the latest" in seen.waits_for

@@ -18,6 +18,7 @@ from kafka_rollout.steps.gates.checks import CHECKS, check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import gate_of, in_step
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 AFTER = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=12)
@@ -32,9 +33,9 @@ def test_every_kind_of_gate_has_a_check() -> None:
 
 
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    replace_node(ports, plan, RELEASE_STEP, 12)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     assert cluster.topics["orders-1"].leader != 12
-    seen = wait_for_gate(ports, plan, AFTER, GatePolicy(checks=2, interval_s=1))
+    seen = wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=2, interval_s=1))
     assert seen.passes
     assert cluster.topics["orders-1"].leader == 12
 
@@ -42,9 +43,9 @@ def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, clus
 def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(ports, plan, RELEASE_STEP, 12)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     assert not gate_is_passed(ports.run.events(), AFTER)
-    wait_for_gate(ports, plan, AFTER, GatePolicy(checks=1, interval_s=1))
+    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1))
     assert gate_is_passed(ports.run.events(), AFTER)
     ports.run.record(Started(node_id=12, release_step=RELEASE_STEP, release=plan.target, pid=None, seconds=0.0))
     assert not gate_is_passed(ports.run.events(), AFTER)
@@ -54,13 +55,13 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_rounds = 10_000
-    replace_node(ports, plan, RELEASE_STEP, 12)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     heard: list[str] = []
     with pytest.raises(RefusedError, match=r"after node 12 failed after .*in every ISR it was in"):
         wait_for_gate(
             ports,
             plan,
-            AFTER,
+            AFTER.resolve(plan, ports.cluster),
             GatePolicy(checks=1, interval_s=1, timeout_s=30),
             lambda _, message: heard.append(message),
         )
@@ -74,30 +75,36 @@ def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_th
         cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
     own = f"{GROUPS_TOPIC}-1"
     cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
-    replace_node(ports, plan, RELEASE_STEP, 12)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     cluster.coordinator_answers[own] = LOADING
     with pytest.raises(RefusedError, match=rf"coordinators loaded: loads 1 of 1 coordinator partition: {own}"):
-        wait_for_gate(ports, plan, AFTER, GatePolicy(checks=1, interval_s=1, timeout_s=30))
+        wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1, timeout_s=30))
     cluster.coordinator_answers.clear()
     cluster.groups.clear()
     failed_load = f"[GroupMetadataManager brokerId=12] Error loading offsets from {own}"
     cluster.nodes[12].log += [log_line("ERROR", failed_load), "java.lang.IllegalStateException: version 3"]
-    failed = check_gate(ports, plan, AFTER)
+    failed = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
     assert not failed.passes
     assert f"Error loading offsets from {own} java.lang.IllegalStateException: version 3" in failed.waits_for
     assert "1 id of groups or transactions from before the stop is gone" in failed.waits_for
     finished = f"Finished loading offsets and group metadata from {own} in 5 milliseconds for epoch 3"
     cluster.nodes[12].log.append(log_line("INFO", finished))
-    assert check_gate(ports, plan, AFTER).passes
+    assert check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).passes
 
 
 def test_the_record_keeps_first_looks_changes_and_the_last(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_rounds = 100
-    replace_node(ports, plan, RELEASE_STEP, 12)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     heard: list[bool] = []
-    wait_for_gate(ports, plan, AFTER, GatePolicy(checks=3, interval_s=1), lambda seen, _: heard.append(seen.passes))
+    wait_for_gate(
+        ports,
+        plan,
+        AFTER.resolve(plan, ports.cluster),
+        GatePolicy(checks=3, interval_s=1),
+        lambda seen, _: heard.append(seen.passes),
+    )
     checks_made = [one.check for one in events_of(ports.run.events(), GateChecked) if one.ref == AFTER]
     assert len(heard) > 90
     assert len(checks_made) < 20
@@ -107,14 +114,14 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
 
 def test_a_check_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
-    assert check_gate(ports, plan, ref).passes
+    assert check_gate(ports, plan, ref.resolve(plan, ports.cluster)).passes
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.holder == ports.run_id
     ports.lock.break_("fake", "bob")
     ports.lock.acquire("fake", "another run", "features", for_s=60)
     with pytest.raises(LockHeldError):
-        check_gate(ports, plan, ref)
+        check_gate(ports, plan, ref.resolve(plan, ports.cluster))
 
 
 def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
@@ -122,13 +129,13 @@ def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
 ) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
     cluster.silent.update({11, 12, 13})
-    check_gate(ports, plan, ref)
+    check_gate(ports, plan, ref.resolve(plan, ports.cluster))
     cluster.silent.clear()
     ports.lock.acquire("alias", "another run", "features", for_s=60, cluster_id=ports.admin.cluster_id())
     with pytest.raises(LockHeldError, match="under its other name alias"):
-        check_gate(ports, plan, ref)
+        check_gate(ports, plan, ref.resolve(plan, ports.cluster))
     ports.lock.break_("alias", "bob")
-    assert check_gate(ports, plan, ref).passes
+    assert check_gate(ports, plan, ref.resolve(plan, ports.cluster)).passes
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.cluster_id == ports.admin.cluster_id()
@@ -138,6 +145,10 @@ def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.silent.update({11, 12, 13})
-    seen = check_gate(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12))
+    seen = check_gate(
+        ports,
+        plan,
+        gate_of(ports, plan, GateKind.BEFORE_STOP, RELEASE_STEP, 12),
+    )
     assert not seen.passes
     assert seen.waits_for.startswith("the cluster responds: ")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.state import GroupState
@@ -15,7 +15,7 @@ from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.check import recheck
 from tests.fakes.cluster import FakeCluster
 
-GATE = GateRef(kind=GateKind.GROUPS)
+GATE = Gate(kind=GateKind.GROUPS)
 ACTIVE = GroupState(group_id="g", type="consumer", state="Stable", members=2)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
 from kafka_rollout.model.plan import Plan
@@ -17,7 +17,7 @@ from kafka_rollout.steps.common.cluster_ports import FETCH_TIMEOUT, ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import FakeAdmin, FakeMetrics
+from tests.fakes.ports import FakeAdmin, FakeMetrics, in_step
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 BEFORE = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
@@ -41,7 +41,7 @@ def test_partitions_and_registrations_are_read_only_through_brokers_with_current
     monkeypatch.setattr(FakeAdmin, "partitions", read_partitions)
     monkeypatch.setattr(FakeAdmin, "registered", read_registered)
     cluster.nodes[11].behind = 100  # the first broker of the inventory answers from its old metadata
-    assert not check_gate(ports, plan, BEFORE).passes
+    assert not check_gate(ports, plan, BEFORE.resolve(plan, ports.cluster)).passes
     assert asked == {"partitions": [12, 13], "registered": [12, 13]}
 
 
@@ -84,7 +84,7 @@ def test_metadata_that_one_node_could_not_apply_fails_the_gate_of_the_level(
     monkeypatch.setattr(FakeMetrics, "read", with_counters)
     failing = []
     for errors in (0, 1):
-        seen = check_gate(ports, plan, GateRef(kind=kind))
+        seen = check_gate(ports, plan, Gate(kind=kind))
         failing.append([one.evidence for one in seen.conditions if one.name == "no metadata errors" and not one.is_met])
         assert not errors or not seen.passes
     assert failing[0] == []
@@ -95,7 +95,7 @@ def test_a_started_broker_that_has_not_initialised_its_tiered_storage_fails_its_
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.nodes[12].config[SYSTEM_ENABLE] = "true"
-    replace_node(ports, plan, RELEASE_STEP, 12)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     logged = "[2026-11-24 02:14:07,123] INFO {} ({})"
     cluster.nodes[12].log.append(
         logged.format(
@@ -103,11 +103,11 @@ def test_a_started_broker_that_has_not_initialised_its_tiered_storage_fails_its_
         )
     )
     for _ in range(5):
-        seen = check_gate(ports, plan, AFTER)
+        seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
     assert [one.name for one in seen.conditions if not one.is_met] == [CONDITION]
     assert "it serves no remote data" in seen.waits_for
     cluster.nodes[12].log.append(logged.format("Initialized topic-based RLMM resources successfully", KAFKA_MANAGER))
-    assert check_gate(ports, plan, AFTER).passes
+    assert check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).passes
 
 
 @pytest.mark.parametrize("tiered", [True, False])
@@ -120,10 +120,10 @@ def test_a_started_broker_that_cannot_reach_its_remote_storage_fails_its_gate_un
         return replace(read(metrics, node), counters={"remote_copy_errors": rate[0], "remote_fetch_errors": 0.0})
 
     cluster.nodes[12].config[SYSTEM_ENABLE] = str(tiered).lower()
-    replace_node(ports, plan, RELEASE_STEP, 12)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     monkeypatch.setattr(FakeMetrics, "read", with_rates)
     for _ in range(5):
-        seen = check_gate(ports, plan, AFTER)
+        seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
     unmet = [(one.name, one.evidence) for one in seen.conditions if not one.is_met]
     if not tiered:
         assert unmet == []
@@ -131,4 +131,4 @@ def test_a_started_broker_that_cannot_reach_its_remote_storage_fails_its_gate_un
     assert [name for name, _ in unmet] == [REMOTE_REQUESTS]
     assert "RemoteCopyErrorsPerSec 0.4" in unmet[0][1]
     rate[0] = 0.001
-    assert check_gate(ports, plan, AFTER).passes
+    assert check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).passes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import GateKind, GatePolicy
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
@@ -33,7 +33,7 @@ from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import fake_ports, gate_of, in_step
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.records import database_of
@@ -202,7 +202,11 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
     (left,) = events_of(ports.run.events(), OfflineLeftBehind)
     assert left.sentence.startswith("The quorum continues without controller 1, whose log was missing: its log shows")
     gates = {
-        node: check_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=node))
+        node: check_gate(
+            ports,
+            plan,
+            gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, node),
+        )
         for node in (1, 11)
     }
     assert (
@@ -280,7 +284,7 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     assert world.finalized[METADATA_VERSION] == 30
     assert world.replaced == {}
     assert undo_offline(ports, plan) == ()
-    for gate in gates_after_undo(plan):
+    for gate in gates_after_undo(ports, plan):
         wait_for_gate(ports, plan, gate, GatePolicy(checks=1, interval_s=1, timeout_s=60))
     # Going forward again needs its own approval, and then begins again.
     with pytest.raises(RefusedError, match="superseded"):
@@ -326,7 +330,7 @@ def test_once_a_broker_has_started_it_is_too_late(world: FakeCluster, ports: Clu
 def test_no_node_takes_a_turn_of_its_own(ports: ClusterPorts) -> None:
     plan = approved(ports)
     with pytest.raises(RefusedError, match="nodes are not replaced one by one"):
-        replace_node(ports, plan, RELEASE_STEP, 11)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 11))
 
 
 def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(ports: ClusterPorts) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import GateKind
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, Decision, has
 from kafka_rollout.run.offline_events import OfflineUndone
@@ -15,6 +15,7 @@ from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.undo import undo_offline
 from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.ports import gate_of
 from tests.unit.steps.offline.test_actions import (
     FORWARD,
     R421,
@@ -48,7 +49,11 @@ def test_the_others_go_on_and_the_lost_one_follows_when_its_host_is_back(
     go(ports, plan, FORWARD[after:])
     assert {node_id for node_id in NODES if world.runs(node_id)} == set(NODES) - {lost}
     assert world.finalized[METADATA_VERSION] == 29
-    gate = check_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=lost))
+    gate = check_gate(
+        ports,
+        plan,
+        gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, lost),
+    )
     assert not gate.passes
     assert f"The host of node {lost} cannot be reached" in gate.waits_for
     world.unreachable = set()
@@ -71,7 +76,11 @@ def test_a_node_without_the_snapshot_is_not_started_when_its_host_is_back(
     world.unreachable = set()
     go(ports, plan, FORWARD[5:])
     assert not world.runs(13)
-    gate = check_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=13))
+    gate = check_gate(
+        ports,
+        plan,
+        gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, 13),
+    )
     assert "the snapshot is not installed there" in gate.waits_for
     go(ports, plan)
     assert world.runs(13)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import GateKind, GatePolicy
 from kafka_rollout.model.topology import Role
 from kafka_rollout.report.run_report import DowngradeReport
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
@@ -24,7 +24,7 @@ from kafka_rollout.steps.offline.snapshot import quorum_lacks
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from tests.fakes.cluster import R431, FakeCluster, make_spec
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import fake_ports, gate_of
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
 
@@ -115,7 +115,10 @@ def test_killed_before_anybody_looked_the_gate_sees_it_and_the_bounds_say_that_n
     started = [event.at for event in events_of(ports.run.events(), Started)]
     for node in ports.cluster.nodes:
         wait_for_gate(
-            ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=node.node_id), SOON
+            ports,
+            plan,
+            gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, node.node_id),
+            SOON,
         )
     (measured,) = outages(ports.run.events())
     assert measured.unserved_at == started[-1]

@@ -24,7 +24,7 @@ from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, find
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import fake_ports, in_step
 
 OFFSETS = "__consumer_offsets"
 COMMITS = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
@@ -76,17 +76,17 @@ def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
     plan = planned(ports, COMMITS)
     world.written_since.append(written)
     with pytest.raises(RefusedError, match="approval is no longer valid") as refused:
-        replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
     assert "start a new run" in refused.value.remedy
     assert world.stops == []
     with pytest.raises(RefusedError, match="is invalid"):  # also the one after it, until a new approval
-        replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
 
 
 def test_what_was_approved_with_the_plan_stops_nothing(ports: ClusterPorts, world: FakeCluster) -> None:
     plan = planned(ports, COMMITS, UNKNOWN_TYPE)
     world.written_since.append(UNKNOWN_TYPE)
-    assert replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)).acted
 
 
 def test_the_logs_are_read_on_once_before_the_first_stop_of_a_release_step(
@@ -95,12 +95,12 @@ def test_the_logs_are_read_on_once_before_the_first_stop_of_a_release_step(
     plan = planned(ports, COMMITS)
     first, second = (node_step.node_id for node_step in plan.release_steps[0].order[:2])
     world.written_since += [COMMITS, COMMITS]
-    replace_node(ports, plan, RELEASE_STEP, first)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, first))
     assert tails(ports) == [2]
     ref = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=first)
-    while not check_gate(ports, plan, ref).passes:
+    while not check_gate(ports, plan, ref.resolve(plan, ports.cluster)).passes:
         pass
-    replace_node(ports, plan, RELEASE_STEP, second)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, second))
     assert world.stops == [first, second]
     assert tails(ports) == [2]
 

@@ -13,7 +13,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_ports
+from tests.fakes.ports import FakeAdmin, fake_ports, in_step
 
 SMALL = DynamicConfigs(topics={"orders": {"segment.bytes": "14000"}})
 REJECTED = ConfigProblem(
@@ -45,13 +45,15 @@ def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(
     cluster: FakeCluster, ports: ClusterPorts, plan: Plan
 ) -> None:
     cluster.dynamic_config_problems[R431] = (REJECTED,)
-    assert replace_node(ports, plan, RELEASE_STEP, 2).acted, "the same configuration is not validated again"
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2)).acted, (
+        "the same configuration is not validated again"
+    )
     assert len(cluster.validated) == 1
     cluster.dynamic_configs = SMALL
     for _ in range(10):
         cluster.advance()
     with pytest.raises(RefusedError, match=r"New findings since then: DYNAMIC-CONFIG-REJECTED 4\.3\.1, topic orders"):
-        replace_node(ports, plan, RELEASE_STEP, 12)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     assert cluster.stops == [2]
 
 
@@ -71,10 +73,10 @@ def test_a_harmless_change_is_validated_once(
     cluster: FakeCluster, ports: ClusterPorts, plan: Plan, changed: DynamicConfigs
 ) -> None:
     cluster.dynamic_configs = changed
-    assert replace_node(ports, plan, RELEASE_STEP, 2).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2)).acted
     for _ in range(10):
         cluster.advance()
-    assert replace_node(ports, plan, RELEASE_STEP, 12).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12)).acted
     assert len(cluster.validated) == 2  # for the plan, and after the change
 
 

@@ -17,7 +17,7 @@ from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node, restart_node
 from tests.fakes.cluster import R341, R431, FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import fake_ports, in_step
 from tests.unit.steps.roll.test_node import Killed, killed_after
 
 RELEASE_STEP = "4.3.1-to-3.4.1"
@@ -42,7 +42,7 @@ def plan(ports: ClusterPorts) -> Plan:
 
 def test_the_log_is_trimmed_while_the_node_is_stopped(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     assert planned_trims(ports.run.events()) == (NODE,)
-    assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)
 
 
@@ -56,10 +56,10 @@ def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_on
     check_metadata_logs(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with its trim")
     try:
-        replace_node(killed_after(ports, calls), plan, RELEASE_STEP, NODE)
+        replace_node(killed_after(ports, calls), plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     except Killed:
         again = fake_ports(cluster, tmp_path)
-        replace_node(again, plan, RELEASE_STEP, NODE)
+        replace_node(again, plan, *in_step(again, plan, RELEASE_STEP, NODE))
     assert cluster.release_of(NODE) == R341
     assert cluster.trims == [NODE]
     assert [start.release for start in cluster.nodes[NODE].starts] == [R341]
@@ -70,7 +70,7 @@ def test_a_trim_that_nobody_approved_is_refused_before_the_stop(
 ) -> None:
     cluster.unreadable.add((12, R341))
     with pytest.raises(RefusedError, match="needs a trim that was not approved"):
-        replace_node(ports, plan, RELEASE_STEP, 12)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     assert cluster.stops == []
 
 
@@ -79,7 +79,7 @@ def test_nothing_goes_down_before_the_levels_have_fallen(ports: ClusterPorts, cl
     plan = plan_downgrade(ports, R341)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "too early")
     with pytest.raises(RefusedError, match=r"group\.version is not at 0"):
-        replace_node(ports, plan, RELEASE_STEP, NODE)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
 
 
@@ -98,7 +98,7 @@ def test_a_log_without_a_usable_snapshot_is_waited_for(
 
     monkeypatch.setattr(ports.metadata_logs, "scan", without_snapshot)
     with pytest.raises(TransientError, match="cannot be stopped yet"):
-        replace_node(ports, plan, RELEASE_STEP, NODE)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
 
 
@@ -112,7 +112,7 @@ def test_a_trim_that_fails_leaves_a_node_that_can_be_retried(
 
     monkeypatch.setattr(ports.metadata_logs, "trim", no_room)
     with pytest.raises(FatalError, match=r"is stopped and cannot be started on 3\.4\.1: The backup needs"):
-        replace_node(ports, plan, RELEASE_STEP, NODE)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     monkeypatch.setattr(ports.metadata_logs, "trim", trim)
-    assert restart_node(ports, plan, RELEASE_STEP, NODE).acted
+    assert restart_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)

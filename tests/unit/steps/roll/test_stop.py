@@ -18,7 +18,7 @@ from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.dying_files import KilledError
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import fake_ports, in_step
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 NODE = 12  # a broker
@@ -49,7 +49,7 @@ def test_the_gate_is_checked_after_the_commands_before_the_stop(
 
     cluster.on_prepare = drain
     with pytest.raises(TransientError, match="cannot be stopped safely yet"):
-        replace_node(ports, plan, RELEASE_STEP, NODE)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
     (prepared,) = events_of(ports.run.events(), StopPrepared)
     assert prepared.seconds == pytest.approx(300.0, abs=1.0)
@@ -72,9 +72,9 @@ def test_leaderships_that_the_commands_before_a_stop_move_away_count_also_after_
 
     cluster.on_prepare = drain
     with pytest.raises(KilledError):
-        replace_node(ports, plan, RELEASE_STEP, NODE)
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
-    replace_node(ports, plan, RELEASE_STEP, NODE)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert (calls, cluster.stops) == ([NODE, NODE], [NODE])
     before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
 from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan
@@ -91,7 +91,7 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     assert outcome(ports, plan)[0] == "stopped"  # not proved yet
     cluster_snapshots(cluster)
     for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
-        wait_for_gate(ports, plan, GateRef(kind=kind), QUICK)
+        wait_for_gate(ports, plan, Gate(kind=kind), QUICK)
     prove_snapshot(ports, plan)
     assert ports.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
     page, data = write_run_report(ports, plan)
