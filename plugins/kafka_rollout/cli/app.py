@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.system.settings import is_debug
+from kafka_rollout.model.run_of import RUN_COMMANDS
 
 HELP = (
     "Upgrades or downgrades a running Apache Kafka (KRaft) cluster. The next step starts only after the checks of the "
@@ -22,20 +23,21 @@ HELP = (
     "operator must act); 2 invalid input; 3 refused by a check or a blocker; 4 another run holds the lock of the "
     "cluster; 130 stopped by Ctrl-C (resumable)."
 )
-# Command → function in a module of `commands`, or a module there whose `app` is a group of commands.
+_KINDS = {command.name: kind for kind, command in RUN_COMMANDS.items()}
+# Command → function in a module of `commands`, or a module there whose `app` is a group of commands, or which makes the
+# command of a kind of run.
 COMMANDS: Mapping[str, str] = {
     "clusters": "cluster.clusters",
     "catalogue": "catalogue",
     "observe": "cluster.observe",
     "plan": "cluster.plan",
-    "roll": "changes.roll",
+    **{command.name: "changes" for command in RUN_COMMANDS.values()},
     "retry": "changes.retry",
     "roll-back": "changes.roll_back",
     "rehearse": "rehearse.rehearse",
     "rehearse-clean": "rehearse.rehearse_clean",
     "verify": "cluster.verify",
     "report": "cluster.report",
-    "downgrade": "changes.downgrade",
     "scan": "scan.scan",
     "demo": "demo.demo",
     "demo-clean": "demo.demo_clean",
@@ -56,17 +58,20 @@ def _load(name: str) -> Any:
     """Import a command."""
     module, _, function = COMMANDS[name].partition(".")
     imported = import_module(f"kafka_rollout.cli.commands.{module}")
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False) if function else imported.app
+    run = imported.command_of_kind(_KINDS[name]) if name in _KINDS else getattr(imported, function, None)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False) if run else imported.app
     app.rich_markup_mode = "markdown"  # joins the lines of a paragraph
-    if function:
-        app.command(name, context_settings=_OWN_PARSER if name == "demo" else {})(getattr(imported, function))
-    command: Any = typer.main.get_command(app) if function else typer.main.get_group(app)
+    if run:
+        app.command(name, context_settings=_OWN_PARSER if name == "demo" else {})(run)
+    command: Any = typer.main.get_command(app) if run else typer.main.get_group(app)
     command.name = name
     return command
 
 
 def _read_help(name: str) -> str:
-    """Return the first paragraph of a command's help, the docstring, without importing the module."""
+    """Return the first paragraph of a command's help, without importing its module."""
+    if name in _KINDS:
+        return " ".join(RUN_COMMANDS[_KINDS[name]].help.split("\n\n")[0].split())
     module, _, function = COMMANDS[name].partition(".")
     source: Any = ast.parse((Path(__file__).with_name("commands") / f"{module}.py").read_text(encoding="utf-8"))
     if function:

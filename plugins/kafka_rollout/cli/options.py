@@ -17,7 +17,7 @@ import typer
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.fields import Field, fields_of
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release

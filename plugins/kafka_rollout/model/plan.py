@@ -22,14 +22,6 @@ from kafka_rollout.base.findings import (
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 
-class RunOf(StrEnum):
-    """What a run changes."""
-
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    FEATURES = "features"
-
-
 class Direction(StrEnum):
     UPGRADE = "upgrade"
     DOWNGRADE = "downgrade"
@@ -76,6 +68,11 @@ class ReleaseStep:
     def key(self) -> str:
         """Key of the release step in the run history: `3.9.1-to-4.3.1`."""
         return f"{self.from_release}-to-{self.to_release}"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the nodes are restarted on the release that they run."""
+        return self.from_release == self.to_release
 
     def reversed(self) -> ReleaseStep:
         """The rollback of this release step: same gates, nodes in reverse order."""
@@ -215,6 +212,11 @@ class Plan:
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
     @property
+    def restarts(self) -> bool:
+        """Whether the run restarts nodes without a change of their release."""
+        return any(release_step.restarts for release_step in self.release_steps)
+
+    @property
     def path(self) -> tuple[Release, ...]:
         """The releases that the nodes run one after the other, the source first."""
         return (self.source, *(release_step.to_release for release_step in self.release_steps))
@@ -242,6 +244,8 @@ class Plan:
     @property
     def way(self) -> str:
         """Source and target release, as a short text."""
+        if self.restarts:
+            return f"restart, on {self.target}"
         return f"{self.source} → {self.target}" if self.source != self.target else f"features, on {self.target}"
 
     @property

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 
 _DECLARED = "declared"

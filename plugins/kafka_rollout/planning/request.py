@@ -9,7 +9,8 @@ from typing import Any
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
-from kafka_rollout.model.plan import RunOf, RunTerms
+from kafka_rollout.model.plan import RunTerms
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.fields import AS_REQUESTED, Field, Unit, declared, declared_fields, fields_of
 from kafka_rollout.planning.lowering import WhereRefused

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 
 

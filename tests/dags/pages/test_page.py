@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned, TaskFailed
 from kafka_rollout.steps.common.approval import record_approval

@@ -19,7 +19,8 @@ from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.changes import places as metadata_places
 from kafka_rollout.metadata_log.changes.trimmer import trim
 from kafka_rollout.metadata_log.disk.folder import log_range, open_folder
-from kafka_rollout.model.plan import Plan, RunOf
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.planning.lowering import WhereRefused

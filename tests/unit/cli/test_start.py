@@ -16,6 +16,7 @@ _OURS = {
     *("kafka_rollout.cli", "kafka_rollout.cli.app"),
     *("kafka_rollout.base", "kafka_rollout.base.errors", "kafka_rollout.base.outside_text"),
     *("kafka_rollout.base.system", "kafka_rollout.base.system.settings"),
+    *("kafka_rollout.model", "kafka_rollout.model.run_of"),
 }
 _NAMES = "print(*sys.modules, sep='\\n')"
 _LISTING = f"import sys; from kafka_rollout.cli.app import run_main; run_main({{words!r}}); {_NAMES}"

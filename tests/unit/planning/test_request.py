@@ -13,7 +13,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.cli.options import takes_request
 from kafka_rollout.features.requests import FeatureAction
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.fields import Field, Unit, declared, declared_fields, fields_of
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request, request_of, request_on_copy
 from tests.golden import WRITE

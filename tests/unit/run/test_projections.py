@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     Approval,

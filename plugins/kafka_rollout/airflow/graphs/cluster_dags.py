@@ -17,7 +17,7 @@ from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.base.outside_text import escape_invisible, escape_markdown, quote_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import list_releases
 from kafka_rollout.steps.procedures.kinds import KINDS, KindOfRun

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.fields import Field, fields_of
 from kafka_rollout.planning.request import APPROVALS, Request

@@ -1,8 +1,8 @@
-"""The commands that change a cluster node by node: roll, roll-back, downgrade and retry."""
+"""The commands that change a cluster node by node: those of the kinds of runs, roll-back and retry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,66 +25,41 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.cli.run import roll_back_run, run_procedure, start_node_again
 from kafka_rollout.cli.services import ShellServices, shell_services
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.kinds import procedure_of
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.procedures.kinds import KINDS, procedure_of
 
 _OR_DRY_RUN = ", or --dry-run"
 # Of a command that continues an approved run, whose plan has the least soak and number of checks.
 _GATES = ("soak_s", "checks", "interval_s", "gate_timeout_s")
 
 
-@takes_request(RunOf.UPGRADE)
-def roll(
-    cluster: ClusterName,
-    request: Request,
-    approve_as: Approver = None,
-    reason: Reason = None,
-    yes: Yes = False,
-    take_over: TakeOver = False,
-    run: RunId = None,
-    connection_file: ConnectionFile = None,
-) -> None:
-    """Upgrade a cluster to a release, one node at a time. The next node is stopped after the gate of the previous node
-    has passed.
+def command_of_kind(kind: RunOf) -> Callable[..., None]:
+    """Return the command that starts and continues runs of a kind: its options are the fields of the kind."""
+    shown = RUN_COMMANDS[kind]
 
-    An upgrade needs --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it. With
-    --canary but without a terminal, the command exits after the first node (exit code 130). Check this node. To
-    approve it, repeat the command with --run and --approve-as.
-    """
-    if not request.dry_run and run is None:
-        require_name("An upgrade", approve_as, reason, remedy=_OR_DRY_RUN)
-    request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
-    with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
-        ports, answers, services = opened
-        raise typer.Exit(run_procedure(UPGRADE, ports, request, answers, services))
+    def change(
+        cluster: ClusterName,
+        request: Request,
+        approve_as: Approver = None,
+        reason: Reason = None,
+        yes: Yes = False,
+        take_over: TakeOver = False,
+        run: RunId = None,
+        connection_file: ConnectionFile = None,
+    ) -> None:
+        if not request.dry_run and run is None:
+            require_name(shown.change, approve_as, reason, remedy=_OR_DRY_RUN)
+        # A command plans levels only if it must finalize them; a later run of the DAG finds what is left.
+        request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
+        with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
+            ports, answers, services = opened
+            raise typer.Exit(run_procedure(KINDS[kind].procedure, ports, request, answers, services))
 
-
-@takes_request(RunOf.DOWNGRADE)
-def downgrade(
-    cluster: ClusterName,
-    request: Request,
-    approve_as: Approver = None,
-    reason: Reason = None,
-    yes: Yes = False,
-    take_over: TakeOver = False,
-    run: RunId = None,
-    connection_file: ConnectionFile = None,
-) -> None:
-    """Downgrade a cluster to an older release, one node at a time.
-
-    Before the first node, the run scans the logs, reports the losses and lowers the feature levels. A downgrade needs
-    --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it.
-    """
-    if not request.dry_run and run is None:
-        require_name("A downgrade", approve_as, reason, remedy=_OR_DRY_RUN)
-    with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
-        ports, answers, services = opened
-        raise typer.Exit(run_procedure(DOWNGRADE, ports, request, answers, services))
+    change.__doc__ = shown.help
+    return takes_request(kind)(change)
 
 
 @takes_request(RunOf.UPGRADE, only=_GATES, soak_s=0.0)

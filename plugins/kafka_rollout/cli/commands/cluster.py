@@ -19,7 +19,7 @@ from kafka_rollout.cli.options import (
     takes_request,
 )
 from kafka_rollout.clusters.inventory import get_cluster, list_clusters
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.cluster import cluster_findings

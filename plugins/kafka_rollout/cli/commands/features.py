@@ -37,7 +37,8 @@ from kafka_rollout.cli.options import (
 from kafka_rollout.cli.services import NoServices
 from kafka_rollout.features.answers import FeatureOutcome, exit_code
 from kafka_rollout.features.requests import FeatureAction
-from kafka_rollout.model.plan import Plan, RunOf
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver, require_approval, take_over_run

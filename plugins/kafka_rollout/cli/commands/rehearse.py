@@ -19,7 +19,7 @@ from kafka_rollout.cli.options import (
     open_ports,
     takes_request,
 )
-from kafka_rollout.model.plan import RunOf
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import Outcome, RehearsalResult

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.model.plan import Plan, RunOf
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.run.events import (
     Approval,
     Begun,

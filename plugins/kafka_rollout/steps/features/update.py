@@ -46,8 +46,9 @@ from kafka_rollout.features.users import (
 )
 from kafka_rollout.gates.findings import COUNTER_CHECK, counter_findings, find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
-from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunOf, RunTerms, Undo
+from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
 from kafka_rollout.model.right_findings import RIGHTS_CHECK, right_findings
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.checks import unknown_responses
 from kafka_rollout.planning.findings.catalogue_gaps import GAPS_CHECK, feature_gap_findings

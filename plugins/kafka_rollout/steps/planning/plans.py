@@ -9,7 +9,8 @@ from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.model.plan import Plan, RunOf, RunTerms
+from kafka_rollout.model.plan import Plan, RunTerms
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.planning.checks import unknown_values

@@ -10,7 +10,8 @@ from kafka_rollout.base.findings import Verdict
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.answers import Result
-from kafka_rollout.model.plan import Direction, Plan, RunOf
+from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.run.events import Begun, Rolled
 from kafka_rollout.run.projections.runs import run_of

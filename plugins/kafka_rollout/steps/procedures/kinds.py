@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from kafka_rollout.model.plan import Plan, RunOf
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.report.page.run_page import render
 from kafka_rollout.report.run_report import RunReport
 from kafka_rollout.run.projections.runs import run_of
@@ -79,7 +80,7 @@ KINDS: Mapping[RunOf, KindOfRun] = {
     RunOf.UPGRADE: KindOfRun(
         procedure=UPGRADE,
         dag_prefix="kafka_upgrade_",
-        command="roll",
+        command=RUN_COMMANDS[RunOf.UPGRADE].name,
         description="Upgrades the Kafka cluster {name}, one node at a time. Each step waits for its gate.",
         doc=_UPGRADE_DOC,
         build_report=build_report,
@@ -87,7 +88,7 @@ KINDS: Mapping[RunOf, KindOfRun] = {
     RunOf.DOWNGRADE: KindOfRun(
         procedure=DOWNGRADE,
         dag_prefix="kafka_downgrade_",
-        command="downgrade",
+        command=RUN_COMMANDS[RunOf.DOWNGRADE].name,
         description="Downgrades the Kafka cluster {name} to an older release. Each step waits for its gate.",
         doc=_DOWNGRADE_DOC,
         build_report=build_downgrade_report,

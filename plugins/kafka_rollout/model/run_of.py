@@ -1,0 +1,49 @@
+"""The kinds of runs, and the commands that start them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RunOf(StrEnum):
+    """What a run changes."""
+
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    FEATURES = "features"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCommand:
+    """The command that starts and continues a kind of run. `change`: the run as a subject; `help`: its text."""
+
+    name: str
+    change: str
+    help: str
+
+
+# The command `features` has subcommands, so `cli/commands/features.py` has its text.
+RUN_COMMANDS: Mapping[RunOf, RunCommand] = {
+    RunOf.UPGRADE: RunCommand(
+        name="roll",
+        change="An upgrade",
+        help=(
+            "Upgrade a cluster to a release, one node at a time. The next node is stopped after the gate of the "
+            "previous node has passed.\n\n"
+            "An upgrade needs --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it. "
+            "With --canary but without a terminal, the command exits after the first node (exit code 130). Check this "
+            "node. To approve it, repeat the command with --run and --approve-as."
+        ),
+    ),
+    RunOf.DOWNGRADE: RunCommand(
+        name="downgrade",
+        change="A downgrade",
+        help=(
+            "Downgrade a cluster to an older release, one node at a time.\n\n"
+            "Before the first node, the run scans the logs, reports the losses and lowers the feature levels. A "
+            "downgrade needs --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it."
+        ),
+    ),
+}
