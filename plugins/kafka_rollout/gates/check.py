@@ -14,8 +14,10 @@ from enum import StrEnum
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.wording import count
 from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
+_SAME_START_S = 1.0  # two readings of one start time differ by rounding
 PROCESS = "process"  # name of the condition that the node has a process
 
 
@@ -52,7 +54,8 @@ class BeforeStop:
     """State of a node before its stop. It is stored because it cannot be observed afterwards.
 
     `in_isr` and `leads`: partitions as `topic-partition`. `groups` and `transactional_ids`: those that it coordinated;
-    empty if it did not answer.
+    empty if it did not answer. `pid` and `started_at` (epoch seconds): of its process; None in records of earlier
+    versions.
     """
 
     node_id: int
@@ -63,6 +66,16 @@ class BeforeStop:
     was_active_controller: bool
     groups: frozenset[str] = frozenset()
     transactional_ids: frozenset[str] = frozenset()
+    pid: int | None = None
+    started_at: float | None = None
+
+    def is_of(self, process: ProcessState) -> bool:
+        """Return whether the process is the one before the stop, so that the node was not started since."""
+        if process.pid != self.pid:
+            return False
+        if process.started_at is None or self.started_at is None:
+            return True
+        return abs(process.started_at - self.started_at) < _SAME_START_S  # a pid can be used again
 
     def joined(self, earlier: BeforeStop) -> BeforeStop:
         """Return this state with everything of an earlier one, which commands before the stop can have moved away."""

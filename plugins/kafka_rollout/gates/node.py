@@ -26,6 +26,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unavailability import find_acceptance
 from kafka_rollout.releases.facts import Release
 
+NEW_PROCESS = "new process"  # name of the condition of a restart
 RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts when it is older
 
 
@@ -45,6 +46,8 @@ def state_before_stop(
         was_active_controller=state.quorum is not None and state.quorum.leader_id == node_id,
         groups=(coordinated and coordinated.groups) or frozenset(),
         transactional_ids=(coordinated and coordinated.transactional_ids) or frozenset(),
+        pid=state.nodes[node_id].process.pid,
+        started_at=state.nodes[node_id].process.started_at,
     )
 
 
@@ -82,13 +85,15 @@ def check_after_start(
     *,
     before: BeforeStop | None,
     expected: Release,
+    restarts: bool = False,
     unchecked: Unchecked = None,
     expected_errors: Sequence[str] = (),
 ) -> GateCheck:
     """Check whether `node` is back on release `expected`.
 
-    `before`: its state before the stop; without it, every replica of the node must be in sync. `cluster`: the inventory
-    of the node. `unchecked`: as in Plan. `expected_errors`: settings that the release ignores, as the plan says.
+    `before`: its state before the stop; without it, every replica of the node must be in sync. `restarts`: the release
+    does not change, so it is no proof of a new process. `cluster`: the inventory of the node. `unchecked`: as in Plan.
+    `expected_errors`: settings that the release ignores, as the plan says.
     """
     seen = state.nodes.get(node.node_id)
     conditions = [
@@ -106,6 +111,8 @@ def check_after_start(
         controller_agrees(cluster, state, unchecked),
         no_metadata_errors([node], state, unchecked, expected=expected_errors),
     ]
+    if restarts:
+        conditions.append(_is_new(seen, before))
     if node.is_broker:
         conditions += [_registered(state, node), _in_isrs(state, node, before), _leads(state, node, before)]
         conditions.append(directories_online(node, state, unchecked))
@@ -148,6 +155,18 @@ def _release(seen: NodeState | None, expected: Release) -> Condition:
         evidence=", ".join(f"{source} {release}" for source, release in known.items())
         or f"app-info did not respond, {expected} is expected",
     )
+
+
+def _is_new(seen: NodeState | None, before: BeforeStop | None) -> Condition:
+    """Compare the process with the one before the stop."""
+    process = seen.process if seen else ProcessState(pid=None)
+    if before is None:
+        return Condition(name=NEW_PROCESS, is_met=False, evidence="the run has not stopped the node")
+    if process.pid is None or before.is_of(process):
+        return Condition(
+            name=NEW_PROCESS, is_met=False, evidence=f"no process since pid {before.pid}, which ran before the stop"
+        )
+    return Condition(name=NEW_PROCESS, is_met=True, evidence=f"pid {before.pid} before the stop, now {process.pid}")
 
 
 def _answered_but(state: ClusterState, node: NodeSpec) -> Condition:

@@ -18,7 +18,7 @@ class NodeStepState(StrEnum):
     """Observed state of a node in a release step."""
 
     NEEDED = "needed"  # runs the source release of the release step, or has no process
-    RUNS_TARGET = "runs-target"  # runs the target release of the release step: only its gate remains
+    RUNS_TARGET = "runs-target"  # runs the target release, in a restart as a new process: only its gate remains
     PAST = "past"  # runs the release of a later release step: nothing remains, not even a gate
 
 
@@ -27,6 +27,10 @@ def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, 
     reported.
     """
     release = running_release(ports, node)
+    if release_step.restarts and release == release_step.to_release:
+        before = ports.run.load_before_stop(release_step.key, node.node_id)
+        is_new = before is not None and not before.is_of(ports.runtime.process(node))
+        return NodeStepState.RUNS_TARGET if is_new else NodeStepState.NEEDED
     if release is None or release == release_step.from_release:
         return NodeStepState.NEEDED
     if release == release_step.to_release:

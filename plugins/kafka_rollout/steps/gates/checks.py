@@ -134,6 +134,7 @@ def _after_start(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         node,
         before=before,
         expected=release_step.to_release,
+        restarts=release_step.restarts,
         unchecked=plan.unchecked,
         expected_errors=expected_errors(plan, release_step.to_release),
     )

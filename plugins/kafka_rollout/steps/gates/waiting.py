@@ -75,9 +75,9 @@ def wait_for_gate(
         if status.state is WatchState.PASSED:
             return seen
         if status.state is WatchState.FAILED:
-            ways = (
-                "fix the cause, then continue the same run" if plan.offline else "wait on, retry the node, or roll back"
-            )
+            ways = "wait on, or retry the node" if plan.restarts else "wait on, retry the node, or roll back"
+            if plan.offline:
+                ways = "fix the cause, then continue the same run"
             raise RefusedError(
                 f"The gate {seen.gate} {status.message}.", remedy=f"No other node is changed. Next: {ways}."
             )

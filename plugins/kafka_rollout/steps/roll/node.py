@@ -134,6 +134,11 @@ def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, N
     It contains nodes that this run touched or that run a newer release of the plan, and no node that kept its old
     release.
     """
+    if plan.restarts:
+        raise RefusedError(
+            f"The run restarts nodes on {plan.target}, so there is no release to return to.",
+            remedy="Correct the configuration of the node, then run `kafka-rollout retry`.",
+        )
     node_steps: list[tuple[ReleaseStep, NodeStep]] = []
     beyond: set[Release] = (
         set()
@@ -201,7 +206,7 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
         raise FatalError(
             f"Node {node.node_id} was started on {release_step.to_release}, but its process is gone: "
             f"{read_last_error(ports, node)}.",
-            remedy="Fix the error in its log and retry the node, or roll back.",
+            remedy=f"Fix the error in its log and retry the node{'' if release_step.restarts else ', or roll back'}.",
         )
 
 
