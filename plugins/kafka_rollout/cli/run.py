@@ -26,7 +26,7 @@ from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
 from kafka_rollout.steps.procedures.kinds import kind_of
-from kafka_rollout.steps.roll.node import retry_node
+from kafka_rollout.steps.roll.node import refuse_restart, retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
 
@@ -53,6 +53,7 @@ def roll_back_run(
     """Roll the nodes of a run back to their previous release and return the exit code."""
     ports.cluster.refuse_unmanaged()
     plan = ports.run.load_plan()
+    refuse_restart(plan)
     body = (
         f"**Undo the offline downgrade of cluster {plan.cluster}**\n\nRestores the backups, release {plan.source}."
         if plan.offline
@@ -118,7 +119,8 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
         )
         commands += [back] if can_be_undone(events) else []
     else:
-        commands = [("wait on", command_of(ports, plan)), ("restart the node", again), back]
+        commands = [("wait on", command_of(ports, plan)), ("restart the node", again)]
+        commands += [] if plan.restarts else [back]
     for what, command in commands:
         say(f"{what}: {command}", err)
 

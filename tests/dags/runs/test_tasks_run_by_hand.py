@@ -19,6 +19,7 @@ from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade
+from kafka_rollout.steps.procedures.rolling import REPLACE
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import ANSWERED_AT, given_answer
@@ -242,7 +243,7 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     node_group = next(
         s for s in list_node_task_groups(ports.cluster, "roll", ReleaseStepPosition.TARGET) if s.node_id == 3
     )
-    task = nodes.ReplaceNodeOperator(task_id="replace", cluster="fake", node_group=node_group)
+    task = nodes.ReplaceNodeOperator(task_id="replace", cluster="fake", step=REPLACE, node_group=node_group)
     context = context_of(plan, {"approval_timeout_hours": 1})
     context["ti"].try_number, context["ti"].max_tries = try_number, 6
     with pytest.raises(TransientError):

@@ -155,7 +155,7 @@ class _Drawing:
                 if step.gate is not None:
                     self._follow(self._make(GateSensor, step, step=step, node_group=group, node=node))
                 elif step.approval is None:
-                    self._follow(self._make(ReplaceNodeOperator, step, node_group=group, node=node))
+                    self._follow(self._make(ReplaceNodeOperator, step, step=step, node_group=group, node=node))
                 elif group.has_canary:
                     ends += self._before
                     self._follow(self._make(ApproveCanaryOperator, step, step=step, node_group=group, node=node))

@@ -141,5 +141,5 @@ class ApproveCanaryOperator(ApprovalOperator):
             Decision.REJECTED: "End the run. Nothing is undone.",
             Decision.ROLL_BACK: f"Roll back the node to {plan.release_steps[0].from_release}. Then end the run.",
         }
-        options = "\n".join(f"- **{option.label}**: {text}" for option, text in texts.items())
+        options = "\n".join(f"- **{option.label}**: {texts[option]}" for option in self.choices(plan))
         return f"{self.approval.body(self._call(context, ports, plan))}\n\n{options}"

@@ -33,6 +33,7 @@ from kafka_rollout.steps.common.approval import renew_invalid_approvals, require
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.roll.node import NodeReplaced, needs_replacement, plan_rollback, replace_node, retry_node
+from kafka_rollout.steps.step import Reaction, Step
 
 _START_AGAIN = "Start the node again. A process that hangs in its shutdown is killed."
 _CHECK_AGAIN = (
@@ -69,8 +70,9 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
     partly upgraded cluster never continues without a decision.
     """
 
-    def __init__(self, *, node_group: NodeTaskGroup, **kwargs: Any) -> None:
+    def __init__(self, *, step: Step, node_group: NodeTaskGroup, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.step = step
         self.node_group = node_group
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
@@ -119,7 +121,8 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         return asdict(replaced)
 
     def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, why: str, retry: str) -> NoReturn:
-        options = (Decision.RETRY,) if self.node_group.is_rollback else (Decision.RETRY, Decision.ROLL_BACK)
+        roll_back = (Decision.ROLL_BACK,) if self.step.on_failure is Reaction.ASK_ROLL_BACK else ()
+        options = (Decision.RETRY, *roll_back)
         ask_how_to_continue(
             context, ports, what=self._what(plan, ports), why=why, options=options, meanings={Decision.RETRY: retry}
         )

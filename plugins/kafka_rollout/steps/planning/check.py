@@ -40,8 +40,9 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
     inventory = {node.node_id for node in ports.cluster.nodes}
     for release_step in plan.release_steps:
         planned = {node_step.node_id for node_step in release_step.order}
-        if planned != inventory:
-            changed = ", ".join(str(node_id) for node_id in sorted(planned ^ inventory))
+        different = planned - inventory if release_step.restarts else planned ^ inventory  # a restart can name nodes
+        if different:
+            changed = ", ".join(str(node_id) for node_id in sorted(different))
             raise RefusedError(
                 f"The inventory of cluster {plan.cluster} changed after the plan was made (nodes {changed}).",
                 remedy=again,

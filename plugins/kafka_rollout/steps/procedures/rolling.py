@@ -87,9 +87,16 @@ _BACK = (
 )
 
 
-def roll(section: str, position: ReleaseStepPosition, doc: str, *, brokers_first: bool = False) -> Section:
-    """Return a release step: all nodes, one after the other."""
-    nodes = EachNode(steps=_NODE, position=position, brokers_first=brokers_first)
+def roll(
+    section: str,
+    position: ReleaseStepPosition,
+    doc: str,
+    *,
+    brokers_first: bool = False,
+    steps: tuple[Step, ...] = _NODE,
+) -> Section:
+    """Return a release step: all nodes, one after the other. `steps`: of one node."""
+    nodes = EachNode(steps=steps, position=position, brokers_first=brokers_first)
     return Section(id=section, doc=doc, parts=(BEGIN, nodes), prefixes=True)
 
 
@@ -112,6 +119,15 @@ def roll_back(*, brokers_first: bool = False) -> Section:
         )
     )
     return Section(id=ROLL_BACK, doc=doc, parts=(begin, *back), prefixes=True, on_decision=True)
+
+
+def restart_steps() -> tuple[Step, ...]:
+    """Return the steps of a node that is restarted on its own release: there is no release to return to."""
+    doc = "Checks all findings again, then stops {node} and starts it again."
+    canary = replace(approval_requests.CANARY, offers_roll_back=False)
+    before, restarted, after, passed = _BACK
+    restarted = replace(restarted, label="Restart", doc=doc, progress="is stopped and started")
+    return (before, restarted, after, replace(APPROVE_CANARY, approval=canary), passed)
 
 
 def _offline(name: str, doc: str, act: Act) -> Step:

@@ -134,11 +134,7 @@ def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, N
     It contains nodes that this run touched or that run a newer release of the plan, and no node that kept its old
     release.
     """
-    if plan.restarts:
-        raise RefusedError(
-            f"The run restarts nodes on {plan.target}, so there is no release to return to.",
-            remedy="Correct the configuration of the node, then run `kafka-rollout retry`.",
-        )
+    refuse_restart(plan)
     node_steps: list[tuple[ReleaseStep, NodeStep]] = []
     beyond: set[Release] = (
         set()
@@ -157,6 +153,15 @@ def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, N
                 node_steps.append((release_step, node_step))
         beyond.add(release_step.from_release)
     return tuple(node_steps)
+
+
+def refuse_restart(plan: Plan) -> None:
+    """Raise RefusedError if the run restarts nodes on their own release: its configuration is not the run's."""
+    if plan.restarts:
+        raise RefusedError(
+            f"The run restarts nodes on {plan.target}, so there is no release to return to.",
+            remedy="Correct the configuration of the node, then run `kafka-rollout retry`.",
+        )
 
 
 def _is_down_since_another_step(ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
