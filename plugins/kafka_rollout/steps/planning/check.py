@@ -81,8 +81,7 @@ def recheck(
         ports.cluster, ports.catalogue, state, target=plan.target, accept_unavailable=plan.accept_unavailable
     )
     # Levels that the plan lowers are lowered before a node starts on the target.
-    lowered = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
-    ranges = range_findings(ports.catalogue, state, plan.target, planned=lowered)
+    ranges = range_findings(ports.catalogue, state, plan.target, planned=plan.lowered)
     unserved = () if plan.unsafe else group_findings(ports.catalogue, state, plan.target)
     if waits:
         unserved = leave_to_gate(unserved)
