@@ -29,9 +29,11 @@ from kafka_rollout.metadata_log.classes.replay import encode_batch
 from kafka_rollout.metadata_log.disk.folder import MetadataBatch, MetadataRecord, open_folder
 from kafka_rollout.metadata_log.disk.quorum import node_log
 from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, Movements
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.lowering import WhereRefused
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
@@ -40,7 +42,7 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.gates import checks
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live.actions import lower_live
-from kafka_rollout.steps.planning.plans import plan_downgrade
+from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tools.demo.local_cluster import LocalCluster, stop_nodes
 
@@ -60,7 +62,8 @@ def measure(folder: Path, source: Release, target: Release, partitions: int) -> 
         size = _add_partitions(cluster, cache, source, partitions)
         cluster.start()
         with open_cluster_ports("bench", "run", None, settings) as ports:
-            plan = plan_downgrade(ports, target, where_refused=WhereRefused.LIVE)
+            request = Request(target=target, where_refused=WhereRefused.LIVE)
+            plan = plan_change(ports, request, RunOf.DOWNGRADE)
             record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
             with mock.patch.object(checks, "check_before_controllers_stop", _check_without_absent):
                 wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)

@@ -27,11 +27,13 @@ from typing import Any
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.planning.plans import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.steps.roll.walk import roll_release_steps
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tools.demo.airflow_server import AirflowClient, AirflowServer
@@ -98,7 +100,8 @@ def _cluster(folder: Path, name: str, arguments: argparse.Namespace) -> LocalClu
 def _by_script(cluster: LocalCluster, target: str) -> float:
     policy = GatePolicy(checks=CHECKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=0.0)
     with open_cluster_ports(cluster.spec.name, "bench") as ports:
-        plan = plan_upgrade(ports, Release.parse(target), finalize=False)
+        request = Request(target=Release.parse(target), plans_features=False, scan=False)
+        plan = plan_change(ports, request, RunOf.UPGRADE)
         record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
         began = time.monotonic()
         roll_release_steps(ports, plan, policy)

@@ -19,6 +19,7 @@ from kafka_rollout.model.state import (
     RequestCount,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.planning.observation import Observation
 from kafka_rollout.releases.facts import (
     Catalogue,
     CoordinatorClass,
@@ -212,3 +213,17 @@ def state(spec: ClusterSpec = SEPARATE, release: Release | None = R391, **other:
 
 def replace_node(before: ClusterState, node: NodeState) -> dict[int, NodeState]:
     return {**before.nodes, node.node_id: node}
+
+
+def observation(seen: ClusterState, **other: Any) -> Observation:
+    """What was observed for a plan: one log directory and Java 17 on every node."""
+    ids = [node.node_id for node in SEPARATE.nodes]
+    values: dict[str, Any] = {
+        "cluster": SEPARATE,
+        "catalogue": catalogue(),
+        "configs": {node_id: {"log.dirs": f"/data/{node_id}"} for node_id in ids},
+        "config_problems": {},
+        "java": dict.fromkeys(ids, 17),
+        **other,
+    }
+    return Observation(state=seen, **values)

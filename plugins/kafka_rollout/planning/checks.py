@@ -1,9 +1,8 @@
-"""The checks of a plan of an upgrade or a downgrade, in one list for both directions."""
+"""The checks of a plan, in one list for both directions, and what was not observed for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from kafka_rollout.base.findings import Checked, Need
 from kafka_rollout.base.wording import few, nodes
@@ -16,9 +15,8 @@ from kafka_rollout.features.checks import (
 )
 from kafka_rollout.gates.findings import REMOTE_STORAGE_CHECK, remote_storage_findings
 from kafka_rollout.groups.findings import GROUPS_CHECK, group_findings, leave_to_gate
-from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.config_providers import unresolved_settings
-from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.right_findings import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.model.topology import ClusterSpec
@@ -37,65 +35,34 @@ from kafka_rollout.planning.findings.configuration import (
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, unobserved_nodes, unresolved_config_findings
 from kafka_rollout.planning.findings.rollback_blockers import ROLLBACK_END_CHECK, rollback_end_findings
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK, can_migrate, zookeeper_findings
+from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.release_changes.advisories import ADVISORIES_CHECK, advisory_findings
 from kafka_rollout.planning.release_path import PAST_CHECK, find_nodes_ahead
-from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.releases.facts import Release
 
 NO_RESTART = "No node changes its release."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A planned change with what was observed for it. `path`: the releases, the source first.
-
-    `levels`: feature levels that are set before a node starts on an older release; empty in an upgrade. `configs`,
-    `config_problems`, `java`, `registrations`: as in make_plan.
-    """
-
-    cluster: ClusterSpec
-    catalogue: Catalogue
-    state: ClusterState
-    target: Release
-    path: Sequence[Release]
-    configs: Mapping[int, Mapping[str, str]]
-    config_changes: Sequence[ConfigChange]
-    config_problems: Mapping[int, tuple[str, ...]]
-    java: Mapping[int, int]
-    registrations: MetadataRegistrations | None
-    levels: Mapping[str, int]
-    down: bool
-
-    @property
-    def ahead(self) -> Sequence[Release]:
-        return self.path[1:]
-
-    def unknown(self) -> dict[Need, str]:
-        """Return what was not observed completely, with a sentence: a check that needs it has not passed."""
-        return unknown_values(
-            self.cluster, self.state, self.configs, self.java, catalogue=self.catalogue, path=self.path
-        )
-
-
-def check_change(change: Change) -> Iterator[Checked]:
-    """Yield the checks of one observation that are not about its cluster alone (`check_cluster`), in their order."""
-    cluster, catalogue, state, configs = change.cluster, change.catalogue, change.state, change.configs
-    path, ahead, finalized = change.path, change.ahead, change.state.finalized
-    planned = planned_configs(path, configs, change.config_changes)
+def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
+    """Yield the checks of a plan that are not about its cluster alone (`check_cluster`), in their order."""
+    cluster, catalogue, state, configs = observed.cluster, observed.catalogue, observed.state, observed.configs
+    path, ahead, finalized, down = plan.path, plan.path[1:], state.finalized, plan.direction is Direction.DOWNGRADE
+    planned = planned_configs(path, configs, plan.config_changes)
     unless = "" if ahead else NO_RESTART
     yield RIGHTS_CHECK.ran(right_findings(cluster, state))
     yield ZOOKEEPER_CHECK.ran(
-        zookeeper_findings(cluster, state, configs, change.registrations),
+        zookeeper_findings(cluster, state, configs, observed.registrations),
         unless="" if can_migrate(state) else "No node runs a release below 4.0.",
     )
     yield SHUTDOWN_CHECK.ran(controlled_shutdown_findings(cluster, configs), unless=unless)
-    past = find_nodes_ahead(state, path[min(1, len(path) - 1)], down=change.down)
+    past = find_nodes_ahead(state, path[min(1, len(path) - 1)], down=down)
     yield PAST_CHECK.ran([past] if past else [])
     yield RANGES_CHECK.ran(
         (
             finding
             for release in ahead
             for finding in range_findings(
-                catalogue, state, release, code=LEVEL_OUT_OF_RANGE, planned=change.levels
+                catalogue, state, release, code=LEVEL_OUT_OF_RANGE, planned=plan.lowered
             ).findings
         ),
         unless=unless,
@@ -103,45 +70,41 @@ def check_change(change: Change) -> Iterator[Checked]:
     yield GROUPS_CHECK.ran(
         leave_to_gate(found for release in ahead for found in group_findings(catalogue, state, release)), unless=unless
     )
-    yield GAPS_CHECK.ran(gap_findings(catalogue, path, down=change.down))
+    yield GAPS_CHECK.ran(gap_findings(catalogue, path, down=down))
     yield ADVISORIES_CHECK.ran(advisory_findings(catalogue, path, finalized))
     yield ROLLBACK_LEVELS_CHECK.ran(
-        range_findings(catalogue, state, path[0], code=NO_WAY_BACK, planned=change.levels).findings
+        range_findings(catalogue, state, path[0], code=NO_WAY_BACK, planned=plan.lowered).findings
     )
-    if not change.down:
+    if not down:
         yield ROLLBACK_END_CHECK.ran(rollback_end_findings(catalogue, path, finalized), unless=unless)
-    yield CONFIGURATION_CHECK.ran(config_findings(change.target, change.config_problems), unless=unless)
+    yield CONFIGURATION_CHECK.ran(config_findings(plan.target, observed.config_problems), unless=unless)
     yield VOTERS_CHECK.ran(quorum_config_findings(state, (planned[release] for release in ahead)), unless=unless)
-    yield REMOTE_STORAGE_CHECK.ran(remote_storage_findings(cluster, configs, change.target), unless=unless)
-    yield JAVA_CHECK.ran(java_findings(cluster, catalogue, ahead, change.java), unless=unless)
+    yield REMOTE_STORAGE_CHECK.ran(remote_storage_findings(cluster, configs, plan.target), unless=unless)
+    yield JAVA_CHECK.ran(java_findings(cluster, catalogue, ahead, observed.java), unless=unless)
     yield FILES_CHECK.ran(
         (
             *unobserved_nodes(cluster, configs, "configurations"),
             *unresolved_config_findings(configs),
-            *unobserved_nodes(cluster, change.java, "Java versions"),
+            *unobserved_nodes(cluster, observed.java, "Java versions"),
         )
     )
 
 
-def unknown_values(
-    cluster: ClusterSpec,
-    state: ClusterState,
-    configs: Mapping[int, Mapping[str, str]],
-    java: Mapping[int, int],
-    *,
-    catalogue: Catalogue,
-    path: Iterable[Release],
-) -> dict[Need, str]:
-    """Return need → sentence about what was not observed; without the needs that were observed completely."""
+def unknown_values(observed: Observation, path: Iterable[Release]) -> dict[Need, str]:
+    """Return need → sentence about what was not observed: a check that needs it has not passed.
+
+    `path`: the releases of the plan. Needs that were observed completely are left out.
+    """
+    cluster, state, configs = observed.cluster, observed.state, observed.configs
     found = unknown_responses(cluster, state)
     known = _nodes(cluster, state)
     if unread := [node_id for node_id in known if node_id not in configs]:
         found[Need.CONFIGS] = f"The configuration of {nodes(unread)} is unknown."
     elif unresolved := [node_id for node_id, config in configs.items() if unresolved_settings(config)]:
         found[Need.CONFIGS] = f"Config providers have values of {nodes(unresolved)}."
-    if no_java := [node_id for node_id in known if node_id not in java]:
+    if no_java := [node_id for node_id in known if node_id not in observed.java]:
         found[Need.JAVA] = f"The Java version of {nodes(no_java)} is unknown."
-    if gaps := [f"{release} ({few(facts)})" for release in path if (facts := catalogue.get(release).gaps)]:
+    if gaps := [f"{release} ({few(facts)})" for release in path if (facts := observed.catalogue.get(release).gaps)]:
         found[Need.FACTS] = f"The catalogue lacks facts of {few(gaps)}."
     return found
 

@@ -1,4 +1,4 @@
-"""The plan of a downgrade and its feature levels, computed from the observed state and the request."""
+"""What a downgrade changes: its feature levels, and the method that lowers metadata.version."""
 
 from __future__ import annotations
 
@@ -13,29 +13,16 @@ from kafka_rollout.base.findings import (
     Finding,
     FindingCode,
     Need,
-    all_findings,
-    results_of,
     sort_findings,
 )
 from kafka_rollout.features.checks import feature_change, missing_dependencies
 from kafka_rollout.features.rules import FEATURE_DOWNGRADE_REFUSED, LEVELS_CHECK, check_feature_support
 from kafka_rollout.features.users import USERS_CHECK
-from kafka_rollout.gates.findings import find_unchecked_counters
-from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.groups.findings import leave_to_gate
-from kafka_rollout.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.model.plan import Direction, FeatureChange, Plan
+from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.checks import Change, check_change
-from kafka_rollout.planning.findings.cluster import check_cluster
-from kafka_rollout.planning.findings.configuration import (
-    DIRECTORIES_CHECK,
-    config_changes,
-    directory_findings,
-)
+from kafka_rollout.planning.findings.configuration import DIRECTORIES_CHECK, directory_findings
 from kafka_rollout.planning.lowering import (
-    OF_ROLLS,
     LoweringChoice,
     LoweringMethod,
     WhereRefused,
@@ -43,7 +30,9 @@ from kafka_rollout.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
-from kafka_rollout.planning.release_path import highest_running, plan_downgrade_steps
+from kafka_rollout.planning.observation import Change, Observation
+from kafka_rollout.planning.release_path import find_release_steps, source_release
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
 
 LIVE_DOWNGRADE = FindingCode(
@@ -135,88 +124,38 @@ def _lacks(facts: Sequence[ReleaseFacts], feature: str, levels: Mapping[str, int
     return any(missing_dependencies(one, feature, levels) for one in facts)
 
 
-def make_downgrade_plan(
-    cluster: ClusterSpec,
-    catalogue: Catalogue,
-    state: ClusterState,
-    target: Release,
-    *,
-    level: int | None,
-    unsafe: bool,
-    where_refused: WhereRefused,
-    configs: Mapping[int, Mapping[str, str]],
-    config_problems: Mapping[int, tuple[str, ...]],
-    java: Mapping[int, int],
-    registrations: MetadataRegistrations | None = None,
-    accept_unavailable: Sequence[str] = (),
-) -> Plan:
-    """Return the plan with all findings except those of the logs. Blockers are part of the plan and do not raise.
+def decide_downgrade(observed: Observation, request: Request, of_cluster: Sequence[Finding]) -> Change:
+    """Return the release steps and levels of a downgrade, and how it lowers metadata.version.
 
-    `level` None: the highest metadata.version that the target supports, at most the current one. The plan is live or
-    offline only if Kafka rejects the level, `where_refused` allows it, and the binary is downgraded too. `configs`,
-    `config_problems`, `java`, `registrations`, `accept_unavailable`: as in make_plan. Raises UserError for a target or
-    level that cannot be planned, and RefusedError if no node reports its release.
+    `of_cluster`: the findings about the cluster. The level is the requested one, else the highest that the target
+    supports. The method is live or offline only if Kafka rejects the level, the request allows it, and the binary is
+    downgraded too. Raises UserError for a target or level that cannot be planned.
     """
-    source = highest_running(cluster, state)
-    level = target_level(catalogue, state, target, level)
-    tiered = tiered_brokers(cluster, configs) if target < source else frozenset()
-    of_cluster = check_cluster(
-        cluster, catalogue, state, target=target, accept_unavailable=accept_unavailable, tiered=tiered
-    )
+    cluster, catalogue, state, target = observed.cluster, observed.catalogue, observed.state, request.target_release
+    level = target_level(catalogue, state, target, request.level)
     choice = choose_lowering(
         refused_by_kafka(cluster, catalogue, state, state.finalized.get(METADATA_VERSION, 0), level),
-        live_obstacles(cluster, catalogue, state, level, all_findings(of_cluster)),
-        where_refused,
-        lowers_binary=target < source,
+        live_obstacles(cluster, catalogue, state, level, of_cluster),
+        request.where_refused,
+        lowers_binary=target < source_release(cluster, state, down=True),
     )
-    offline = choice.method is LoweringMethod.OFFLINE
-    release_steps = plan_downgrade_steps(cluster, catalogue, state, target, together=not offline)
-    path = (source, *(release_step.to_release for release_step in release_steps))
-    changes = downgrade_levels(catalogue, state, path[1:], level)
-    planned = {change.feature: change.target for change in changes}
-    of_nodes = config_changes(cluster, path, configs)
-    change = Change(
-        cluster=cluster,
-        catalogue=catalogue,
-        state=state,
-        target=target,
-        path=path,
-        configs=configs,
-        config_changes=of_nodes,
-        config_problems=config_problems,
-        java=java,
-        registrations=registrations,
-        levels=planned,
-        down=True,
-    )
-    support = check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings
-    checked = (
-        *of_cluster,
-        *check_change(change),
-        DIRECTORIES_CHECK.ran(directory_findings(cluster, configs, state, target, level, unsafe=unsafe)),
-        *sort_findings(
-            leave_to_gate(dict.fromkeys((*_of_levels(support, choice), *_methods(choice)))),
-            (LEVELS_CHECK, USERS_CHECK, LOWERING_CHECK),
-        ),
-    )
-    if offline:
-        checked = tuple(one.without(OF_ROLLS) for one in checked)
-    return Plan(
-        cluster=cluster.name,
-        cluster_id=state.cluster_id,
-        direction=Direction.DOWNGRADE,
-        source=source,
-        target=target,
+    together = choice.method is not LoweringMethod.OFFLINE
+    release_steps = find_release_steps(cluster, catalogue, state, target, down=True, together=together)
+    changes = downgrade_levels(catalogue, state, [release_step.to_release for release_step in release_steps], level)
+    levels = {change.feature: change.target for change in changes}
+    support = check_feature_support(cluster, catalogue, state, levels, unsafe=request.unsafe).findings
+    directories = directory_findings(cluster, observed.configs, state, target, level, unsafe=request.unsafe)
+    return Change(
         release_steps=release_steps,
         feature_changes=changes,
-        config_changes=of_nodes,
-        findings=all_findings(checked),
-        checks=results_of(checked, change.unknown()),
-        unsafe=unsafe,
-        offline=offline,
-        accept_unavailable=tuple(accept_unavailable),
-        unchecked=find_unchecked_counters(cluster, state, tiered),
-        live=choice.method is LoweringMethod.LIVE,
+        method=choice.method,
+        checked=(
+            DIRECTORIES_CHECK.ran(directories),
+            *sort_findings(
+                leave_to_gate(dict.fromkeys((*_of_levels(support, choice), *_methods(choice)))),
+                (LEVELS_CHECK, USERS_CHECK, LOWERING_CHECK),
+            ),
+        ),
     )
 
 

@@ -105,19 +105,18 @@ def tolerant_between(catalogue: Catalogue, source: Release, target: Release) -> 
     return min(between)
 
 
-def running_releases(cluster: ClusterSpec, state: ClusterState) -> frozenset[Release]:
-    """Return the running releases, at least one. Raises RefusedError if no node reports its release."""
+def source_release(cluster: ClusterSpec, state: ClusterState, *, down: bool = False) -> Release:
+    """Return the lowest running release, in a downgrade (`down`) the highest: an interrupted run continues with the
+    nodes that still run it.
+
+    Raises RefusedError if no node reports its release.
+    """
     if not state.releases:
         raise RefusedError(
             f"No node of cluster {cluster.name} reports its running release (metric app-info).",
             remedy="Check prometheus_url and jolokia_url in its inventory and make sure that the agents respond.",
         )
-    return state.releases
-
-
-def source_release(cluster: ClusterSpec, state: ClusterState) -> Release:
-    """Return the lowest running release: an interrupted upgrade continues with the nodes that still run it."""
-    return min(running_releases(cluster, state))
+    return max(state.releases) if down else min(state.releases)
 
 
 def target_finding(catalogue: Catalogue, target: Release) -> Finding | None:
@@ -161,11 +160,6 @@ def node_order(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[
     controllers = sorted(cluster.controllers, key=lambda n: (n.node_id == active_controller_id, n.node_id))
     brokers = sorted(cluster.brokers_alone, key=lambda n: n.node_id)
     return tuple([node_step(n, CONTROLLERS) for n in controllers] + [node_step(n, BROKERS) for n in brokers])
-
-
-def highest_running(cluster: ClusterSpec, state: ClusterState) -> Release:
-    """Return the highest running release: an interrupted downgrade continues with the nodes that still run it."""
-    return max(running_releases(cluster, state))
 
 
 def plan_steps_down(
@@ -227,11 +221,23 @@ def relevant_releases(
     return tuple(sorted(found))
 
 
-def plan_downgrade_steps(
-    cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, target: Release, *, together: bool
+def find_release_steps(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    state: ClusterState,
+    target: Release,
+    *,
+    down: bool = False,
+    together: bool = True,
 ) -> tuple[ReleaseStep, ...]:
-    """Return the release steps with their node order."""
+    """Return the release steps from the running release with their node order. `down`: of a downgrade.
+
+    `together`: as in `plan_steps_down`, whose errors and those of `plan_release_steps` and `source_release` it raises.
+    """
+    source = source_release(cluster, state, down=down)
     active = state.quorum.leader_id if state.quorum else None
-    order = order_nodes_down(cluster, active)
-    ways = plan_steps_down(catalogue, highest_running(cluster, state), target, together=together)
+    if down:
+        order, ways = order_nodes_down(cluster, active), plan_steps_down(catalogue, source, target, together=together)
+    else:
+        order, ways = node_order(cluster, active), plan_release_steps(catalogue, source, target)
     return tuple(ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways)

@@ -12,6 +12,7 @@ from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_r
 from kafka_rollout.model.plan import RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.planning.fields import AS_REQUESTED, Field, Unit, declared, declared_fields, fields_of
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import Release
@@ -413,6 +414,11 @@ class Request:
                 remedy="Empty the lists.",
             )
         return FeatureOrder(action=self.action, named=named, release=self.release_version, may_lower=self.may_lower)
+
+    @property
+    def accepted_topics(self) -> tuple[str, ...]:
+        """The patterns of topics that can be unavailable, sorted. Raises UserError for an invalid pattern."""
+        return accepted_topics(self.accept_unavailable)
 
     @property
     def every_change(self) -> bool:

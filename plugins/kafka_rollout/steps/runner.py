@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision
 from kafka_rollout.run.projections.approvals import approvals
@@ -290,7 +289,7 @@ class Runner:
         """Load the plan of a resumed run. A newer scan adds its findings."""
         plan = self.ports.run.load_plan()
         self._refuse_other_request(plan)
-        asked = accepted_topics(self.request.accept_unavailable)
+        asked = self.request.accepted_topics
         if not set(asked) <= set(plan.accept_unavailable):
             raise UserError(
                 f"The plan of run {self.ports.run_id} does not accept that these topics are unavailable: "

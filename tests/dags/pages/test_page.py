@@ -15,11 +15,11 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned, TaskFailed
 from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
+from tests.plans import plan_upgrade
 from tests.records import run_history, scan_history
 
 pytestmark = pytest.mark.airflow

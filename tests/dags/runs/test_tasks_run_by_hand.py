@@ -18,13 +18,13 @@ from kafka_rollout.run.events import Answered, AnswerReceived, Approval, Approva
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.rolling import REPLACE
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import ANSWERED_AT, given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import codes, opened
 from tests.integration.harness.tiered.storage import METADATA_PARTITIONS, tiered_config
+from tests.plans import plan_upgrade
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]

@@ -17,13 +17,13 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.coordinators import LOG_LINES
 from kafka_rollout.steps.gates.waiting import wait_for_gate
-from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.ports import in_step
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened
 from tests.integration.harness.logs.load_oracle import Outcome, Place, coordinator_config, plant, started_on
 from tests.paths import FIXTURES
+from tests.plans import plan_downgrade
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -30,13 +30,13 @@ from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.snapshot import install_on
-from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.traffic.processes.journal import read_lines
 from kafka_rollout.traffic.processes.traffic_process import start_traffic, stop_traffic
 from tests.integration.conftest import MakeCluster
 from tests.integration.groups.test_traffic import control_of
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
 from tests.integration.harness.feature_harness import opened
+from tests.plans import plan_downgrade
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 

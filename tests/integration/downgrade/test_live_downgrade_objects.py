@@ -31,7 +31,6 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live import actions as live
-from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_dag_downgrade_offline import cordon_a_second_directory
 from tests.integration.downgrade.test_live_downgrade import GATE, levels
@@ -43,6 +42,7 @@ from tests.integration.harness.groups.gated_groups import CONSUMER, TOPIC, membe
 from tests.integration.harness.logs.many_records import many_records
 from tests.integration.harness.shell import APPROVED as ANSWERS
 from tests.integration.harness.shell import QUICK, Shell
+from tests.plans import plan_downgrade
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 

@@ -37,7 +37,7 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as steps
 from kafka_rollout.steps.offline.outage import offline_facts
 from kafka_rollout.steps.offline.undo import undo_offline
-from kafka_rollout.steps.planning.plans import freeze, plan_downgrade
+from kafka_rollout.steps.planning.plans import freeze
 from kafka_rollout.steps.procedures.rolling import OFFLINE_SECTION
 from kafka_rollout.steps.step import Step, StepCall
 from tests.fakes.dying_files import DyingFiles, KilledError
@@ -46,6 +46,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.harness.feature_harness import opened
 from tests.integration.metadata_log.test_metadata_on_brokers import SNAPSHOTS
+from tests.plans import plan_downgrade
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 

@@ -11,10 +11,10 @@ import pytest
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened
 from tests.integration.harness.planted_configs import restart_on
+from tests.plans import plan_downgrade, plan_upgrade
 from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]

@@ -15,11 +15,11 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.ports import gate_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.cable import Cable
 from tests.integration.harness.feature_harness import opened
+from tests.plans import plan_upgrade
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 

@@ -30,10 +30,10 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 from tests.records import change_lock
 
 

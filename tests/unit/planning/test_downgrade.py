@@ -8,12 +8,14 @@ import pytest
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.features.support import find_lossy_downgrade_gap
 from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, GroupState, RegisteredNodes
-from kafka_rollout.planning.downgrade import make_downgrade_plan
 from kafka_rollout.planning.lowering import WhereRefused
+from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.planning.release_path import order_nodes_down, plan_steps_down
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.plans import downgrade_request
 from tests.unit.builders import (
     R340,
     R341,
@@ -23,6 +25,7 @@ from tests.unit.builders import (
     SEPARATE,
     catalogue,
     node_state,
+    observation,
     partition,
     replace_node,
     silent,
@@ -44,17 +47,9 @@ def at(level: int, release: Release = R431, **levels: int) -> ClusterState:
     return state(nodes={i: node_state(i, release, supported=SUPPORTED, finalized=finalized) for i in IDS})
 
 
-def plan(seen: ClusterState, target: Release, *, known: Catalogue | None = None, **other: Any) -> Plan:
-    values: dict[str, Any] = {
-        "level": None,
-        "unsafe": False,
-        "where_refused": WhereRefused.STOP,
-        "configs": {i: {"log.dirs": f"/data/{i}"} for i in IDS},
-        "config_problems": {},
-        "java": dict.fromkeys(IDS, 17),
-        **other,
-    }
-    return make_downgrade_plan(SEPARATE, known or catalogue(), seen, target, **values)
+def plan(seen: ClusterState, target: Release, *, known: Catalogue | None = None, **requested: Any) -> Plan:
+    observed = observation(seen, catalogue=known or catalogue())
+    return make_plan(observed, downgrade_request(target, **requested), RunOf.DOWNGRADE)
 
 
 def codes(found: Plan) -> set[str]:

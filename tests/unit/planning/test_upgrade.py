@@ -8,10 +8,12 @@ import pytest
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, effective_config
-from kafka_rollout.planning.upgrade import make_plan
+from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.releases.facts import Release
+from tests.plans import upgrade_request
 from tests.unit.builders import (
     R340,
     R341,
@@ -19,8 +21,8 @@ from tests.unit.builders import (
     R421,
     R431,
     SEPARATE,
-    catalogue,
     node_state,
+    observation,
     partition,
     replace_node,
     state,
@@ -29,15 +31,16 @@ from tests.unit.builders import (
 IDS = [n.node_id for n in SEPARATE.nodes]
 
 
-def _plan(seen: ClusterState, target: Release = R431, **other: Any) -> Plan:
-    values: dict[str, Any] = {
-        "configs": {i: {"log.dirs": f"/data/{i}"} for i in IDS},
-        "config_problems": {},
-        "java": dict.fromkeys(IDS, 17),
-        "finalize": False,
-        **other,
-    }
-    return make_plan(values.pop("cluster", SEPARATE), catalogue(), seen, target, **values)
+def _plan(
+    seen: ClusterState,
+    target: Release = R431,
+    *,
+    finalize: bool = False,
+    snapshot_interval_ms: int | None = None,
+    **observed: Any,
+) -> Plan:
+    request = upgrade_request(target, finalize=finalize, snapshot_interval_ms=snapshot_interval_ms)
+    return make_plan(observation(seen, **observed), request, RunOf.UPGRADE)
 
 
 def _old(release: Release = R340, **other: Any) -> ClusterState:

@@ -10,9 +10,9 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,13 @@ import pytest
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.planning.request import Request
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.rehearsal.quiet import RehearsalServices
 from kafka_rollout.steps.rehearsal.run import SaysLines
 from kafka_rollout.steps.runner import Runner
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 from tests.unit.steps.planning.test_comparison import Approver
 
 

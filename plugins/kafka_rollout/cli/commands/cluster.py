@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -27,7 +28,7 @@ from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome, stored_report
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
-from kafka_rollout.steps.planning.plans import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.steps.procedures.kinds import write_run_report
 from kafka_rollout.steps.verify import verify as verify_cluster
 
@@ -79,14 +80,8 @@ def plan(
             if as_json:
                 show.print_json({"run": ports.run_id, "findings": [unknown]})
             raise UserError(unknown.sentence, remedy=unknown.remedy)
-        made = plan_upgrade(
-            ports,
-            request.target_release,
-            finalize=request.finalize is FinalizePolicy.AFTER_APPROVAL,
-            pin_min_isr=request.pin_min_isr,
-            snapshot_interval_ms=request.snapshot_interval_ms,
-            accept_unavailable=request.accept_unavailable,
-        )
+        raises = request.finalize is FinalizePolicy.AFTER_APPROVAL
+        made = plan_change(ports, replace(request, plans_features=raises, scan=False), RunOf.UPGRADE)
     show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
     if list_checks and not as_json:
         show.print_checks(made.checks)

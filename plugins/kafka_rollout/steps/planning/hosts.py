@@ -17,7 +17,6 @@ from kafka_rollout.base.errors import NotObservableError, TransientError, UserEr
 from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.model.config_providers import with_inventory_values
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
-from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.configuration import config_findings, effective_config, java_findings
@@ -27,29 +26,10 @@ from kafka_rollout.planning.release_changes.jvm_properties import (
     jvm_findings,
     needs_jvm_arguments,
 )
-from kafka_rollout.planning.release_path import plan_release_steps, plan_steps_down
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _AT_ONCE = 8
-
-
-def releases_ahead(
-    ports: ClusterPorts, state: ClusterState, target: Release, *, down: bool = False
-) -> tuple[Release, ...]:
-    """Return the releases that the nodes will run; empty without a path, for which the plan has a finding."""
-    known = [release for release in state.releases if release in ports.catalogue]
-    if target not in ports.catalogue or not known:
-        return ()
-    try:
-        release_steps = (
-            plan_steps_down(ports.catalogue, max(known), target)
-            if down
-            else plan_release_steps(ports.catalogue, min(known), target)
-        )
-    except UserError:
-        return ()
-    return tuple(to for _, to, _ in release_steps)
 
 
 def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:

@@ -2,118 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
-from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.model.unavailability import accepted_topics
 from kafka_rollout.planning.checks import unknown_values
-from kafka_rollout.planning.downgrade import make_downgrade_plan
 from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.planning.findings.zookeeper import can_migrate
-from kafka_rollout.planning.lowering import WhereRefused
-from kafka_rollout.planning.release_path import with_configured_classes
-from kafka_rollout.planning.upgrade import make_plan
+from kafka_rollout.planning.observation import Observation
+from kafka_rollout.planning.plans import make_plan
+from kafka_rollout.planning.release_path import find_release_steps, with_configured_classes
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Observed, Planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.planning.check import planned_overrides
 from kafka_rollout.steps.planning.coordinator_logs import check_logs
 from kafka_rollout.steps.planning.dynamic_configs import check_dynamic_configs
-from kafka_rollout.steps.planning.hosts import (
-    check_hosts,
-    check_jvm,
-    config_problems,
-    java_versions,
-    node_configs,
-    releases_ahead,
-)
+from kafka_rollout.steps.planning.hosts import check_hosts, check_jvm, config_problems, java_versions, node_configs
 from kafka_rollout.steps.planning.min_isr import plan_min_isr
 
 _LATER = "It is checked later in the run, before the approval."
 
 
-def plan_upgrade(
-    ports: ClusterPorts,
-    target: Release,
-    *,
-    finalize: bool,
-    later: bool = False,
-    pin_min_isr: bool = False,
-    snapshot_interval_ms: int | None = None,
-    with_logs: bool = False,
-    accept_unavailable: Sequence[str] = (),
-    terms: RunTerms | None = None,
-) -> Plan:
-    """Observe, plan and record the plan. `finalize`: feature levels are part of the plan.
+def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: RunTerms | None = None) -> Plan:
+    """Observe, plan and freeze the plan. The findings of a downgrade's logs are added later.
 
-    `later`: a run that rolls nodes does not finalize the levels; a later run does. `pin_min_isr`: as in Request.
-
-    `snapshot_interval_ms`: lowers the snapshot interval in the configuration of the last release step. `with_logs`:
-    adds the findings of the run's scan of the coordinator logs; a missing result is a blocker. `accept_unavailable`: as
-    in Plan; raises UserError for an invalid pattern.
+    `terms`: of the run that carries out the plan; None if it is started later. Raises UserError for a target, level or
+    pattern that cannot be planned (nothing is recorded).
     """
-    accepted = accepted_topics(accept_unavailable)
-    state = observe(ports)
-    record_observed(ports, state)
-    configs, java = node_configs(ports), java_versions(ports)
-    ports = replace(ports, catalogue=with_configured_classes(ports.catalogue, ports.cluster, configs))
-    plan = make_plan(
-        ports.cluster,
-        ports.catalogue,
-        state,
-        target,
-        configs=configs,
-        config_problems=config_problems(ports, releases_ahead(ports, state, target), configs),
-        java=java,
-        registrations=_registrations(ports, state),
-        finalize=finalize,
-        snapshot_interval_ms=snapshot_interval_ms,
-        accept_unavailable=accepted,
-    )
-    plan = _with_files(ports, plan, state, configs, java)
-    next_start = planned_configs(plan.path, configs, plan.config_changes)[plan.path[-1]]
-    effects = plan_min_isr(
-        ports, plan.feature_changes, state.partitions, pin=pin_min_isr, configs=next_start if plan.release_steps else {}
-    )
-    if later and plan.release_steps:
-        effects = effects.of_later_run()
-    raises = "" if raises_elr(plan.feature_changes) else NOT_RAISED
-    logs = check_logs(ports, plan) if with_logs else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
-    plan = plan.with_checked([MIN_ISR_CHECK.ran(effects.findings, unless=raises), logs])
-    plan = replace(plan, default_changes=effects.changes, terms=terms)
-    freeze(ports, plan, RunOf.UPGRADE)
+    observed = observe_for_plan(ports, request.target_release, down=run_of is RunOf.DOWNGRADE)
+    ports = replace(ports, catalogue=observed.catalogue)
+    plan = _with_files(ports, make_plan(observed, request, run_of), observed)
+    if run_of is RunOf.UPGRADE:
+        plan = _with_min_isr_and_logs(ports, plan, observed, request)
+    else:
+        plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
+    plan = replace(plan, terms=terms)
+    record_observed(ports, observed.state)
+    freeze(ports, plan, run_of)
     return plan
 
 
-def _with_files(
-    ports: ClusterPorts,
-    plan: Plan,
-    state: ClusterState,
-    configs: Mapping[int, Mapping[str, str]],
-    java: Mapping[int, int],
-) -> Plan:
+def observe_for_plan(ports: ClusterPorts, target: Release, *, down: bool) -> Observation:
+    """Observe the cluster, and the nodes' files for the releases on the way to `target`."""
+    state, configs, java = observe(ports), node_configs(ports), java_versions(ports)
+    catalogue = with_configured_classes(ports.catalogue, ports.cluster, configs)
+    ahead: list[Release] = []
+    with suppress(UserError):  # a target that no rolling change reaches: the plan refuses it, or is offline
+        release_steps = find_release_steps(ports.cluster, catalogue, state, target, down=down)
+        ahead = [release_step.to_release for release_step in release_steps]
+    return Observation(
+        cluster=ports.cluster,
+        catalogue=catalogue,
+        state=state,
+        configs=configs,
+        config_problems=config_problems(ports, ahead, configs, down=down),
+        java=java,
+        # Only the metadata log has them; releases since 4.0 have no migration from ZooKeeper.
+        registrations=read_registrations(ports, state) if can_migrate(state) else None,
+    )
+
+
+def _with_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> Plan:
     """Add the checks of hosts, JVMs and configuration for the releases of the plan."""
     ahead = plan.path[1:]
     checked = (
         check_hosts(ports, ahead),
-        check_jvm(ports, ahead, configs, plan.config_changes),
-        *check_dynamic_configs(ports, plan, configs),
+        check_jvm(ports, ahead, observed.configs, plan.config_changes),
+        *check_dynamic_configs(ports, plan, observed.configs),
     )
-    unknown = unknown_values(ports.cluster, state, configs, java, catalogue=ports.catalogue, path=plan.path)
-    return plan.with_checked(checked, unknown)
+    return plan.with_checked(checked, unknown_values(observed, plan.path))
 
 
-def _registrations(ports: ClusterPorts, state: ClusterState) -> MetadataRegistrations | None:
-    """Read what only the metadata log contains, if the running releases can have a migration from ZooKeeper."""
-    return read_registrations(ports, state) if can_migrate(state) else None
+def _with_min_isr_and_logs(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> Plan:
+    """Add what raising eligible.leader.replicas.version changes, and the findings of the run's scan.
+
+    A missing result of a requested scan is a blocker.
+    """
+    next_start = planned_configs(plan.path, observed.configs, plan.config_changes)[plan.path[-1]]
+    configs = next_start if plan.release_steps else {}
+    partitions = observed.state.partitions
+    effects = plan_min_isr(ports, plan.feature_changes, partitions, pin=request.pin_min_isr, configs=configs)
+    if plan.release_steps and not request.finalizes(rolls=True):
+        effects = effects.of_later_run()
+    raises = "" if raises_elr(plan.feature_changes) else NOT_RAISED
+    logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
+    plan = plan.with_checked([MIN_ISR_CHECK.ran(effects.findings, unless=raises), logs])
+    return replace(plan, default_changes=effects.changes)
 
 
 def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence[FeatureRequest] = ()) -> None:
@@ -148,43 +132,3 @@ def record_observed(ports: ClusterPorts, state: ClusterState) -> None:
             unanswered=tuple(state.unanswered),
         )
     )
-
-
-def plan_downgrade(
-    ports: ClusterPorts,
-    target: Release,
-    *,
-    level: int | None = None,
-    unsafe: bool = False,
-    where_refused: WhereRefused = WhereRefused.STOP,
-    accept_unavailable: Sequence[str] = (),
-    terms: RunTerms | None = None,
-) -> Plan:
-    """Observe, plan and freeze. The findings of the logs are added later.
-
-    Raises UserError for a target, level or pattern that cannot be planned (nothing is recorded).
-    """
-    accepted = accepted_topics(accept_unavailable)
-    state = observe(ports)
-    configs, java = node_configs(ports), java_versions(ports)
-    ports = replace(ports, catalogue=with_configured_classes(ports.catalogue, ports.cluster, configs))
-    plan = make_downgrade_plan(
-        ports.cluster,
-        ports.catalogue,
-        state,
-        target,
-        level=level,
-        unsafe=unsafe,
-        where_refused=where_refused,
-        configs=configs,
-        config_problems=config_problems(ports, releases_ahead(ports, state, target, down=True), configs, down=True),
-        java=java,
-        registrations=_registrations(ports, state),
-        accept_unavailable=accepted,
-    )
-    plan = _with_files(ports, plan, state, configs, java)
-    later = [check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK)]
-    plan = replace(plan.with_checked(later), terms=terms)
-    record_observed(ports, state)
-    freeze(ports, plan, RunOf.DOWNGRADE)
-    return plan

@@ -65,35 +65,18 @@ def observe_cluster(call: StepCall) -> dict[str, Any]:
 
 def plan_upgrade(call: StepCall) -> dict[str, Any]:
     """Plan an upgrade and freeze it: every later step checks its hash."""
-    acquire_for_planning(call)  # again: this step also runs after a scan that failed
-    plan = plans.plan_upgrade(
-        call.ports,
-        call.request.target_release,
-        finalize=call.request.plans_features,
-        later=not call.request.finalizes(rolls=True),
-        pin_min_isr=call.request.pin_min_isr,
-        snapshot_interval_ms=call.request.snapshot_interval_ms,
-        with_logs=call.request.scan,
-        accept_unavailable=call.request.accept_unavailable,
-        terms=call.request.terms(call.ports.cluster),
-    )
-    return planned(call, plan)
+    return _plan(call, RunOf.UPGRADE)
 
 
 def plan_downgrade(call: StepCall) -> dict[str, Any]:
     """Plan a downgrade and freeze it. The steps after it add what the logs contain."""
-    acquire_for_planning(call)
-    request = call.request
-    plan = plans.plan_downgrade(
-        call.ports,
-        request.target_release,
-        level=request.level,
-        unsafe=request.unsafe,
-        where_refused=request.where_refused,
-        accept_unavailable=request.accept_unavailable,
-        terms=request.terms(call.ports.cluster),
-    )
-    return planned(call, plan)
+    return _plan(call, RunOf.DOWNGRADE)
+
+
+def _plan(call: StepCall, run_of: RunOf) -> dict[str, Any]:
+    acquire_for_planning(call)  # again: this step also runs after a scan that failed
+    terms = call.request.terms(call.ports.cluster)
+    return planned(call, plans.plan_change(call.ports, call.request, run_of, terms=terms))
 
 
 def rehearse(call: StepCall) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from kafka_rollout.run.events import ApprovalOf, Decision, Unknown
 from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node, retry_node
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import in_step
+from tests.plans import plan_upgrade
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 NODE = 12  # a broker

@@ -23,9 +23,9 @@ from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 
 ROLL = ApprovalOf.ROLL
 SHELL = Responder(channel=Channel.SHELL, user="svc-kafka", host="jump-1")

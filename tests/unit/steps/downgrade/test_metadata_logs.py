@@ -9,10 +9,10 @@ import pytest
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.downgrade.metadata_logs import scan_metadata_logs
-from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.plans import plan_downgrade
 
 R431, R421 = Release(4, 3, 1), Release(4, 2, 1)
 

@@ -30,12 +30,12 @@ from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.live import undo
 from kafka_rollout.steps.live.facts import shown_live_facts
 from kafka_rollout.steps.offline.snapshot import install_on
-from kafka_rollout.steps.planning.plans import plan_downgrade
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
+from tests.plans import plan_downgrade
 from tests.unit.steps.offline.test_actions import R421
 
 BROKERS, CONTROLLERS = {11, 12, 13}, {1, 2, 3}

@@ -29,13 +29,13 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.outage import offline_facts
 from kafka_rollout.steps.offline.undo import gates_after_undo, undo_offline
-from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.fakes.ports import fake_ports, gate_of, in_step
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.plans import plan_downgrade
 from tests.records import database_of
 
 R421 = Release(4, 2, 1)

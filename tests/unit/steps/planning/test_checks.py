@@ -17,9 +17,9 @@ from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
-from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
+from tests.plans import plan_downgrade, plan_upgrade
 
 R381 = Release.parse("3.8.1")
 

@@ -21,10 +21,10 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, find_new_in_logs
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
+from tests.plans import plan_upgrade
 
 OFFSETS = "__consumer_offsets"
 COMMITS = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
@@ -53,7 +53,7 @@ def planned(ports: ClusterPorts, *classes: RecordKind) -> Plan:
         verdicts=evaluate_records(ports.catalogue, classes, list(ports.catalogue), partitions=[(OFFSETS, 0)]),
     )
     ports.run.attach(SCAN_BEFORE_ROLL, scan)
-    plan = plan_upgrade(ports, R431, finalize=True, with_logs=True)
+    plan = plan_upgrade(ports, R431, finalize=True, scan=True)
     if not plan.blockers:
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a quiet evening")
     return plan

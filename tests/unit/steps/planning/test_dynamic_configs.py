@@ -10,10 +10,10 @@ from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigP
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports, in_step
+from tests.plans import plan_downgrade, plan_upgrade
 
 SMALL = DynamicConfigs(topics={"orders": {"segment.bytes": "14000"}})
 REJECTED = ConfigProblem(

@@ -13,10 +13,10 @@ from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.hosts import host_findings
-from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_downgrade, plan_upgrade
 
 R381, R391, R431 = Release(3, 8, 1), Release(3, 9, 1), Release(4, 3, 1)
 FORMAT = DirectoryFormat(meta=b"version=1", bootstrap=b"records", has_metadata_log=True)

@@ -11,9 +11,9 @@ from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.inventory import check_inventory
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
+from tests.plans import plan_upgrade
 
 R391, R431 = Release(3, 9, 1), Release(4, 3, 1)
 NODE = 3

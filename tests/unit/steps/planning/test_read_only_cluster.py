@@ -21,10 +21,10 @@ from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_meta
 from kafka_rollout.steps.features.min_isr import pin_min_isr
 from kafka_rollout.steps.features.update import apply_features, plan_features
 from kafka_rollout.steps.planning.inventory import check_inventory
-from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.verify import verify
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, hidden_bench
+from tests.plans import plan_downgrade, plan_upgrade
 
 NOT_OBSERVABLE = "NOT-OBSERVABLE"
 

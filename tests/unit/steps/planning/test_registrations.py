@@ -13,9 +13,9 @@ from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.steps.common.cluster_ports import observe
-from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_downgrade, plan_upgrade
 
 R381, R391, R431 = Release(3, 8, 1), Release(3, 9, 1), Release(4, 3, 1)
 

@@ -12,10 +12,10 @@ from kafka_rollout.model.topology import Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.planning.check import refuse_new_blockers
-from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.verify import verify
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
+from tests.plans import plan_downgrade, plan_upgrade
 
 R391, R421, R431 = Release(3, 9, 1), Release(4, 2, 1), Release(4, 3, 1)
 

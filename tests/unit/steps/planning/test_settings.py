@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.model.state import QuorumState
+from kafka_rollout.model.topology import Role
+from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import AUTO_JOIN, observe
-from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
 from kafka_rollout.steps.planning.rehearsal import planned_releases
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
+from tests.plans import plan_downgrade, plan_upgrade
 
 R340, R341, R381, R391 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.8.1", "3.9.1"))
 R420, R431 = (Release.parse(text) for text in ("4.2.0", "4.3.1"))
@@ -62,6 +65,25 @@ def test_a_downgrade_from_a_release_that_writes_new_groups_takes_a_tolerant_one_
     steps = [step.to_release for step in plan_downgrade(ports, R340).release_steps]
     assert len(steps) == 2
     assert steps[-1] == R340
+
+
+def test_an_offline_downgrade_needs_no_tolerant_release(tmp_path: Path) -> None:
+    whole = FakeCluster(R431).catalogue
+    known = replace(whole, releases={release: whole.get(release) for release in (R340, R431)})
+    ports = fake_ports(FakeCluster(R431, catalogue=known), tmp_path)
+    combined = tuple(replace(node, roles=frozenset(Role)) for node in ports.cluster.nodes)
+    ports = replace(ports, cluster=replace(ports.cluster, nodes=combined))
+    plan = plan_downgrade(ports, R340, unsafe=True, where_refused=WhereRefused.OFFLINE)
+    assert plan.offline
+    assert plan.path == (R431, R340)
+
+
+@pytest.mark.parametrize("target", [R381, Release(9, 9, 9)])
+def test_nothing_is_recorded_of_a_target_that_cannot_be_planned(tmp_path: Path, target: Release) -> None:
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    with pytest.raises(UserError, match=str(target)):
+        plan_upgrade(ports, target, finalize=False)
+    assert ports.run.events() == ()
 
 
 @pytest.mark.parametrize(("source", "target"), [(R391, R420), (R431, R420)], ids=["upgrade", "downgrade"])

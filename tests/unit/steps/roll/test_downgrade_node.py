@@ -14,10 +14,10 @@ from kafka_rollout.run.projections.levels import planned_trims
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
-from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node, restart_node
 from tests.fakes.cluster import R341, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
+from tests.plans import plan_downgrade
 from tests.unit.steps.roll.test_node import Killed, killed_after
 
 RELEASE_STEP = "4.3.1-to-3.4.1"

@@ -20,7 +20,6 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, last_started_release, node_step_state
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import (
     needs_replacement,
     plan_rollback,
@@ -32,6 +31,7 @@ from kafka_rollout.steps.roll.node import (
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, gate_of, in_step
 from tests.fakes.runtime import FakeRuntime
+from tests.plans import plan_upgrade
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 NODE = 12  # a broker

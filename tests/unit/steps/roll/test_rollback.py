@@ -18,11 +18,11 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 COMMIT = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)

@@ -19,12 +19,12 @@ from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize, prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
-from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.kinds import build_report_of_run, write_run_report
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 

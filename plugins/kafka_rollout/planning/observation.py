@@ -1,0 +1,43 @@
+"""What was observed for a plan, and what the plan changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_rollout.base.findings import Checked
+from kafka_rollout.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.model.plan import FeatureChange, ReleaseStep
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.lowering import LoweringMethod
+from kafka_rollout.releases.facts import Catalogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What was observed for one plan. A node whose value is unknown or not observable is not in a mapping.
+
+    `cluster`: as in the inventory. `catalogue`: with the classes of coordinators that the configuration causes
+    (`with_configured_classes`). `configs`: node id → setting → current value. `config_problems`: node id → errors of
+    the configuration, by the classes of the releases ahead (release_overrides applied). `java`: node id → feature
+    version (17). `registrations`: in the metadata log; None if it was not read.
+    """
+
+    cluster: ClusterSpec
+    catalogue: Catalogue
+    state: ClusterState
+    configs: Mapping[int, Mapping[str, str]]
+    config_problems: Mapping[int, tuple[str, ...]]
+    java: Mapping[int, int]
+    registrations: MetadataRegistrations | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a plan changes, with the checks of this decision. `method`: the method that lowers metadata.version."""
+
+    release_steps: tuple[ReleaseStep, ...]
+    feature_changes: tuple[FeatureChange, ...]
+    method: LoweringMethod = LoweringMethod.CONTROLLER
+    checked: tuple[Checked, ...] = ()

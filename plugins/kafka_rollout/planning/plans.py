@@ -1,0 +1,70 @@
+"""The plan of an upgrade or a downgrade, computed from the observation and the request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_rollout.base.findings import Finding, all_findings
+from kafka_rollout.features.checks import feature_changes
+from kafka_rollout.gates.findings import find_unchecked_counters
+from kafka_rollout.gates.remote_storage import tiered_brokers
+from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.planning.checks import check_change, unknown_values
+from kafka_rollout.planning.downgrade import decide_downgrade
+from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.findings.configuration import config_changes
+from kafka_rollout.planning.lowering import OF_ROLLS, LoweringMethod
+from kafka_rollout.planning.observation import Change, Observation
+from kafka_rollout.planning.release_path import find_release_steps, source_release
+from kafka_rollout.planning.request import Request
+
+
+def make_plan(observed: Observation, request: Request, run_of: RunOf) -> Plan:
+    """Return the plan with all findings except those of hosts and logs. Blockers are part of the plan and do not raise.
+
+    Raises UserError for a target, level or pattern that cannot be planned, and RefusedError if no node reports its
+    release.
+    """
+    cluster, state, target = observed.cluster, observed.state, request.target_release
+    down = run_of is RunOf.DOWNGRADE
+    source = source_release(cluster, state, down=down)
+    tiered = tiered_brokers(cluster, observed.configs) if target != source else frozenset()
+    accepted = request.accepted_topics
+    of_cluster = check_cluster(
+        cluster, observed.catalogue, state, target=target, accept_unavailable=accepted, tiered=tiered
+    )
+    decide = decide_downgrade if down else decide_upgrade
+    change = decide(observed, request, all_findings(of_cluster))
+    path = (source, *(release_step.to_release for release_step in change.release_steps))
+    plan = Plan(
+        cluster=cluster.name,
+        cluster_id=state.cluster_id,
+        direction=Direction.DOWNGRADE if down else Direction.UPGRADE,
+        source=source,
+        target=target,
+        release_steps=change.release_steps,
+        feature_changes=change.feature_changes,
+        config_changes=config_changes(
+            cluster, path, observed.configs, snapshot_interval_ms=request.snapshot_interval_ms
+        ),
+        findings=(),
+        unsafe=request.unsafe,
+        offline=change.method is LoweringMethod.OFFLINE,
+        live=change.method is LoweringMethod.LIVE,
+        accept_unavailable=accepted,
+        unchecked=find_unchecked_counters(cluster, state, tiered),
+    )
+    checked = (*of_cluster, *check_change(observed, plan), *change.checked)
+    if plan.offline:
+        checked = tuple(one.without(OF_ROLLS) for one in checked)
+    return plan.with_checked(checked, unknown_values(observed, path))
+
+
+def decide_upgrade(observed: Observation, request: Request, _of_cluster: Sequence[Finding]) -> Change:
+    """Return the release steps of an upgrade, and the levels that it or a later run finalizes."""
+    cluster, catalogue, state, target = observed.cluster, observed.catalogue, observed.state, request.target_release
+    return Change(
+        release_steps=find_release_steps(cluster, catalogue, state, target),
+        feature_changes=feature_changes(catalogue, state, target) if request.plans_features else (),
+    )
