@@ -225,7 +225,10 @@ def scan_as_airflow_does(
 
 @contextmanager
 def killed_executor(worker: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Kill the first executor that has a Python process, with its children. Yields the ids of the killed processes."""
+    """Kill the first executor that has a Python process, with its children. Yields the ids of the killed processes.
+
+    The worker can have a zombie as a child: its start script can exec Java before it waited for a subshell.
+    """
     killed: list[int] = []
     ends = threading.Event()
 
@@ -233,7 +236,8 @@ def killed_executor(worker: subprocess.Popen[bytes]) -> Iterator[list[int]]:
         while not killed and not ends.wait(0.05):
             with suppress(psutil.NoSuchProcess):
                 children = psutil.Process(worker.pid).children(recursive=True)
-                if any(WORKER_DAEMON in each.cmdline() for each in children):
+                commands = [each.as_dict(["cmdline"], ad_value=()) for each in children]  # () of a zombie
+                if any(WORKER_DAEMON in each["cmdline"] for each in commands):
                     for each in children:
                         killed.append(each.pid)
                         each.kill()
