@@ -1,9 +1,9 @@
 """Spark job: the releases that can load the coordinator logs, of a running cluster or in log directories.
 
-    spark-submit --master local[2] application/scan_coordinator_logs.py --job FILE
+    spark-submit --master local[2] application/scan_coordinator_logs.py --job FILE [--problem FILE]
 
-FILE is the JSON form of a ScanRequest; docs/scan.md has an example. Exit code 0 for any verdict; 3 if a release of
-`fail_on` cannot load a log; 2 for bad input; 1 if the logs could not be read. PYTHONPATH must contain plugins/ and
+The job file is the JSON form of a ScanRequest; docs/scan.md has an example. Exit code 0 for any verdict; 3 if a release
+of `fail_on` cannot load a log; 2 for bad input; 1 if the logs could not be read. PYTHONPATH must contain plugins/ and
 spark_jobs/ (coordinator_logs/spark/submit.py sets it).
 """
 
@@ -54,16 +54,16 @@ class _OneSentenceParser(argparse.ArgumentParser):
         raise UserError(f"{message[:1].upper()}{message[1:]}.", remedy="See --help.")
 
 
-def read_request(arguments: Sequence[str]) -> ScanRequest:
-    """Return the request in the file that the arguments name. Raises UserError."""
-    parser = _OneSentenceParser(prog="scan_coordinator_logs", description=__doc__.splitlines()[0])
-    parser.add_argument("--job", type=Path, required=True, metavar="FILE", help="JSON file of a ScanRequest")
-    file: Path = parser.parse_args(arguments).job
+def read_request(file: Path) -> ScanRequest:
+    """Return the request in the job file. Raises UserError."""
     try:
         data = json.loads(read_regular(file))
         request = from_json(ScanRequest, data)
-    except FileNotFoundError:
-        raise UserError(f"The job file {file} does not exist.", remedy="Name an existing file with --job.") from None
+    except OSError as error:
+        raise UserError(
+            f"The job file {file} cannot be read: {error.strerror}.",
+            remedy="Name a file with --job that the user of the Spark job can read.",
+        ) from None
     except ValueError as error:
         raise UserError(f"The job file {file} is not a scan request: {_first(error)}", remedy=_EXAMPLE) from None
     if unknown := data.keys() - {field.name for field in fields(ScanRequest)}:
@@ -78,27 +78,30 @@ def _first(error: ValueError) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error}."
     problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}."
+    place = ".".join(map(str, problem["loc"]))
+    return f"{place}: {problem['msg']}." if place else f"{problem['msg']}."
 
 
 def main(arguments: Sequence[str], gateway: Gateway) -> int:
+    parser = _OneSentenceParser(prog="scan_coordinator_logs", description=__doc__.splitlines()[0])
+    parser.add_argument("--job", type=Path, required=True, metavar="FILE", help="JSON file of a ScanRequest")
+    parser.add_argument("--problem", type=Path, metavar="FILE", help="file that gets the sentence of an error")
+    problem_file: Path | None = None
     try:
-        request = read_request(arguments)
-    except UserError as error:
-        return _fail(str(error), error.exit_code)
-    try:
-        return _scan(request, gateway)
+        options = parser.parse_args(arguments)
+        problem_file = options.problem
+        return _scan(read_request(options.job), gateway)
     except RolloutError as error:
         code = error.exit_code if isinstance(error, UserError) else COULD_NOT_READ
-        return _fail(str(error), code, request.problem_file)
+        return _fail(str(error), code, problem_file)
     except Py4JNetworkError:
         stopped = "Spark's Java process stopped during the scan. Check the free memory, then scan again."
-        return _fail(stopped, COULD_NOT_READ, request.problem_file)
+        return _fail(stopped, COULD_NOT_READ, problem_file)
     except (PySparkException, Py4JError) as error:
-        return _fail(workers_sentence(str(error)), COULD_NOT_READ, request.problem_file)
+        return _fail(workers_sentence(str(error)), COULD_NOT_READ, problem_file)
 
 
-def _fail(sentence: str, code: int, problem_file: Path | None = None) -> int:
+def _fail(sentence: str, code: int, problem_file: Path | None) -> int:
     _say(f"error: {sentence}")
     if problem_file is not None:
         problem_file.write_text(sentence, encoding="utf-8")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -201,8 +201,9 @@ def no_spark() -> NoReturn:
 def test_a_request_reaches_the_job_as_a_private_file(tmp_path: Path, wanted: dict[str, Any]) -> None:
     request = ScanRequest(cluster="one", json_file=tmp_path / "scan.json", **wanted)
     prepared = prepare_job(request, Settings.from_environment(), "local[2]", tmp_path)
-    assert job.read_request(prepared.arguments) == replace(request, problem_file=tmp_path / "problem")
-    assert Path(prepared.arguments[-1]).stat().st_mode & 0o777 == 0o600
+    file = Path(prepared.arguments[1])
+    assert job.read_request(file) == request
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("wanted", [{"topics": [OFFSETS]}, {"releases": [Release(3, 4, 0)]}])
@@ -240,22 +241,46 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    ("content", "names"), [(None, "job.json does not exist"), ("{", "line 1 column 2"), ("[]", "dictionary")]
+    ("content", "names"),
+    [
+        (None, "job.json cannot be read: No such file or directory. Name a file"),
+        ("{", "line 1 column 2 (char 1). See the example"),
+        ("[]", "is not a scan request: Input should be a dictionary"),
+        ('{"cluster": "x"}', "json_file: Field required. See the example"),
+        ("\udcff", "is not a scan request: 'utf-8' codec can't decode"),
+    ],
 )
-def test_a_job_file_that_is_none_is_one_sentence(
+def test_the_asking_process_gets_the_error_of_a_job_file_that_is_no_request(
     tmp_path: Path, content: str | None, names: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    request = ScanRequest(cluster="one", json_file=tmp_path / "scan.json", log_dirs=(tmp_path,))
+    prepared = prepare_job(request, Settings.from_environment(), "local[2]", tmp_path)
     file = tmp_path / "job.json"
+    file.unlink()
     if content is not None:
-        file.write_text(content)
-    assert job.main(["--job", str(file)], no_spark) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert names in line
+        file.write_text(content, errors="surrogateescape")
+    assert job.main(prepared.arguments, no_spark) == 2
+    assert names in prepared.problem()
+    assert capsys.readouterr().err == f"scan: error: {prepared.problem()}\n"
+
+
+def test_the_asking_process_gets_the_error_of_a_job_file_without_the_right_to_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    request = ScanRequest(cluster="one", json_file=tmp_path / "scan.json", log_dirs=(tmp_path,))
+    prepared = prepare_job(request, Settings.from_environment(), "local[2]", tmp_path)
+    monkeypatch.setattr(job, "read_regular", refuse)
+    assert job.main(prepared.arguments, no_spark) == 2
+    assert "job.json cannot be read: Permission denied. Name a file with --job" in prepared.problem()
 
 
 def test_the_sentence_of_an_error_is_also_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "problem"
-    assert job.main(job_file(tmp_path, log_dirs=["/nowhere/at/all"], problem_file=str(file)), no_spark) == 2
+    arguments = [*job_file(tmp_path, log_dirs=["/nowhere/at/all"]), "--problem", str(file)]
+    assert job.main(arguments, no_spark) == 2
     assert capsys.readouterr().err == f"scan: error: {file.read_text()}\n"
 
 

@@ -312,7 +312,6 @@ class ScanRequest:
     `topics`, `releases`: empty for all of the catalogue. `fail_on`: exit code 3 if one of these releases is not proved
     to load the logs. `live`: also count the current records; `classes_only`: do not parse the records.
     `new_group_coordinator`: evaluate for brokers that enable it; the brokers of a live cluster are queried.
-    `problem_file`: gets the sentence of an error.
     """
 
     cluster: str
@@ -327,4 +326,3 @@ class ScanRequest:
     live: bool = False
     classes_only: bool = False
     new_group_coordinator: bool = False
-    problem_file: Path | None = None

@@ -16,7 +16,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,10 @@ def spark_submit() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkJob:
-    """A scan that spark-submit can run: its script, arguments, environment variables and Spark configuration."""
+    """A scan that spark-submit can run: its script, arguments, environment variables and Spark configuration.
+
+    `problem_file`: gets the sentence of an error.
+    """
 
     submit: Path
     application: Path
@@ -106,11 +109,11 @@ class SparkJob:
     environment: Mapping[str, str]
     configuration: Mapping[str, str]
     request: ScanRequest
+    problem_file: Path
 
     def problem(self) -> str:
         """Return the sentence of the job's error; empty if the job wrote none."""
-        assert self.request.problem_file is not None  # noqa: S101 - prepare_job names it
-        return (read_if_exists(self.request.problem_file) or b"").decode("utf-8", "replace")
+        return (read_if_exists(self.problem_file) or b"").decode("utf-8", "replace")
 
     def result(self) -> ScanResult:
         return from_json(ScanResult, json.loads(self.request.json_file.read_text(encoding="utf-8")))
@@ -121,8 +124,7 @@ def prepare_job(request: ScanRequest, settings: Settings, master: str, scratch: 
 
     Raises ValueError if the job could not read the request from it, for example with a list instead of a tuple.
     """
-    request = replace(request, problem_file=scratch / "problem")
-    file = scratch / "job.json"
+    file, problem_file = scratch / "job.json", scratch / "problem"
     data = to_json(request)
     if from_json(ScanRequest, data) != request:
         raise ValueError(f"The job would read another request: {data}")
@@ -130,10 +132,11 @@ def prepare_job(request: ScanRequest, settings: Settings, master: str, scratch: 
     return SparkJob(
         submit=spark_submit(),
         application=application(),
-        arguments=("--job", str(file)),
+        arguments=("--job", str(file), "--problem", str(problem_file)),
         environment=environment(settings),
         configuration=configuration(master, scratch),
         request=request,
+        problem_file=problem_file,
     )
 
 
