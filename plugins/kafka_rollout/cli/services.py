@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import FatalError
@@ -127,13 +125,7 @@ def scan_logs(
         progress.say(f"scan: {line}")
 
     progress.say("scan: starting Spark")
-    with tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as scratch, lock.keep_lock(ports):
-        _, result = scan_command(
-            ports.cluster,
-            settings,
-            security=security,
-            json_file=Path(scratch) / "scan.json",
-            on_progress=on_progress,
-        )
+    with lock.keep_lock(ports):
+        _, result = scan_command(ports.cluster, settings, security=security, on_progress=on_progress)
     ports.run.attach(file, result)
     return result

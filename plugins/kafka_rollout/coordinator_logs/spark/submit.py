@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
@@ -30,6 +29,7 @@ from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.client.security.credential_files import credentials_file
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import spark_java_home
 
 FAIL_ON_EXIT_CODE = 3
@@ -182,10 +182,14 @@ def scan_command(
     settings: Settings,
     *,
     security: ClientSecurity | None = None,
+    topics: tuple[str, ...] = (),
+    releases: tuple[Release, ...] = (),
+    fail_on: tuple[Release, ...] = (),
+    live: bool = False,
+    parquet: Path | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
-    **options: Any,
 ) -> tuple[int, ScanResult]:
-    """Scan a cluster of the inventory. `options`: further fields of ScanRequest.
+    """Scan a cluster of the inventory. `topics` to `parquet`: as in ScanRequest.
 
     The file with credentials has mode 0600 and is removed at the end.
     """
@@ -194,10 +198,15 @@ def scan_command(
         credentials_file(settings.home, security) as security_file,
     ):
         request = ScanRequest(
-            **{"json_file": Path(folder) / "scan.json", **options},
             cluster=cluster.name,
+            json_file=Path(folder) / "scan.json",
             bootstrap_servers=cluster.bootstrap_servers,
             security_file=security_file,
+            parquet=parquet,
+            topics=topics,
+            releases=releases,
+            fail_on=fail_on,
+            live=live,
         )
         return submit(request, settings, on_progress=on_progress)
 
