@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -204,18 +203,6 @@ def test_a_request_reaches_the_job_as_a_private_file(tmp_path: Path, wanted: dic
     file = Path(prepared.arguments[1])
     assert job.read_request(file) == request
     assert file.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize("wanted", [{"topics": [OFFSETS]}, {"releases": [Release(3, 4, 0)]}])
-def test_a_request_that_the_job_would_not_read_is_refused_before_it_is_written(
-    tmp_path: Path, wanted: dict[str, Any]
-) -> None:
-    request = ScanRequest(cluster="one", json_file=tmp_path / "scan.json", bootstrap_servers="127.0.0.1:9", **wanted)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of pydantic
-        with pytest.raises(ValueError, match=r"ScanRequest|another request"):
-            prepare_job(request, Settings.from_environment(), "local[2]", tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -120,15 +120,9 @@ class SparkJob:
 
 
 def prepare_job(request: ScanRequest, settings: Settings, master: str, scratch: Path) -> SparkJob:
-    """Write the job's file, mode 0600, into `scratch`, a folder for files of the driver.
-
-    Raises ValueError if the job could not read the request from it, for example with a list instead of a tuple.
-    """
+    """Write the job's file, mode 0600, into `scratch`, a folder for files of the driver."""
     file, problem_file = scratch / "job.json", scratch / "problem"
-    data = to_json(request)
-    if from_json(ScanRequest, data) != request:
-        raise ValueError(f"The job would read another request: {data}")
-    write_whole(file, json.dumps(data).encode())
+    write_whole(file, json.dumps(to_json(request)).encode())
     return SparkJob(
         submit=spark_submit(),
         application=application(),
