@@ -14,7 +14,8 @@ from kafka_rollout.kafka.documents.definitions import Schemas
 from kafka_rollout.kafka.formats.layouts import Layout
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import Catalogue, Release
-from kafka_rollout_spark.kernel.spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
+from kafka_rollout_spark.kernel.programs import LayoutUse, RecordUse, write_programs
+from kafka_rollout_spark.kernel.spec import DecodingSpec
 
 
 def make_spec(
@@ -23,30 +24,20 @@ def make_spec(
     releases: Sequence[Release],
     topics: Collection[str],
     *,
-    depth: ScanDepth,
     live: bool = False,
     buckets: int = 1,
 ) -> DecodingSpec:
-    """The spec of a scan of these logs for these releases.
+    """The spec of a scan for these releases that parses the records of these logs.
 
     Records are decoded with the layouts of all releases of the catalogue: for a record that an old release does not
     know, only a newer layout shows the group or transactional id.
     """
-    if depth is ScanDepth.CLASSES:
-        return DecodingSpec(depth=depth, live=live, buckets=buckets)
-    newest_first = sorted(catalogue, reverse=True)
-    records = tuple(
-        _record_use(schemas, newest_first, topic, key_version)
-        for topic in sorted(topics)
-        for key_version in sorted({version for release in catalogue for version in schemas.log(release, topic)})
-    )
-    return DecodingSpec(
-        depth=depth,
-        live=live,
-        buckets=buckets,
-        records=records,
-        loaded_by_all=frozenset(_loaded_by_all(catalogue, releases, records)),
-    )
+    newest_first, logs = sorted(catalogue, reverse=True), {}
+    for topic in topics:
+        key_versions = sorted({version for release in catalogue for version in schemas.log(release, topic)})
+        records = [_record_use(schemas, newest_first, topic, key_version) for key_version in key_versions]
+        logs[topic] = write_programs(records, _loaded_by_all(catalogue, releases, records))
+    return DecodingSpec(logs=logs, live=live, buckets=buckets)
 
 
 def _record_use(schemas: Schemas, releases: Sequence[Release], topic: str, key_version: int) -> RecordUse:
@@ -78,7 +69,7 @@ def _uses(layouts: dict[Layout, list[Release]]) -> tuple[LayoutUse, ...]:
 
 def _loaded_by_all(
     catalogue: Catalogue, releases: Sequence[Release], records: Sequence[RecordUse]
-) -> Iterator[tuple[str, int, int | None]]:
+) -> Iterator[tuple[int, int | None]]:
     """Record kinds that no asked release stops at or ignores. A release without a coordinator for the log does not
     count."""
     by_their_order = ordered_types(facts_of_order(catalogue, releases))
@@ -98,4 +89,4 @@ def _loaded_by_all(
                 LoadVerdict.LOADS,
                 LoadVerdict.NOT_LOADED,
             }:
-                yield record.topic, record.key_version, value_version
+                yield record.key_version, value_version

@@ -26,7 +26,7 @@ from kafka_rollout.coordinator_logs.verdicts import (
 from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue
-from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
+from kafka_rollout_spark.kernel.spec import DecodingSpec, buckets_for
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge.merged import MergedRows, read_merged
 from kafka_rollout_spark.result import result as parts
@@ -114,8 +114,7 @@ class Documents:
             self.catalogue,
             self.schemas,
             request.releases,
-            {log.topic for log in logs.logs},
-            depth=ScanDepth.CLASSES if request.classes_only else ScanDepth.DEEP,
+            () if request.classes_only else {log.topic for log in logs.logs},
             live=request.live,
             buckets=buckets_for(logs.log_bytes),
         )
@@ -218,7 +217,7 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
     if not logs.ranges:
         yield Scanned(spec=spec, scanned_at=scanned_at, contents=None, few=[])
         return
-    splits, counts_only = logs.splits(spark.defaultParallelism), spec.depth is ScanDepth.CLASSES
+    splits = logs.splits(spark.defaultParallelism)
     with reported(spark, len(splits), logs.size, logs.unit, report):
         rows = read_merged(spark, logs.source, spec, splits, is_small=logs.is_small)
         few = rows.table(*_FEW).to_pylist()
@@ -231,7 +230,7 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
                 f"{topic}-{partition}.",
                 remedy="Scan again.",
             )
-        yield Scanned(spec=spec, scanned_at=scanned_at, contents=None if counts_only else rows, few=few)
+        yield Scanned(spec=spec, scanned_at=scanned_at, contents=rows if spec.logs else None, few=few)
     finally:
         rows.close()
 

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,8 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel import tables
-from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.kernel.programs import write_programs
+from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.result.result import damage_of
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
@@ -139,7 +141,7 @@ def deep_spec() -> DecodingSpec:
     include = Settings.from_environment().include
     catalogue = load_catalogue(include)
     topics = sorted({topic for release in catalogue for topic in catalogue.get(release).coordinator_logs})
-    return make_spec(catalogue, load_schemas(include), list(catalogue), topics, depth=ScanDepth.DEEP)
+    return make_spec(catalogue, load_schemas(include), list(catalogue), topics)
 
 
 def parses(layout: Layout, data: bytes) -> Decoded | str:
@@ -151,8 +153,9 @@ def parses(layout: Layout, data: bytes) -> Decoded | str:
 
 def deep_by_wire(data: bytes, topic: str) -> dict[RowKind, Any]:
     """What the deep rows are to say, record by record, in the plainest way."""
-    spec = deep_spec()
-    uses = {use.key_version: use for use in spec.records if use.topic == topic}
+    log = deep_spec().logs.get(topic, write_programs((), ()))
+    uses = {use.key_version: use for use in log.records}
+    loaded = {(key, value - 1 if value else None) for key, value in np.argwhere(log.programs.loaded).tolist()}
     broken: dict[Any, Any] = {}
     counted: dict[RowKind, Counter[Any]] = {kind: Counter() for kind in (RowKind.OWNER, RowKind.COMMITS, RowKind.TAG)}
     state = {}
@@ -179,7 +182,7 @@ def deep_by_wire(data: bytes, topic: str) -> dict[RowKind, Any]:
                 broken[at] = (broken.get(at, (0,))[0] + 1, *broken.get(at, (0, span.offset, reason))[1:])
             if of_key is None:
                 continue
-            if failed or (topic, *versions) not in spec.loaded_by_all:
+            if failed or versions not in loaded:
                 counted[RowKind.OWNER][(*versions, *owner(of_key.value))] += 1
             if "group" in of_key.value and "topic" in of_key.value:
                 counted[RowKind.COMMITS][(*versions, of_key.value["topic"])] += 1

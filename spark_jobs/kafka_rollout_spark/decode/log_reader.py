@@ -21,13 +21,14 @@ from kafka_rollout_spark.kernel import keys, noting, producers, scanning
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.hashing import hashes_of_name
 from kafka_rollout_spark.kernel.libraries import Decompressors
-from kafka_rollout_spark.kernel.programs import Programs, write_programs
-from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.kernel.programs import write_programs
+from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import RowKind
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4
 _ENTRIES_A_ROW = 1 << 17  # 4 MiB; Spark keeps whole rows in memory
+_NOT_PARSED = write_programs((), ())
 
 
 class LogReader:
@@ -35,7 +36,7 @@ class LogReader:
 
     def __init__(self, spec: DecodingSpec) -> None:
         self._spec = spec
-        deep = spec.depth is ScanDepth.DEEP
+        deep = bool(spec.logs)
         self._tables = t.create_tables(deep=deep, live=spec.live, buckets=spec.buckets)
         self._control = self._tables.control
         self._at = self._control.ctypes.data
@@ -53,7 +54,6 @@ class LogReader:
             (t.ZSTD_DECOMPRESS, self._decompressors.zstd_decompress),
         ):
             self._control[place] = address
-        self._programs: dict[str, tuple[Programs, tuple[str, ...]]] = {}
         self._reasons: dict[tuple[int, str, int], str] = {}
         self._classes_seen = 0
         self.log: tuple[str, int] | None = None
@@ -70,12 +70,10 @@ class LogReader:
         return memory
 
     def begin(self, topic: str, partition: int) -> None:
-        if topic not in self._programs:
-            self._programs[topic] = write_programs(self._spec, topic)
-        programs, paths = self._programs[topic]
-        t.set_programs(self._control, programs)
+        log = self._spec.logs.get(topic, _NOT_PARSED)
+        t.set_programs(self._control, log.programs)
         self.log = topic, partition
-        self._rows = TableRows(self._tables, [use for use in self._spec.records if use.topic == topic], paths)
+        self._rows = TableRows(self._tables, log)
         self._reasoned: set[tuple[int | None, int | None, str, int]] = set()
         self._clear_classes()
         control = self._control

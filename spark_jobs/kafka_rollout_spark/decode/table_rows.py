@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from kafka_rollout_spark.kernel import noting
 from kafka_rollout_spark.kernel import tables as t
-from kafka_rollout_spark.kernel.programs import Numbers, owner_kind
-from kafka_rollout_spark.kernel.spec import LayoutUse, RecordUse
+from kafka_rollout_spark.kernel.programs import LayoutUse, LogPrograms, Numbers, owner_kind
 from kafka_rollout_spark.rows import ENDED, OPENED, WORKER_ROWS, RowKind
 
 _UUID_BYTES, _PARTITION_BYTES = 16, 4
@@ -60,10 +59,10 @@ def _version(bits: int) -> int | None:
 class TableRows:
     """Rows from the tables of one log. The caller empties the tables."""
 
-    def __init__(self, tables: t.Tables, records: Sequence[RecordUse], paths: Sequence[str]) -> None:
+    def __init__(self, tables: t.Tables, log: LogPrograms) -> None:
         self._tables = tables
-        self._records = {record.key_version: record for record in records}
-        self._paths = paths
+        self._records = {record.key_version: record for record in log.records}
+        self._paths = log.paths
         self._codes: list[ClassCode] = []
         self._classes_json = (0, b"")
 

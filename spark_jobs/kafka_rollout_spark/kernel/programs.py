@@ -5,7 +5,7 @@ A program accepts and refuses the same messages as wire.messages.decode; tests/c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,8 +16,7 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.kafka.formats.field_rules import PROTOCOL, PROTOCOL_TYPE, field_path
 from kafka_rollout.kafka.formats.layouts import FieldLayout, FieldType, Layout, StructLayout
 from kafka_rollout.kafka.formats.messages import join
-from kafka_rollout.releases.facts import FieldRule, RuleKind
-from kafka_rollout_spark.kernel.spec import DecodingSpec, RecordUse
+from kafka_rollout.releases.facts import FieldRule, Release, RuleKind
 
 # Operations and their operands, at most three.
 END = 0
@@ -72,9 +71,45 @@ class Programs(NamedTuple):
     keys: Numbers  # [key version, 2]: first index in `starts`, number of programs
     values: Numbers  # [key version, value version, 2]: as `keys`
     starts: Numbers  # first step of each program
-    loaded: Numbers  # [key version, value version + 1]: 1 if all requested releases load it; index 0: tombstones
+    loaded: Numbers  # [key version, value version + 1]: 1 if all requested releases load it; index 0: tombstones.
+    # Records of all other classes are counted by group or transactional id.
     state: Numbers  # [key version]: 1 if the newest values are returned
     commits: Numbers  # [key version]: 1 if the key names a committed topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutUse:
+    """A layout, and the releases that read records with it."""
+
+    layout: Layout
+    releases: tuple[Release, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordUse:
+    """The layouts of one record type of one log in all releases of the catalogue, those of the newest releases first.
+
+    `values`: value version → layouts. `state`: the newest values describe a group or transactional id (rows `state`).
+    """
+
+    topic: str
+    key_version: int
+    name: str
+    keys: tuple[LayoutUse, ...]
+    values: Mapping[int, tuple[LayoutUse, ...]]
+    state: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPrograms:
+    """The programs of one log, and the `records` that they parse, which explain why a record does not parse.
+
+    `paths`: of tagged fields: number in the programs → path.
+    """
+
+    programs: Programs
+    paths: tuple[str, ...]
+    records: tuple[RecordUse, ...]
 
 
 @dataclass(slots=True)
@@ -203,16 +238,14 @@ def owner_kind(key: Layout) -> str | None:
     return "share_partition" if names[1:] == ["topicId", "partition"] else "group"
 
 
-def write_programs(spec: DecodingSpec, topic: str) -> tuple[Programs, tuple[str, ...]]:
-    """Return the programs of one log, and the paths of tagged fields: number in the programs → path."""
+def write_programs(records: Sequence[RecordUse], loaded_by_all: Iterable[tuple[int, int | None]]) -> LogPrograms:
+    """Return the programs of one log. `loaded_by_all`: key and value versions that all requested releases load."""
     writer, starts, shapes = _Writer(), list[int](), dict[Any, int]()
     keys = np.zeros((KEY_VERSIONS, 2), dtype=np.int64)
     values = np.zeros((KEY_VERSIONS, VALUE_VERSIONS, 2), dtype=np.int64)
     loaded = np.zeros((KEY_VERSIONS, VALUE_VERSIONS + 1), dtype=np.int64)
     state, commits = np.zeros(KEY_VERSIONS, dtype=np.int64), np.zeros(KEY_VERSIONS, dtype=np.int64)
-    for record in spec.records:
-        if record.topic != topic:
-            continue
+    for record in records:
         _check(record)
         state[record.key_version] = record.state
         keys[record.key_version] = len(starts), len(record.keys)
@@ -231,9 +264,8 @@ def write_programs(spec: DecodingSpec, topic: str) -> tuple[Programs, tuple[str,
                 if shape not in shapes:
                     shapes[shape] = writer.program(use.layout)
                 starts.append(shapes[shape])
-    for log, key_version, value_version in spec.loaded_by_all:
-        if log == topic:
-            loaded[key_version, 0 if value_version is None else value_version + 1] = 1
+    for key_version, value_version in loaded_by_all:
+        loaded[key_version, 0 if value_version is None else value_version + 1] = 1
     programs = Programs(
         steps=_table(writer.steps, 4),
         tags=_table(writer.tags, 2),
@@ -244,7 +276,7 @@ def write_programs(spec: DecodingSpec, topic: str) -> tuple[Programs, tuple[str,
         state=state,
         commits=commits,
     )
-    return programs, tuple(writer.paths)
+    return LogPrograms(programs=programs, paths=tuple(writer.paths), records=tuple(records))
 
 
 def _shape(layout: StructLayout, path: str) -> Any:

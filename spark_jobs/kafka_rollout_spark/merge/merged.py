@@ -12,11 +12,12 @@ from functools import partial, reduce
 from operator import and_
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import RDD, SparkContext, StorageLevel
 
-from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import MAXIMA, MERGE_BY, MINIMA, OF_FIRST, OF_LAST, SUMS, WORKER_ROWS, RowKind
 from kafka_rollout_spark.source.splits import LogSource, Split, read_split
 
@@ -58,7 +59,7 @@ def read_merged(
 ) -> MergedRows:
     """Read all splits. `is_small`: the driver can hold the rows of all tasks."""
     rows = spark.parallelize(splits, len(splits)).flatMap(partial(read_split, source, spec))
-    counts_only = spec.depth is ScanDepth.CLASSES
+    counts_only = not spec.logs
     if is_small or (counts_only and not spec.live):
         return MergedRows(local=_merge(spec.live, _unpack(rows.map(_pack).collect())))
     if spec.live:
@@ -88,8 +89,6 @@ def _merge(entries: bool, batches: Batches) -> pa.Table:
 
 def _distribute(buckets: int, batches: Batches) -> Iterator[tuple[int, bytes]]:
     """Yield (bucket, packed rows). Rows of the same thing have the same bucket."""
-    import numpy as np  # the driver does not load numpy
-
     for table in _chunks(batches):
         hashes = pc.coalesce(table["bucket"].cast(pa.int64()), table["name_hash"], table["key_hash"], pa.scalar(0))
         places = np.asarray(hashes) % buckets

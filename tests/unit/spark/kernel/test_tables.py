@@ -28,7 +28,7 @@ from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.compiling import compiled
 from kafka_rollout_spark.kernel.hashing import hashes, hashes_of_name
-from kafka_rollout_spark.kernel.spec import FACTORS, PRIME, DecodingSpec, HashNumbers, ScanDepth
+from kafka_rollout_spark.kernel.spec import FACTORS, PRIME, DecodingSpec, HashNumbers
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.merge.newest import reduce_entries
@@ -45,7 +45,7 @@ def deep(*, live: bool = False, buckets: int = 1) -> DecodingSpec:
     catalogue = load_catalogue(include)
     logs = [OFFSETS, "__transaction_state", "__share_group_state"]
     schemas, releases = load_schemas(include), list(catalogue)
-    return make_spec(catalogue, schemas, releases, logs, depth=ScanDepth.DEEP, live=live, buckets=buckets)
+    return make_spec(catalogue, schemas, releases, logs, live=live, buckets=buckets)
 
 
 def log_of(file: Path) -> tuple[str, int]:

@@ -15,8 +15,7 @@ from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark.kernel import walking
-from kafka_rollout_spark.kernel.programs import Programs, write_programs
-from kafka_rollout_spark.kernel.spec import DecodingSpec, LayoutUse, RecordUse
+from kafka_rollout_spark.kernel.programs import LayoutUse, LogPrograms, RecordUse, write_programs
 from kafka_rollout_spark.kernel.walking import FAILED, MARKS, TAGS_AT_ONCE, TAGS_SEEN, walk
 from tests.definitions import schema
 from tests.unit.kafka.formats.message_strategies import distinct_layouts, layouts_with_rules, values
@@ -33,15 +32,16 @@ def layout_with_rules(message: str) -> Layout:
 
 
 @cache
-def programs_of(layout: Layout) -> tuple[Programs, tuple[str, ...]]:
+def programs_of(layout: Layout) -> LogPrograms:
     use = LayoutUse(layout=layout, releases=(Release(4, 3, 1),))
     keys = (LayoutUse(layout=KEY, releases=use.releases),)
     record = RecordUse(topic="log", key_version=2, name="Some", keys=keys, values={0: (use,)}, state=False)
-    return write_programs(DecodingSpec(records=(record,)), "log")
+    return write_programs([record], ())
 
 
 def walked(layout: Layout, raw: bytes, skip: int = 0) -> Walked:
-    programs, paths = programs_of(layout)
+    log = programs_of(layout)
+    programs, paths = log.programs, log.paths
     data, marks = np.frombuffer(raw or b"\0", dtype=np.uint8), np.zeros(MARKS, dtype=np.int64)
     seen = np.zeros((TAGS_AT_ONCE, 2), dtype=np.int64)
     at, start = data.ctypes.data, programs.starts[programs.values[2, 0, 0]]
