@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from bench.scan.coordinator_log import TOPIC
@@ -66,7 +66,7 @@ class BareKernel:
 
 def _read_split(task: tuple[Split, DecodingSpec]) -> int:
     split, spec = task
-    damage: list[dict[str, Any]] = []
+    damage: list[pa.RecordBatch] = []
     read = 0
     for rows in worker_rows(SegmentFiles().read(split, damage), spec):
         if rows.num_rows and rows["kind"][0].as_py() == RowKind.LOG:

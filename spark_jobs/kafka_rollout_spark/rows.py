@@ -8,6 +8,7 @@ Rows are partial: each worker reports what it read. merge/merged.py merges them 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import pyarrow as pa
 
@@ -79,3 +80,17 @@ MINIMA = ("first_offset", "first_timestamp")
 MAXIMA = ("last_offset", "last_timestamp", "owner", "name", "sentence")
 OF_FIRST = ("reason",)
 OF_LAST = ("key", "value")
+
+
+def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any) -> pa.RecordBatch:
+    """Return `size` rows of one kind. Columns that are not given are null."""
+    constants = {"kind": str(kind), "topic": topic, "partition": partition}
+    arrays = []
+    for field in WORKER_ROWS:
+        if field.name in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), size))
+        elif field.name in columns:
+            arrays.append(pa.array(columns[field.name], field.type))
+        else:
+            arrays.append(pa.nulls(size, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=WORKER_ROWS)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 
@@ -48,9 +49,9 @@ def find(folder: Path) -> tuple[DirectoryLogs, Segment]:
 
 def read(found: DirectoryLogs, *, most: int = 10**9, buffer_bytes: int = 1_000) -> tuple[bytes, list[dict[str, Any]]]:
     """All bytes that were read, and the damage."""
-    damage: list[dict[str, Any]] = []
+    damage: list[pa.RecordBatch] = []
     data = b"".join(_checked(block) for block in SegmentFiles(buffer_bytes).read(found.cut(most), damage))
-    return data, damage
+    return data, [row for batch in damage for row in batch.to_pylist()]
 
 
 def _checked(block: LogBytes) -> bytes:

@@ -16,14 +16,14 @@ from kafka_rollout.kafka.formats.log_types import Batch, LogFormatError, RecordS
 from kafka_rollout.kafka.formats.messages import MessageFormatError
 from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
 from kafka_rollout_spark.decode.log_bytes import LogBytes
-from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows, rows
+from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows
 from kafka_rollout_spark.kernel import keys, noting, producers, scanning
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.hashing import hashes_of_name
 from kafka_rollout_spark.kernel.libraries import Decompressors
 from kafka_rollout_spark.kernel.programs import write_programs
 from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.rows import RowKind, rows
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4

@@ -14,27 +14,13 @@ import pyarrow as pa
 from kafka_rollout_spark.kernel import noting
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.programs import LayoutUse, LogPrograms, Numbers, owner_kind
-from kafka_rollout_spark.rows import ENDED, OPENED, WORKER_ROWS, RowKind
+from kafka_rollout_spark.rows import ENDED, OPENED, RowKind, rows
 
 _UUID_BYTES, _PARTITION_BYTES = 16, 4
 
 Key, Value = "key", "value"
 _LAYOUTS_MASK = (1 << 2 * t.LAYOUT_BITS) - 1
 Memory = npt.NDArray[np.uint8]
-
-
-def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any) -> pa.RecordBatch:
-    """Return `size` rows of one kind. Columns that are not given are null."""
-    constants = {"kind": str(kind), "topic": topic, "partition": partition}
-    arrays = []
-    for field in WORKER_ROWS:
-        if field.name in constants:
-            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), size))
-        elif field.name in columns:
-            arrays.append(pa.array(columns[field.name], field.type))
-        else:
-            arrays.append(pa.nulls(size, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=WORKER_ROWS)
 
 
 class ClassCode:

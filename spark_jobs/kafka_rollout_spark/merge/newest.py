@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_rollout_spark.decode.table_rows import rows
 from kafka_rollout_spark.kernel import keys, reducing
 from kafka_rollout_spark.kernel.tables import ENTRY
-from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
+from kafka_rollout_spark.rows import WORKER_ROWS, RowKind, rows
 
 _FIRST_SLOTS = 1 << 16
 _FULL = 0.75  # of the slots

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import pyarrow as pa
 
 from kafka_rollout.coordinator_logs.reading.segments import (
     SegmentGoneError,
@@ -16,7 +17,7 @@ from kafka_rollout.coordinator_logs.reading.segments import (
 )
 from kafka_rollout.kafka.formats.batch_headers import BatchHeader, header_at
 from kafka_rollout_spark.decode.log_bytes import LogBytes
-from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.rows import RowKind, rows
 from kafka_rollout_spark.source.splits import Range
 
 _BUFFER_BYTES = 2 * 1024 * 1024  # fits the processor's cache: with four times as much, a scan takes 10 % longer
@@ -28,7 +29,7 @@ class SegmentFiles:
 
     buffer_bytes: int = _BUFFER_BYTES
 
-    def read(self, ranges: Sequence[Range], damage: list[dict[str, Any]]) -> Iterator[LogBytes]:
+    def read(self, ranges: Sequence[Range], damage: list[pa.RecordBatch]) -> Iterator[LogBytes]:
         """As in LogSource. After damage, reading continues at the next indexed position where a batch begins."""
         from kafka_rollout_spark.decode.decoding import whole_batches  # the driver does not load numba
 
@@ -59,15 +60,16 @@ class SegmentFiles:
                     following = boundary(descriptor, part.segment, index_positions(part.segment), position)
                     until = min(following or part.end, part.end)
                     damage.append(
-                        {
-                            "kind": RowKind.DAMAGE,
-                            "topic": log.topic,
-                            "partition": log.partition,
-                            "file": path,
-                            "position": position,
-                            "log_bytes": until - position,
-                            "sentence": _describe_damage(descriptor, part, header, position, until),
-                        }
+                        rows(
+                            RowKind.DAMAGE,
+                            log.topic,
+                            log.partition,
+                            1,
+                            file=[path],
+                            position=[position],
+                            log_bytes=[until - position],
+                            sentence=[_describe_damage(descriptor, part, header, position, until)],
+                        )
                     )
                     position = until
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import pyarrow as pa
 
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
@@ -13,7 +14,7 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
 from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout_spark.decode.log_bytes import LogBytes
-from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.rows import RowKind, rows
 from kafka_rollout_spark.source.splits import Range
 
 _OFFSETS_PER_RANGE = 2_000_000  # several workers can read one long partition
@@ -34,7 +35,7 @@ class LiveLogs:
                 return FetchSource(self.bootstrap_servers, ClientSecurity.from_file(file))
         return FetchSource(self.bootstrap_servers)
 
-    def read(self, ranges: Sequence[Range], damage: list[dict[str, Any]]) -> Iterator[LogBytes]:
+    def read(self, ranges: Sequence[Range], damage: list[pa.RecordBatch]) -> Iterator[LogBytes]:
         """As in LogSource. The rest of a range after bytes that cannot begin a batch is not read."""
         with self.connect() as source:
             for log in ranges:
@@ -50,16 +51,17 @@ class LiveLogs:
                         )
                 except UnreadableOffsetError as error:
                     damage.append(
-                        {
-                            "kind": RowKind.DAMAGE,
-                            "topic": log.topic,
-                            "partition": log.partition,
-                            "file": "",
-                            "position": error.offset,
-                            "last_offset": log.end - 1,
-                            "log_bytes": 0,
-                            "sentence": error.sentence,
-                        }
+                        rows(
+                            RowKind.DAMAGE,
+                            log.topic,
+                            log.partition,
+                            1,
+                            file=[""],
+                            position=[error.offset],
+                            last_offset=[log.end - 1],
+                            log_bytes=[0],
+                            sentence=[error.sentence],
+                        )
                     )
 
 

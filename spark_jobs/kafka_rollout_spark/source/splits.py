@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -11,7 +11,6 @@ from kafka_rollout.coordinator_logs.reading.segments import SegmentRange
 from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.rows import WORKER_ROWS
 
 Range = LogRange | SegmentRange
 Split = tuple[Range, ...]
@@ -20,7 +19,7 @@ Split = tuple[Range, ...]
 class LogSource(Protocol):
     """Where a scan reads. It is pickled into the tasks, with credentials only if Spark protects them."""
 
-    def read(self, ranges: Sequence[Range], damage: list[dict[str, Any]]) -> Iterator[LogBytes]:
+    def read(self, ranges: Sequence[Range], damage: list[pa.RecordBatch]) -> Iterator[LogBytes]:
         """Whole batches of the ranges, in order. Unreadable parts become rows in `damage`."""
 
 
@@ -45,6 +44,6 @@ def read_split(source: LogSource, spec: DecodingSpec, split: Split) -> Iterator[
     """The rows (rows.py) of one task."""
     from kafka_rollout_spark.decode.decoding import worker_rows  # the driver does not load numba
 
-    damage: list[dict[str, Any]] = []
+    damage: list[pa.RecordBatch] = []
     yield from worker_rows(source.read(split, damage), spec)
-    yield pa.RecordBatch.from_pylist(damage, schema=WORKER_ROWS)
+    yield from damage
