@@ -7,10 +7,12 @@ Rows are partial: each worker reports what it read. merge/merged.py merges them 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 OPENED, ENDED = "opened", "ended"  # transactional batches of a producer, and transaction markers
 
@@ -19,7 +21,7 @@ class RowKind(StrEnum):
     """Kinds of rows, each with its columns in addition to `kind`, `topic` and `partition`.
 
     Rows with `count` 0 and no `first_offset` only add to `live`, the number of current records, which `reduce_entries`
-    computes.
+    computes. It is null if the scan does not determine current records.
     """
 
     CLASS = "class"  # key_version, value_version, count, first_offset, last_offset (its last batch's base), live
@@ -94,3 +96,12 @@ def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any
         else:
             arrays.append(pa.nulls(size, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=WORKER_ROWS)
+
+
+def of_kind(table: pa.Table, kind: RowKind) -> pa.Table:
+    return table.filter(pc.field("kind") == str(kind))
+
+
+def tuples(table: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of each row, in the order of the columns."""
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark import SparkContext
 
 from kafka_rollout.base.errors import FatalError
@@ -31,7 +32,7 @@ from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge.merged import MergedRows, read_merged
 from kafka_rollout_spark.result import result as parts
 from kafka_rollout_spark.result.second_reading import find_deleted_while_pending, find_out_of_order
-from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.rows import WORKER_ROWS, RowKind, of_kind, tuples
 from kafka_rollout_spark.source.ranges import LogsToRead
 
 Progress = Callable[[str], None]
@@ -129,12 +130,12 @@ class Scanned:
     spec: DecodingSpec
     scanned_at: float
     contents: MergedRows | None
-    few: list[dict[str, Any]]
+    few: pa.Table
 
     def owners(self, limit: int | None = None) -> Iterator[OwnerRecords]:
         """Those with the most records first; without `limit` all, streamed unsorted."""
-        rows = self.contents.owners(limit) if self.contents else ()
-        return (parts.owner_records(row, live=self.spec.live) for row in rows)
+        batches = self.contents.owners(limit) if self.contents else ()
+        return (owner for batch in batches for owner in parts.values(OwnerRecords, batch))
 
     def owners_listed(self) -> tuple[tuple[OwnerRecords, ...], int]:
         """The first ones, and the number of the others."""
@@ -148,8 +149,8 @@ class Scanned:
         """The newest records that describe groups and transactional ids, and whether these are all."""
         if self.contents is None:
             return (), True
-        rows = self.contents.table(RowKind.STATE, limit=STATES_LISTED).to_pylist()
-        return tuple(parts.state_records(rows, self.spec.records)), len(rows) < STATES_LISTED
+        rows = self.contents.table(RowKind.STATE, limit=STATES_LISTED)
+        return tuple(parts.state_records(rows, self.spec.records)), rows.num_rows < STATES_LISTED
 
     def inventory(self, states: Iterable[StateRecord], *, complete: bool) -> GroupInventory | None:
         if self.contents is None:
@@ -180,16 +181,15 @@ class Scanned:
             for key_version, value_version, path, tag in record.tags:
                 owners[record.topic, record.partition, key_version, value_version, path, tag].add(record.owner)
         listed = {(use.topic, use.key_version) for use in self.spec.records if use.state}
-        tags = list(parts.of_kind(self.few, RowKind.TAG))
-        if self.contents is not None and any((row["topic"], row["key_version"]) not in listed for row in tags):
+        tags = list(tuples(of_kind(self.few, RowKind.TAG).select(parts.TAG_PLACE)))
+        if self.contents is not None and any((topic, key_version) not in listed for topic, _, key_version, *_ in tags):
             groups: defaultdict[tuple[Any, ...], set[str]] = defaultdict(set)
-            kind = ("topic", "partition", "key_version", "value_version")
-            for row in self.contents.table(RowKind.GROUP, columns=(*kind, "name"), limit=_GROUPS_READ).to_pylist():
-                groups[tuple(row[name] for name in kind)].add(row["name"])
-                listed.add((row["topic"], row["key_version"]))
-            for row in tags:
-                topic, partition, key_version, value_version = place = tuple(row[name] for name in kind)
-                owners[topic, partition, key_version, value_version, row["path"], row["tag"]] |= groups[place]
+            columns = ("topic", "partition", "key_version", "value_version", "name")
+            for *kind, name in tuples(self.contents.table(RowKind.GROUP, columns=columns, limit=_GROUPS_READ)):
+                groups[tuple(kind)].add(name)
+                listed.add((kind[0], kind[2]))
+            for *kind, path, tag in tags:
+                owners[*kind, path, tag] |= groups[tuple(kind)]
         return parts.OwnersOfTags(owners, listed)
 
     @staticmethod
@@ -197,9 +197,10 @@ class Scanned:
         """Groups whose newest committed offset is not a tombstone, and their partition."""
         columns = ("name", "partition", "value_version", "last_offset")
         lasts: dict[str, tuple[int, bool, int]] = {}
-        for row in contents.table(RowKind.GROUP, columns=columns, limit=_GROUPS_READ).to_pylist():
-            last = row["last_offset"], row["value_version"] is not None, row["partition"]
-            lasts[row["name"]] = max(last, lasts.get(row["name"], last))
+        rows = contents.table(RowKind.GROUP, columns=columns, limit=_GROUPS_READ)
+        for name, partition, value_version, last_offset in tuples(rows):
+            last = last_offset, value_version is not None, partition
+            lasts[name] = max(last, lasts.get(name, last))
         return {name: partition for name, (_, committed, partition) in lasts.items() if committed}
 
     @staticmethod
@@ -215,14 +216,15 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
     """Read the logs once. Every byte is read, reported as damage, or raises an error."""
     scanned_at = time.time()
     if not logs.ranges:
-        yield Scanned(spec=spec, scanned_at=scanned_at, contents=None, few=[])
+        yield Scanned(spec=spec, scanned_at=scanned_at, contents=None, few=WORKER_ROWS.empty_table())
         return
     splits = logs.splits(spark.defaultParallelism)
     with reported(spark, len(splits), logs.size, logs.unit, report):
         rows = read_merged(spark, logs.source, spec, splits, is_small=logs.is_small)
-        few = rows.table(*_FEW).to_pylist()
+        few = rows.table(*_FEW)
     try:
-        found = {(row["topic"], row["partition"]) for row in few if row["kind"] in {RowKind.LOG, RowKind.DAMAGE}}
+        kinds = tuples(few.select(["kind", "topic", "partition"]))
+        found = {(topic, partition) for kind, topic, partition in kinds if kind in (RowKind.LOG, RowKind.DAMAGE)}
         if missing := {(log.topic, log.partition) for log in logs.logs if log.end > log.start} - found:
             topic, partition = min(missing)
             raise FatalError(
@@ -238,7 +240,7 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
 def make_result(request: ScanRequest, documents: Documents, logs: LogsToRead, scanned: Scanned) -> ScanResult:
     """Evaluate every release of the request."""
     catalogue, releases = documents.catalogue, request.releases
-    classes = parts.record_classes(scanned.few, live=request.live)
+    classes = parts.record_classes(scanned.few)
     ends = unknown_ends(catalogue, parts.with_last_batches(scanned.few, classes), releases)
     contents = scanned.contents
     deleted: tuple[DeletedWhilePending, ...] = ()
@@ -248,7 +250,7 @@ def make_result(request: ScanRequest, documents: Documents, logs: LogsToRead, sc
     ordered = facts_of_order(catalogue, releases)
     out_of_order = find_out_of_order(scanned.few, contents, logs, ordered) if contents and ordered else ()
     broken = (
-        *parts.broken_records(scanned.few, live=request.live),
+        *parts.broken_records(scanned.few),
         *ends,
         *unloadable,
         *groups_out_of_order(out_of_order),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ from kafka_rollout_spark.kernel.programs import write_programs
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.result.result import damage_of
-from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
+from kafka_rollout_spark.rows import ENDED, OPENED, RowKind, of_kind
 from tests.paths import FIXTURES
 from tests.unit.kafka.formats.message_strategies import values
 from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
@@ -268,10 +269,10 @@ def test_damage_of_a_live_log_is_named_by_its_offsets_and_the_rest_is_read() -> 
     broken = second[:-1] + bytes([second[-1] ^ 1])
     for data, offsets, count in ((first + broken + third, (11, 11), 2), (first + b"\xff" * 90, (11, 12), 1)):
         chunk = LogBytes(topic=TOPIC, partition=0, data=memoryview(data), start=10, end=13)
-        found = [row for one in worker_rows(iter([chunk]), DecodingSpec()) for row in one.to_pylist()]
+        found = pa.Table.from_batches(worker_rows(iter([chunk]), DecodingSpec()))
         (damage,) = damage_of(found)
         assert (damage.file, damage.position, damage.position + damage.offsets - 1) == ("", *offsets)
-        assert [row["count"] for row in found if row["kind"] == RowKind.LOG] == [count]
+        assert of_kind(found, RowKind.LOG)["count"].to_pylist() == [count]
 
 
 @given(data=st.binary(max_size=300))

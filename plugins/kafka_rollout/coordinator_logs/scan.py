@@ -192,12 +192,12 @@ class LogSize:
 
     topic: str
     partition: int
-    records: int
-    batches: int
-    control_batches: int
-    log_bytes: int
-    first_timestamp: int
-    last_timestamp: int
+    records: int = 0
+    batches: int = 0
+    control_batches: int = 0
+    log_bytes: int = 0
+    first_timestamp: int = -1
+    last_timestamp: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

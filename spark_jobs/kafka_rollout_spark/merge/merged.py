@@ -80,11 +80,13 @@ def _merge_by_bucket(rows: RDD[pa.RecordBatch], buckets: int, *, entries: bool) 
 
 
 def _merge(entries: bool, batches: Batches) -> pa.Table:
-    if entries:
-        from kafka_rollout_spark.merge.newest import reduce_entries  # loads numba
+    if not entries:
+        return merge_rows(batches)
+    from kafka_rollout_spark.merge.newest import reduce_entries  # loads numba
 
-        batches = reduce_entries(iter(batches))
-    return merge_rows(batches)
+    rows = merge_rows(reduce_entries(iter(batches)))
+    place = rows.schema.get_field_index("live")
+    return rows.set_column(place, rows.field(place), rows["live"].fill_null(0))  # nothing of these records is current
 
 
 def _distribute(buckets: int, batches: Batches) -> Iterator[tuple[int, bytes]]:
@@ -153,13 +155,12 @@ class MergedRows:
                 break
         return pa.concat_tables(found).slice(length=limit)
 
-    def owners(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    def owners(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of named owners: those with the most records first, or without `limit` all, streamed unsorted."""
         select = partial(_select_owners, limit)
         parts = self._parts(select, stream=limit is None)
         for part in parts if limit is None else [select(pa.concat_tables([_NO_ROWS, *parts]))]:
-            for batch in part.to_batches(_ROWS_AT_ONCE):
-                yield from batch.to_pylist()
+            yield from part.to_batches(_ROWS_AT_ONCE)
 
     def close(self) -> None:
         """Free the memory in Spark."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
 
 from kafka_rollout.coordinator_logs.contents import StateRecord
 from kafka_rollout.coordinator_logs.scan import (
@@ -12,7 +14,6 @@ from kafka_rollout.coordinator_logs.scan import (
     BrokenRecords,
     Damage,
     LogSize,
-    OwnerRecords,
     TaggedFields,
 )
 from kafka_rollout.kafka.documents.definitions import Schemas
@@ -21,11 +22,15 @@ from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError, de
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.programs import LayoutUse, RecordUse
-from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.rows import RowKind, of_kind, tuples
 
-Row = Mapping[str, Any]
-TagPlace = tuple[str, int, int, int, str, int]  # topic, partition, key version, value version, path and tag
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
+Value = TypeVar("Value", bound="DataclassInstance")
+TagPlace = tuple[str, int, int, int, str, int]
+
+TAG_PLACE = ("topic", "partition", "key_version", "value_version", "path", "tag")
 _VERSION_BYTES = 2
 
 
@@ -39,113 +44,97 @@ class OwnersOfTags:
     names: Mapping[TagPlace, Collection[str]]
     listed: Collection[tuple[str, int]]
 
-    def find(self, row: Row) -> list[str] | None:
-        if (row["topic"], row["key_version"]) not in self.listed:
-            return None
-        place = (row["topic"], row["partition"], row["key_version"], row["value_version"], row["path"], row["tag"])
-        return sorted(self.names.get(place, ()))
+    def find(self, place: TagPlace) -> list[str] | None:
+        topic, _, key_version, *_ = place
+        return sorted(self.names.get(place, ())) if (topic, key_version) in self.listed else None
 
 
-def of_kind(rows: Iterable[Row], kind: RowKind) -> Iterator[Row]:
-    return (row for row in rows if row["kind"] == kind)
+def values(kind: type[Value], table: pa.Table | pa.RecordBatch, **columns: Sequence[Any]) -> Iterator[Value]:
+    """Yield a value for each row. Its fields are the columns with their names, or of `columns`."""
+    found = {
+        field.name: columns[field.name] if field.name in columns else table[field.name].to_pylist()
+        for field in fields(kind)
+    }
+    return (kind(**dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True))
 
 
-def record_classes(rows: Iterable[Row], *, live: bool) -> tuple[RecordKind, ...]:
-    classes = (
-        RecordKind(
-            **_fields(row, "topic", "partition", "key_version", "value_version", "count", "first_offset"),
-            live=_live(row, live),
-        )
-        for row in of_kind(rows, RowKind.CLASS)
-    )
+def record_classes(few: pa.Table) -> tuple[RecordKind, ...]:
+    classes = values(RecordKind, of_kind(few, RowKind.CLASS))
     return tuple(sorted(classes, key=lambda c: (c.topic, c.partition, c.first_offset)))
 
 
-def with_last_batches(rows: Iterable[Row], classes: Iterable[RecordKind]) -> Iterator[tuple[RecordKind, int]]:
+def with_last_batches(few: pa.Table, classes: Iterable[RecordKind]) -> Iterator[tuple[RecordKind, int]]:
     """With each class the base offset of the last batch that holds such a record."""
-    places = ("topic", "partition", "key_version", "value_version")
-    lasts = {tuple(row[name] for name in places): row["last_offset"] for row in of_kind(rows, RowKind.CLASS)}
+    columns = ["topic", "partition", "key_version", "value_version", "last_offset"]
+    lasts = {tuple(place): last for *place, last in tuples(of_kind(few, RowKind.CLASS).select(columns))}
     return ((c, lasts[c.topic, c.partition, c.key_version, c.value_version]) for c in classes)
 
 
-def broken_records(rows: Iterable[Row], *, live: bool) -> tuple[BrokenRecords, ...]:
-    broken = (
-        BrokenRecords(
-            **_fields(row, "topic", "partition", "key_version", "value_version", "part", "count", "first_offset"),
-            releases=tuple(sorted(Release.parse(text) for text in row["releases"].split(","))),
-            reason=row["reason"],
-            live=_live(row, live),
-        )
-        for row in of_kind(rows, RowKind.BROKEN)
-    )
+def broken_records(few: pa.Table) -> tuple[BrokenRecords, ...]:
+    rows = of_kind(few, RowKind.BROKEN)
+    releases = [tuple(sorted(map(Release.parse, text.split(",")))) for text in rows["releases"].to_pylist()]
+    broken = values(BrokenRecords, rows, releases=releases)
     return tuple(sorted(broken, key=lambda b: (b.topic, b.partition, b.first_offset, b.part)))
 
 
 def tagged_fields(
-    rows: Iterable[Row],
-    catalogue: Catalogue,
-    schemas: Schemas,
-    owners: OwnersOfTags,
+    few: pa.Table, catalogue: Catalogue, schemas: Schemas, owners: OwnersOfTags
 ) -> tuple[TaggedFields, ...]:
-    tagged = []
-    for row in of_kind(rows, RowKind.TAG):
-        names = {release: name for release in catalogue if (name := _tag_name(schemas, release, row)) is not None}
-        place = _fields(row, "topic", "partition", "key_version", "value_version", "path", "tag")
-        known_by = tuple(sorted(names))
-        listed = owners.find(row)
-        tagged.append(
-            TaggedFields(
-                **place,
-                **_fields(row, "count", "first_offset"),
-                name=names[known_by[-1]] if known_by else None,
-                known_by=known_by,
-                owners=None if listed is None else tuple(listed[:OWNERS_OF_TAG]),
-                owners_left_out=max(0, len(listed or ()) - OWNERS_OF_TAG),
-            )
-        )
+    rows = of_kind(few, RowKind.TAG)
+    places = list(tuples(rows.select(TAG_PLACE)))
+    names = [
+        {release: name for release in catalogue if (name := _tag_name(schemas, release, place)) is not None}
+        for place in places
+    ]
+    listed = [owners.find(place) for place in places]
+    tagged = values(
+        TaggedFields,
+        rows,
+        name=[known[max(known)] if known else None for known in names],
+        known_by=[tuple(sorted(known)) for known in names],
+        owners=[None if found is None else tuple(found[:OWNERS_OF_TAG]) for found in listed],
+        owners_left_out=[max(0, len(found or ()) - OWNERS_OF_TAG) for found in listed],
+    )
     return tuple(sorted(tagged, key=lambda t: (t.topic, t.partition, t.key_version, t.value_version, t.path, t.tag)))
 
 
-def owner_records(row: Row, *, live: bool) -> OwnerRecords:
-    counted = _fields(row, "topic", "partition", "owner", "name", "key_version", "value_version", "count")
-    return OwnerRecords(**counted, first_offset=row["first_offset"], live=_live(row, live))
-
-
-def log_sizes(rows: Iterable[Row], logs: Sequence[LogRange]) -> tuple[LogSize, ...]:
+def log_sizes(few: pa.Table, logs: Sequence[LogRange]) -> tuple[LogSize, ...]:
     """One of each log; zeros for a log in which no batch was read."""
-    by_partition = {(row["topic"], row["partition"]): row for row in of_kind(rows, RowKind.LOG)}
-    return tuple(_log_size(log, by_partition.get((log.topic, log.partition), {})) for log in logs)
+    rows = of_kind(few, RowKind.LOG)
+    times = {name: rows[name].fill_null(-1).to_pylist() for name in ("first_timestamp", "last_timestamp")}
+    sizes = values(LogSize, rows, records=rows["count"].to_pylist(), **times)
+    found = {(size.topic, size.partition): size for size in sizes}
+    places = [(log.topic, log.partition) for log in logs]
+    return tuple(found.get(place) or LogSize(topic=place[0], partition=place[1]) for place in places)
 
 
-def damage_of(rows: Iterable[Row]) -> tuple[Damage, ...]:
-    names = ("topic", "partition", "file", "position", "log_bytes", "sentence")
-    damage = (
-        Damage(**_fields(row, *names), offsets=0 if row["file"] else row["last_offset"] - row["position"] + 1)
-        for row in of_kind(rows, RowKind.DAMAGE)
-    )
+def damage_of(few: pa.Table) -> tuple[Damage, ...]:
+    rows = of_kind(few, RowKind.DAMAGE)
+    places = tuples(rows.select(["file", "position", "last_offset"]))
+    damage = values(Damage, rows, offsets=[0 if file else last - position + 1 for file, position, last in places])
     return tuple(sorted(damage, key=lambda d: (d.topic, d.partition, d.file, d.position)))
 
 
-def state_records(rows: Iterable[Row], records: Sequence[RecordUse]) -> Iterator[StateRecord]:
+def state_records(rows: pa.Table, records: Sequence[RecordUse]) -> Iterator[StateRecord]:
     """The newest records that describe groups and transactional ids, but those that no release reads."""
     uses = {(use.topic, use.key_version): use for use in records}
-    for row in of_kind(rows, RowKind.STATE):
-        use = uses[row["topic"], row["key_version"]]
-        key = _decoded(use.keys, row["key"])
-        data = row["value"]
+    columns = ["topic", "partition", "key_version", "key", "value", "last_offset"]
+    for topic, partition, key_version, key_data, data, offset in tuples(rows.select(columns)):
+        use = uses[topic, key_version]
+        key = _decoded(use.keys, key_data)
         version = None if data is None else int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
         value = None if version is None else _decoded(use.values.get(version, ()), data)
         if key is None or (value is None and data is not None):
             continue
         tags = frozenset() if value is None else {(tag.path, tag.tag) for tag in value.tags}
         yield StateRecord(
-            topic=row["topic"],
-            partition=row["partition"],
+            topic=topic,
+            partition=partition,
             record=use.name,
             key=key.value,
             value=None if value is None else value.value,
-            offset=row["last_offset"],
-            tags=frozenset((row["key_version"], version or 0, path, tag) for path, tag in tags),
+            offset=offset,
+            tags=frozenset((key_version, version or 0, path, tag) for path, tag in tags),
         )
 
 
@@ -158,39 +147,15 @@ def _decoded(uses: Sequence[LayoutUse], data: bytes) -> Decoded | None:
     return None
 
 
-def _tag_name(schemas: Schemas, release: Release, row: Row) -> str | None:
+def _tag_name(schemas: Schemas, release: Release, place: TagPlace) -> str | None:
     """What the release calls the tagged field; None if its definition does not have it."""
-    known = schemas.layouts(release, row["topic"], row["key_version"])
-    if known is None or row["value_version"] not in known.value.valid_versions:
+    topic, _, key_version, value_version, path, tag = place
+    known = schemas.layouts(release, topic, key_version)
+    if known is None or value_version not in known.value.valid_versions:
         return None
-    struct: StructLayout | None = known.value.layout(row["value_version"]).struct
-    for step in row["path"].split(".") if row["path"] else ():
-        fields = (*struct.fields, *struct.tagged.values()) if struct else ()
-        struct = next((field.struct for field in fields if join("", field) == step), None)
-    field = struct.tagged.get(row["tag"]) if struct else None
+    struct: StructLayout | None = known.value.layout(value_version).struct
+    for step in path.split(".") if path else ():
+        found = (*struct.fields, *struct.tagged.values()) if struct else ()
+        struct = next((field.struct for field in found if join("", field) == step), None)
+    field = struct.tagged.get(tag) if struct else None
     return field.name if field else None
-
-
-def _log_size(log: LogRange, row: Row) -> LogSize:
-    def number(name: str, otherwise: int) -> int:
-        value = row.get(name)
-        return otherwise if value is None else int(value)
-
-    return LogSize(
-        topic=log.topic,
-        partition=log.partition,
-        records=number("count", 0),
-        batches=number("batches", 0),
-        control_batches=number("control_batches", 0),
-        log_bytes=number("log_bytes", 0),
-        first_timestamp=number("first_timestamp", -1),
-        last_timestamp=number("last_timestamp", -1),
-    )
-
-
-def _fields(row: Row, *names: str) -> dict[str, Any]:
-    return {name: row[name] for name in names}
-
-
-def _live(row: Row, live: bool) -> int | None:
-    return (row["live"] or 0) if live else None

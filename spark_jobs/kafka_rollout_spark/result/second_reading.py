@@ -14,6 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.reading.second_reading import (
     Facts,
@@ -31,13 +34,12 @@ from kafka_rollout.kafka.formats.pending_commits import PendingCommits, text_at
 from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout_spark.kernel.spec import MOST_GROUPS
 from kafka_rollout_spark.merge.merged import MergedRows
-from kafka_rollout_spark.result.result import Row, of_kind
-from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
+from kafka_rollout_spark.rows import ENDED, OPENED, RowKind, of_kind, tuples
 from kafka_rollout_spark.source.ranges import LogsToRead
 
 
 def find_deleted_while_pending(
-    few: Iterable[Row], contents: MergedRows, logs: LogsToRead
+    few: pa.Table, contents: MergedRows, logs: LogsToRead
 ) -> tuple[DeletedWhilePending, ...]:
     """Return the deleted groups for which open transactions commit offsets.
 
@@ -50,15 +52,16 @@ def find_deleted_while_pending(
     return tuple(sorted(found))
 
 
-def _open_transactions(few: Iterable[Row]) -> Mapping[int, Mapping[int, int]]:
+def _open_transactions(few: pa.Table) -> Mapping[int, Mapping[int, int]]:
     """Return partition → producer id with data after its last marker → lowest offset that this data can have."""
-    rows = [row for row in of_kind(few, RowKind.PRODUCER) if row["topic"] == GROUPS_TOPIC]
-    markers = {(row["partition"], row["key_hash"]): row["last_offset"] for row in rows if row["part"] == ENDED}
+    rows = of_kind(few, RowKind.PRODUCER).filter(pc.field("topic") == GROUPS_TOPIC)
+    producers = list(tuples(rows.select(["partition", "key_hash", "part", "first_offset", "last_offset"])))
+    markers = {(partition, producer): last for partition, producer, part, _, last in producers if part == ENDED}
     found: dict[int, dict[int, int]] = {}
-    for row in rows:
-        marker = markers.get((row["partition"], row["key_hash"]), -1)
-        if row["part"] == OPENED and row["last_offset"] > marker:
-            found.setdefault(row["partition"], {})[row["key_hash"]] = max(row["first_offset"], marker + 1)
+    for partition, producer, part, first, last in producers:
+        marker = markers.get((partition, producer), -1)
+        if part == OPENED and last > marker:
+            found.setdefault(partition, {})[producer] = max(first, marker + 1)
     return found
 
 
@@ -91,26 +94,20 @@ def _deleted(contents: MergedRows, waiting: Mapping[int, Collection[bytes]]) -> 
         key_version=[GROUP_METADATA_KEY],
     )
     found: dict[int, set[bytes]] = {}
-    for row in tombstones.to_pylist():
-        place = row["partition"], row["key"]
-        if place in groups:
-            found.setdefault(row["partition"], set()).add(groups[place])
+    for partition, key in tuples(tombstones):
+        if (partition, key) in groups:
+            found.setdefault(partition, set()).add(groups[partition, key])
     return found
 
 
 _ROWS = 10_000
 
 
-def find_out_of_order(
-    few: Iterable[Row], contents: MergedRows, logs: LogsToRead, facts: Facts
-) -> tuple[OutOfOrder, ...]:
+def find_out_of_order(few: pa.Table, contents: MergedRows, logs: LogsToRead, facts: Facts) -> tuple[OutOfOrder, ...]:
     """`few`, `contents`: as in Scanned, of a deep scan of these logs."""
     types = ordered_types(facts)
-    partitions = {
-        row["partition"]
-        for row in of_kind(few, RowKind.CLASS)
-        if row["topic"] == GROUPS_TOPIC and row["key_version"] in types
-    }
+    classes = of_kind(few, RowKind.CLASS).select(["topic", "partition", "key_version"])
+    partitions = {partition for topic, partition, type_ in tuples(classes) if topic == GROUPS_TOPIC and type_ in types}
     if not partitions:
         return ()
     found: list[OutOfOrder] = []
@@ -127,29 +124,30 @@ def _first_records(
 ) -> Mapping[int, Mapping[bytes, FirstRecords]]:
     """By partition and group, for the groups with records of these types."""
 
-    def rows(kind: RowKind, columns: Sequence[str], **conditions: Any) -> Iterator[Row]:
+    def rows(kind: RowKind, columns: Sequence[str], **conditions: Any) -> Iterator[tuple[Any, ...]]:
         table = contents.table(kind, columns=columns, topic=[GROUPS_TOPIC], partition=partitions, **conditions)
         for batch in table.to_batches(max_chunksize=_ROWS):  # each group has several
-            yield from batch.to_pylist()
+            yield from tuples(batch)
 
     found: dict[int, dict[bytes, FirstRecords]] = {}
     columns = "partition", "name", "key_version", "value_version", "first_offset"
-    for row in rows(RowKind.OWNER, columns, is_valid="name", key_version=list(types)):
-        firsts = found.setdefault(row["partition"], {}).setdefault(row["name"].encode(), FirstRecords())
-        firsts.note(row["key_version"], row["first_offset"], is_tombstone=row["value_version"] is None)
+    for partition, name, key_version, value_version, first in rows(
+        RowKind.OWNER, columns, is_valid="name", key_version=list(types)
+    ):
+        firsts = found.setdefault(partition, {}).setdefault(name.encode(), FirstRecords())
+        firsts.note(key_version, first, is_tombstone=value_version is None)
     committing: dict[int, set[bytes]] = {}
-    for row in rows(RowKind.GROUP, ("partition", "name", "first_offset"), is_valid="value_version"):
-        name = row["name"].encode()
-        committing.setdefault(row["partition"], set()).add(name)
-        if (known := found.get(row["partition"], {}).get(name)) is not None:
-            first = row["first_offset"]
+    for partition, text, first in rows(RowKind.GROUP, ("partition", "name", "first_offset"), is_valid="value_version"):
+        name = text.encode()
+        committing.setdefault(partition, set()).add(name)
+        if (known := found.get(partition, {}).get(name)) is not None:
             known.committed = first if known.committed is None else min(first, known.committed)
     for partition, names in committing.items():
         # A task reports at most this number of groups: others may commit from the start of the log on.
         for name, firsts in found.get(partition, {}).items() if len(names) >= MOST_GROUPS else ():
             firsts.committed = firsts.committed if name in names else -1
-    for row in rows(RowKind.STATE, ("partition", "key"), is_valid="value", key_version=[GROUP_METADATA_KEY]):
-        group, _ = text_at(row["key"], VERSION_BYTES)
-        if group is not None and (known := found.get(row["partition"], {}).get(group)) is not None:
+    for partition, key in rows(RowKind.STATE, ("partition", "key"), is_valid="value", key_version=[GROUP_METADATA_KEY]):
+        group, _ = text_at(key, VERSION_BYTES)
+        if group is not None and (known := found.get(partition, {}).get(group)) is not None:
             known.is_classic = True
     return found

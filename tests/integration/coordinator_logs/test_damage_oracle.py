@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -147,7 +148,7 @@ def scan_live(cluster: ClusterSpec) -> tuple[tuple[Damage, ...], tuple[Damage, .
         topics=(CONSUMER_OFFSETS,),
         known=(),
     )
-    rows = [row for one in read_split(logs.source, DecodingSpec(), logs.ranges) for row in one.to_pylist()]
+    rows = pa.Table.from_batches(read_split(logs.source, DecodingSpec(), logs.ranges))
     settings = Settings.from_environment()
     reader = LiveCoordinatorLogs(cluster=cluster, catalogue=load_catalogue(settings.include), settings=settings)
     nothing = ScanResult(cluster=cluster.name, scanned_at=0.0, logs=(), classes=(), verdicts=())
