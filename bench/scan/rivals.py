@@ -19,7 +19,7 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.maven import Module, open_repository
 from kafka_rollout.releases.jvm.java import java_binary
-from kafka_rollout_spark.decode.decoding import worker_rows
+from kafka_rollout_spark.decode.log_reader import worker_rows
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.source.files import SegmentFiles

@@ -10,7 +10,7 @@ import gc
 
 from pyspark.daemon import manager
 
-import kafka_rollout_spark.decode.decoding
+import kafka_rollout_spark.decode.log_reader
 import kafka_rollout_spark.merge.newest
 import kafka_rollout_spark.source.live  # noqa: F401
 

@@ -26,8 +26,8 @@ from kafka_rollout.kafka.formats.message_writer import encode as encode_message
 from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.decode.log_bytes import LogBytes
+from kafka_rollout_spark.decode.log_reader import worker_rows
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.programs import write_programs
 from kafka_rollout_spark.kernel.spec import DecodingSpec

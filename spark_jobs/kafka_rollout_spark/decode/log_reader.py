@@ -1,4 +1,7 @@
-"""Calls the kernel for the chunks of one log after another, and processes in Python the batches that it cannot read."""
+"""Decodes bytes of logs to rows (rows.py): calls the kernel, and processes in Python the batches that it cannot read.
+
+The rest of the Spark job uses only `whole_batches` and `worker_rows` to decode.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,26 @@ _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4
 _ENTRIES_A_ROW = 1 << 17  # 4 MiB; Spark keeps whole rows in memory
 _NOT_PARSED = write_programs((), ())
+
+
+def whole_batches(data: memoryview) -> int:
+    """Return the number of bytes at the start of `data` that are whole batches, by length and magic of their headers.
+
+    A source ends its chunk there. The result also ends at a place where no batch can begin. The source then searches
+    for the next batch.
+    """
+    return scanning.batches_end(np.frombuffer(data, dtype=np.uint8).ctypes.data, len(data))
+
+
+def worker_rows(chunks: Iterator[LogBytes], spec: DecodingSpec) -> Iterator[pa.RecordBatch]:
+    """Yield the partial rows (rows.py) of the chunks. Chunks of one partition should be consecutive."""
+    with LogReader(spec) as reader:
+        for chunk in chunks:
+            if reader.log != (chunk.topic, chunk.partition):
+                yield from reader.finish()
+                reader.begin(chunk.topic, chunk.partition)
+            yield from reader.read(chunk)
+        yield from reader.finish()
 
 
 class LogReader:

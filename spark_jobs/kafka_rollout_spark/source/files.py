@@ -31,7 +31,7 @@ class SegmentFiles:
 
     def read(self, ranges: Sequence[Range], damage: list[pa.RecordBatch]) -> Iterator[LogBytes]:
         """As in LogSource. After damage, reading continues at the next indexed position where a batch begins."""
-        from kafka_rollout_spark.decode.decoding import whole_batches  # the driver does not load numba
+        from kafka_rollout_spark.decode.log_reader import whole_batches  # the driver does not load numba
 
         buffer = bytearray(self.buffer_bytes)
         for part in ranges:

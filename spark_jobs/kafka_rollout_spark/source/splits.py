@@ -42,7 +42,7 @@ def plan_splits(ranges: Sequence[Range], count: int) -> tuple[Split, ...]:
 
 def read_split(source: LogSource, spec: DecodingSpec, split: Split) -> Iterator[pa.RecordBatch]:
     """The rows (rows.py) of one task."""
-    from kafka_rollout_spark.decode.decoding import worker_rows  # the driver does not load numba
+    from kafka_rollout_spark.decode.log_reader import worker_rows  # the driver does not load numba
 
     damage: list[pa.RecordBatch] = []
     yield from worker_rows(source.read(split, damage), spec)

@@ -15,7 +15,7 @@ from kafka_rollout_spark import kernel
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.compile_kernel import compile_kernel
-from kafka_rollout_spark.decode.decoding import worker_rows, whole_batches
+from kafka_rollout_spark.decode.log_reader import worker_rows, whole_batches
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.cache import COMPLETE
