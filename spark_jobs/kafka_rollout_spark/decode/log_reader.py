@@ -6,6 +6,7 @@ The rest of the Spark job uses only `whole_batches` and `worker_rows` to decode.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from types import TracebackType
 
 import numpy as np
@@ -26,7 +27,7 @@ from kafka_rollout_spark.kernel.hashing import hashes_of_name
 from kafka_rollout_spark.kernel.libraries import Decompressors
 from kafka_rollout_spark.kernel.programs import write_programs
 from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.rows import RowKind, rows
+from kafka_rollout_spark.rows import RowKind
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4
@@ -46,12 +47,11 @@ def whole_batches(data: memoryview) -> int:
 def worker_rows(chunks: Iterator[LogBytes], spec: DecodingSpec) -> Iterator[pa.RecordBatch]:
     """Yield the partial rows (rows.py) of the chunks. Chunks of one partition should be consecutive."""
     with LogReader(spec) as reader:
-        for chunk in chunks:
-            if reader.log != (chunk.topic, chunk.partition):
-                yield from reader.finish()
-                reader.begin(chunk.topic, chunk.partition)
-            yield from reader.read(chunk)
-        yield from reader.finish()
+        for log, chunks_of_log in groupby(chunks, lambda chunk: (chunk.topic, chunk.partition)):
+            reader.begin(*log)
+            for chunk in chunks_of_log:
+                yield from reader.read(chunk)
+            yield from reader.finish()
 
 
 class LogReader:
@@ -79,7 +79,6 @@ class LogReader:
             self._control[place] = address
         self._reasons: dict[tuple[int, str, int], str] = {}
         self._classes_seen = 0
-        self.log: tuple[str, int] | None = None
 
     def __enter__(self) -> LogReader:
         return self
@@ -95,8 +94,7 @@ class LogReader:
     def begin(self, topic: str, partition: int) -> None:
         log = self._spec.logs.get(topic, _NOT_PARSED)
         t.set_programs(self._control, log.programs)
-        self.log = topic, partition
-        self._rows = TableRows(self._tables, log)
+        self._rows = TableRows(self._tables, log, topic, partition)
         self._reasoned: set[tuple[int | None, int | None, str, int]] = set()
         self._clear_classes()
         control = self._control
@@ -111,16 +109,13 @@ class LogReader:
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows of the log."""
-        if self.log is None:
-            return
         yield from self._drain()
         control = self._control
         columns = {
             name: [None if control[place] in (-1, t.NONE_YET) else int(control[place])]
             for name, place in _LOG_COLUMNS.items()
         }
-        yield rows(RowKind.LOG, *self.log, 1, **columns)
-        self.log = None
+        yield self._rows.rows(RowKind.LOG, 1, **columns)
 
     def read(self, chunk: LogBytes) -> Iterator[pa.RecordBatch]:
         control, data = self._control, np.frombuffer(chunk.data, dtype=np.uint8)
@@ -203,36 +198,17 @@ class LogReader:
         self._scratch = self._memory(t.SCRATCH_AT, t.SCRATCH_SIZE, size)
 
     def _damage(self, chunk: LogBytes, at: int, size: int, error: LogFormatError) -> pa.RecordBatch:
-        if chunk.file is None:
-            return self._live_damage(chunk, chunk.data[at : at + size], error)
-        return rows(
-            RowKind.DAMAGE,
-            chunk.topic,
-            chunk.partition,
-            1,
-            file=[chunk.file],
-            position=[chunk.position + at],
-            log_bytes=[size],
-            sentence=[error.sentence],
-        )
-
-    def _live_damage(self, chunk: LogBytes, batch: memoryview, error: LogFormatError) -> pa.RecordBatch:
-        """A row with the offsets of the batch as its header names them, or of the rest of the chunk."""
+        """A row with the bytes of a segment, or the offsets of the batch as its header names them, or of the rest."""
+        if chunk.file is not None:
+            place = {"file": [chunk.file], "position": [chunk.position + at], "log_bytes": [size]}
+            return self._rows.rows(RowKind.DAMAGE, 1, sentence=[error.sentence], **place)
+        batch = chunk.data[at : at + size]
         header = header_at(batch, 0, 0)
         first, last = max(chunk.start, int(self._control[t.LAST_OFFSET]) + 1), chunk.end - 1
         if header is not None and header.size == len(batch):
             first, last = max(chunk.start, header.base_offset), min(header.last_offset, last)
-        return rows(
-            RowKind.DAMAGE,
-            chunk.topic,
-            chunk.partition,
-            1,
-            file=[""],
-            position=[first],
-            last_offset=[max(first, last)],
-            log_bytes=[0],
-            sentence=[error.sentence],
-        )
+        place = {"file": [""], "position": [first], "last_offset": [max(first, last)], "log_bytes": [0]}
+        return self._rows.rows(RowKind.DAMAGE, 1, sentence=[error.sentence], **place)
 
     def _find_reasons(self, chunk: LogBytes) -> None:
         """Find out why the first records of the new broken classes do not parse. Their batches are in this chunk."""
@@ -262,13 +238,12 @@ class LogReader:
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
         """Empty all tables; the classes last, because the other tables refer to them."""
-        assert self.log is not None  # noqa: S101 - begun
         yield from self._drain_keys()
         yield from self._drain_names()
         yield from self._drain_states()
         yield from self._drain_producers()
-        yield self._rows.classes(*self.log)
-        yield self._rows.broken(*self.log, self._reasons)
+        yield self._rows.classes()
+        yield self._rows.broken(self._reasons)
         self._clear_classes()
 
     def _clear_classes(self) -> None:
@@ -279,25 +254,22 @@ class LogReader:
         self._reasons = {}
 
     def _drain_names(self) -> Iterator[pa.RecordBatch]:
-        assert self.log is not None  # noqa: S101 - begun
-        yield from self._rows.names(*self.log, self._names)
+        yield from self._rows.names(self._names)
         self._tables.name_hash[:] = 0
         self._control[t.NAMES] = self._control[t.NAMES_USED] = 0
 
     def _drain_states(self) -> Iterator[pa.RecordBatch]:
-        assert self.log is not None  # noqa: S101 - begun
         control = self._control
         if control[t.STATES]:
-            yield self._rows.states(*self.log, self._states)
+            yield self._rows.states(self._states)
         self._tables.state_hash[:] = 0
         control[t.STATES] = control[t.STATES_USED] = 0
         if control[t.WANTED] > control[t.STATES_SIZE]:
             self._states = self._memory(t.STATES_AT, t.STATES_SIZE, int(control[t.WANTED]))
 
     def _drain_producers(self) -> Iterator[pa.RecordBatch]:
-        assert self.log is not None  # noqa: S101 - begun
         if self._control[t.PRODUCERS]:
-            yield from self._rows.producers(*self.log)
+            yield from self._rows.producers()
         self._tables.producer_first[:] = self._tables.producer_last[:] = self._tables.producer_marker[:] = 0
         self._control[t.PRODUCERS] = 0
 
@@ -317,7 +289,6 @@ class LogReader:
 
     def _empty_key_table(self) -> Iterator[pa.RecordBatch]:
         """Yield all entries, sorted by bucket, and empty the key table."""
-        assert self.log is not None  # noqa: S101 - begun
         if not (used := int(self._control[t.KEYS_USED])):
             return
         counts = np.zeros(self._spec.buckets, dtype=np.int64)
@@ -330,7 +301,7 @@ class LogReader:
         for bucket in np.flatnonzero(counts).tolist():
             of_bucket = entries[ends[bucket] - counts[bucket] : ends[bucket]]
             for at in range(0, len(of_bucket), _ENTRIES_A_ROW):
-                yield self._rows.bucket(*self.log, bucket, of_bucket[at : at + _ENTRIES_A_ROW])
+                yield self._rows.bucket(bucket, of_bucket[at : at + _ENTRIES_A_ROW])
 
 
 _LOG_COLUMNS = {

@@ -43,14 +43,19 @@ def _version(bits: int) -> int | None:
 
 
 class TableRows:
-    """Rows from the tables of one log. The caller empties the tables."""
+    """Rows of one log, most of them from the tables. The caller empties the tables."""
 
-    def __init__(self, tables: t.Tables, log: LogPrograms) -> None:
+    def __init__(self, tables: t.Tables, log: LogPrograms, topic: str, partition: int) -> None:
+        self._log = topic, partition
         self._tables = tables
         self._records = {record.key_version: record for record in log.records}
         self._paths = log.paths
         self._codes: list[ClassCode] = []
         self._classes_json = (0, b"")
+
+    def rows(self, kind: RowKind, size: int, **columns: Any) -> pa.RecordBatch:
+        """Return `size` rows of one kind of this log. Columns that are not given are null."""
+        return rows(kind, *self._log, size, **columns)
 
     def clear(self) -> None:
         """Forget the classes. Call this when the table of classes was emptied."""
@@ -68,7 +73,7 @@ class TableRows:
         record = self._records[code.key_version]
         return record.keys[bit] if part == Key else record.values[code.value_version or 0][bit]
 
-    def classes(self, topic: str, partition: int) -> pa.RecordBatch:
+    def classes(self) -> pa.RecordBatch:
         merged: dict[tuple[int | None, int | None], list[int]] = {}
         codes = self.codes()
         lasts = self._tables.class_last[: len(codes)].tolist()
@@ -77,10 +82,8 @@ class TableRows:
             counted[0] += count
             counted[1] = min(counted[1], first)
             counted[2] = max(counted[2], last)
-        return rows(
+        return self.rows(
             RowKind.CLASS,
-            topic,
-            partition,
             len(merged),
             key_version=[key for key, _ in merged],
             value_version=[value for _, value in merged],
@@ -89,7 +92,7 @@ class TableRows:
             last_offset=[last for _, _, last in merged.values()],
         )
 
-    def broken(self, topic: str, partition: int, reasons: dict[tuple[int, str, int], str]) -> pa.RecordBatch:
+    def broken(self, reasons: dict[tuple[int, str, int], str]) -> pa.RecordBatch:
         """Return the records that do not parse. `reasons`: (class, part, layout) → reason of the first record."""
         columns: dict[str, list[Any]] = {name: [] for name in _BROKEN}
         for index, (code, count, first) in enumerate(zip(self.codes(), *self._counts(), strict=True)):
@@ -100,7 +103,7 @@ class TableRows:
                 )
                 for column, value in zip(columns.values(), values, strict=True):
                     column.append(value)
-        return rows(RowKind.BROKEN, topic, partition, len(columns["part"]), **columns)
+        return self.rows(RowKind.BROKEN, len(columns["part"]), **columns)
 
     def _counts(self) -> tuple[list[int], list[int]]:
         used = int(self._tables.control[t.CLASSES])
@@ -109,7 +112,7 @@ class TableRows:
     def releases(self, code: ClassCode, part: str, bit: int) -> str:
         return ",".join(str(release) for release in self.layout(code, part, bit).releases)
 
-    def names(self, topic: str, partition: int, memory: Memory) -> Iterator[pa.RecordBatch]:
+    def names(self, memory: Memory) -> Iterator[pa.RecordBatch]:
         """Yield groups and transactional ids, committed topics, tagged fields, and groups that commit."""
         tables, codes = self._tables, self.codes()
         for kind, fill in (
@@ -123,10 +126,8 @@ class TableRows:
                 continue
             classes = tables.name_what[slots] & 0xFFFFFFFF
             row_kind, columns = fill(slots, [codes[index] for index in classes], memory)
-            yield rows(
+            yield self.rows(
                 row_kind,
-                topic,
-                partition,
                 len(slots),
                 key_version=[codes[index].key_version for index in classes],
                 value_version=[codes[index].value_version for index in classes],
@@ -161,7 +162,7 @@ class TableRows:
         places = zip(self._tables.name_at[slots].tolist(), self._tables.name_size[slots].tolist(), strict=True)
         return (memory[at : at + size].tobytes() for at, size in places)
 
-    def states(self, topic: str, partition: int, memory: Memory) -> pa.RecordBatch:
+    def states(self, memory: Memory) -> pa.RecordBatch:
         tables, codes = self._tables, self.codes()
         slots = np.flatnonzero(tables.state_hash)
         versions = [codes[index] for index in tables.state_class[slots]]
@@ -171,10 +172,8 @@ class TableRows:
         ):
             keys.append(memory[at : at + key].tobytes())
             values.append(None if value < 0 else memory[at + key : at + key + value].tobytes())
-        return rows(
+        return self.rows(
             RowKind.STATE,
-            topic,
-            partition,
             len(slots),
             record=[self._records[code.key_version].name for code in versions if code.key_version is not None],
             key_version=[code.key_version for code in versions],
@@ -184,17 +183,15 @@ class TableRows:
             value=values,
         )
 
-    def producers(self, topic: str, partition: int) -> Iterator[pa.RecordBatch]:
+    def producers(self) -> Iterator[pa.RecordBatch]:
         tables = self._tables
         for part, firsts, lasts in (
             (OPENED, tables.producer_first, tables.producer_last),
             (ENDED, tables.producer_marker, tables.producer_marker),
         ):
             slots = np.flatnonzero(lasts)
-            yield rows(
+            yield self.rows(
                 RowKind.PRODUCER,
-                topic,
-                partition,
                 len(slots),
                 part=[part] * len(slots),
                 key_hash=tables.producer_id[slots],
@@ -202,11 +199,9 @@ class TableRows:
                 last_offset=lasts[slots] - 1,
             )
 
-    def bucket(self, topic: str, partition: int, bucket: int, entries: Numbers) -> pa.RecordBatch:
-        return rows(
+    def bucket(self, bucket: int, entries: Numbers) -> pa.RecordBatch:
+        return self.rows(
             RowKind.ENTRIES,
-            topic,
-            partition,
             1,
             bucket=[bucket],
             first_offset=[int(self._tables.control[t.BASE])],
