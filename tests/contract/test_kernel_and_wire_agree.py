@@ -141,8 +141,7 @@ def test_a_batch_that_decompresses_to_a_gigabyte_is_refused_by_both(codec: Codec
 def deep_spec() -> DecodingSpec:
     include = Settings.from_environment().include
     catalogue = load_catalogue(include)
-    topics = sorted({topic for release in catalogue for topic in catalogue.get(release).coordinator_logs})
-    return make_spec(catalogue, load_schemas(include), list(catalogue), topics)
+    return make_spec(catalogue, load_schemas(include), list(catalogue), catalogue.coordinator_topics)
 
 
 def parses(layout: Layout, data: bytes) -> Decoded | str:

@@ -94,8 +94,6 @@ class PartitionReading:
             batches=self.counts.batches,
             control_batches=self.counts.control_batches,
             log_bytes=self.counts.log_bytes,
-            first_timestamp=-1,
-            last_timestamp=-1,
         )
 
     def _check(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:

@@ -176,7 +176,7 @@ class LiveCoordinatorLogs:
             if unscanned is None:
                 before = self._scan_completely(before)
                 # Here new records are read in any number: after another complete scan there would be as many again.
-                unscanned = find_unscanned_ranges(before.logs, self._ranges(source)) or ()
+                unscanned = find_unscanned_ranges(before.logs, source.ranges(self.catalogue.coordinator_topics)) or ()
             return merge_scans(self.catalogue, before, self._read(source, before, unscanned))
 
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:
@@ -202,13 +202,8 @@ class LiveCoordinatorLogs:
         """Return the ranges without a scan; None if Spark must scan all, because there are too many new records or the
         logs were replaced.
         """
-        ranges = find_unscanned_ranges(before.logs, self._ranges(source))
+        ranges = find_unscanned_ranges(before.logs, source.ranges(self.catalogue.coordinator_topics))
         return None if ranges is None or sum(log.end - log.start for log in ranges) > self.short else ranges
-
-    def _ranges(self, source: FetchSource) -> tuple[LogRange, ...]:
-        return source.ranges(
-            sorted({topic for release in self.catalogue for topic in self.catalogue.get(release).coordinator_logs})
-        )
 
     def _scan_completely(self, before: ScanResult) -> ScanResult:
         _, result = scan_submit.scan_command(
