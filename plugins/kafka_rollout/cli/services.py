@@ -15,7 +15,6 @@ from kafka_rollout.run.offline_events import LiveLowered
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence
-from kafka_rollout.steps.procedures.kinds import write_run_report
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
 
 if TYPE_CHECKING:
@@ -86,8 +85,10 @@ class ShellServices:
                 )
 
     def report(self, *, dry_run: bool) -> None:
+        from kafka_rollout.wiring.run_report import write_run_report
+
         plan = self.ports.run.load_plan()
-        page, data = write_run_report(self.ports, plan, dry_run=dry_run)
+        _, page, data = write_run_report(self.ports, plan, dry_run=dry_run)
         say(f"report: {page}")
         say(data)
         if plan.offline and (took := outage_sentence(self.ports.run.events(), expected_outage_s(self.ports))):

@@ -31,8 +31,8 @@ from kafka_rollout.run.step_events import (
 )
 from kafka_rollout.run.store.event_codec import KINDS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.kinds import write_run_report
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.wiring.run_report import write_run_report
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.golden import assert_same_as_recorded
@@ -96,7 +96,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
 
 
 def test_the_report_of_a_whole_upgrade(ports: ClusterPorts) -> None:
-    page, data = (Path(file).read_text() for file in write_run_report(ports, ports.run.load_plan()))
+    page, data = (Path(file).read_text() for file in write_run_report(ports, ports.run.load_plan())[1:])
     report = json.loads(data)
     assert [(one["from"], one["to"], len(one["order"])) for one in report["release_steps"]] == [("3.9.1", "4.3.1", 6)]
     assert [(one["what"], one["by"], one["decision"]) for one in report["approvals"]] == [("roll", "alice", "approved")]

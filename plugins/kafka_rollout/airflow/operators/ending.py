@@ -25,7 +25,6 @@ from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
-from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.report.run import TRAFFIC_VERDICT
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
@@ -76,18 +75,17 @@ class ReportOperator(RolloutOperator):
     operator_extra_links = (ReportLink(),)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.report.page.run_page import render
+        from kafka_rollout.wiring.run_report import write_run_report
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
             why = last_failure_sentence(ports.run.events())
             raise AirflowFailException(f"The run has no plan, so there is no report.{why}")
         plan = frozen_plan(ports, context)
-        report = build_report_of_run(ports, plan, dry_run=request_in(context).dry_run)
-        page, machine_form = ports.run.write_report(render(report), report)
+        report, page, data = write_run_report(ports, plan, dry_run=request_in(context).dry_run)
         release_lock(ports)
         self.log.info("Report: %s", page)
-        return {"outcome": report.outcome.value, "sentence": report.sentence, "html": page, "json": machine_form}
+        return {"outcome": report.outcome.value, "sentence": report.sentence, "html": page, "json": data}
 
 
 class OutcomeOperator(RolloutOperator):

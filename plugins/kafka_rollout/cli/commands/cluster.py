@@ -29,7 +29,6 @@ from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome, stored_report
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_change
-from kafka_rollout.steps.procedures.kinds import write_run_report
 from kafka_rollout.steps.verify import verify as verify_cluster
 
 
@@ -111,6 +110,7 @@ def report(
     """Write the report of a run again. Prints the path of the page, then the path of the JSON file."""
     from kafka_rollout.run.store.opening import database_of
     from kafka_rollout.run.store.runs import list_runs
+    from kafka_rollout.wiring.run_report import write_run_report
 
     settings = Settings.from_environment()
     known = list_runs(database_of(settings), get_cluster(cluster, settings).name)
@@ -119,7 +119,7 @@ def report(
     with open_ports(cluster, run or known[0], connection_file) as (ports, _, _security):
         stored = stored_report(ports.run)
         dry_run = stored is not None and stored.outcome == Outcome.DRY_RUN
-        page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run)
+        _, page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run)
     show.say(f"report: {page}")
     show.say(data)
 

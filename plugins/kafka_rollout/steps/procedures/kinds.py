@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
-from kafka_rollout.report.page.run_page import render
 from kafka_rollout.report.run_report import RunReport
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -127,9 +126,3 @@ def build_report_of_run(
     procedure = procedure or procedure_of(events)
     report = KINDS[RunOf(procedure.name)].build_report(ports, plan, dry_run=dry_run, proofs=procedure.proofs)
     return replace(report, steps=step_lines(procedure, events))
-
-
-def write_run_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> tuple[str, str]:
-    """Build, render and store the report of a run. Return the locations of report.html and report.json."""
-    report = build_report_of_run(ports, plan, dry_run=dry_run)
-    return ports.run.write_report(render(report), report)

@@ -19,9 +19,10 @@ from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize, prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
-from kafka_rollout.steps.procedures.kinds import build_report_of_run, write_run_report
+from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
+from kafka_rollout.wiring.run_report import write_run_report
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -94,7 +95,7 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
         wait_for_gate(ports, plan, Gate(kind=kind), QUICK)
     prove_snapshot(ports, plan)
     assert ports.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
-    page, data = write_run_report(ports, plan)
+    _, page, data = write_run_report(ports, plan)
     report = json.loads(Path(data).read_text())
     assert report["outcome"] == "finished"
     assert report["features"]["before"] == {"metadata.version": 21}
