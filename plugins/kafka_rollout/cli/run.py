@@ -13,11 +13,14 @@ from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.nodes import find_last_node_event, has_stopped_nodes
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
-from kafka_rollout.run.projections.runs import is_plan_refused
+from kafka_rollout.run.projections.runs import is_plan_refused, run_of
 from kafka_rollout.run.services import Answers, Question
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
@@ -25,7 +28,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
-from kafka_rollout.steps.procedures.kinds import kind_of
+from kafka_rollout.steps.procedures.kinds import KINDS
 from kafka_rollout.steps.roll.node import refuse_restart, retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
@@ -99,8 +102,14 @@ def _stopped(ports: ClusterPorts) -> int:
 
 def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
     """Return the command that continues a run."""
-    words = "roll-back" if back else f"{kind_of(ports.run.events()).command} --to {plan.target}"
+    words = "roll-back" if back else continue_words(run_of(ports.run.events()), plan.target)
     return f"kafka-rollout {words} --cluster {plan.cluster} --run {ports.run_id}"
+
+
+def continue_words(kind: RunOf, target: Release) -> str:
+    """Return the name of the command that continues runs of a kind, with the options that only some kinds have."""
+    has_target = any(field.name == "target" for field in fields_of(frozenset({kind}), Request))
+    return f"{KINDS[kind].command} --to {target}" if has_target else KINDS[kind].command
 
 
 def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:

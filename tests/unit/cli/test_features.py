@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli.answers import shell_responder
+from kafka_rollout.cli.answers import ScriptAnswers, shell_responder
 from kafka_rollout.cli.commands import features as cli_features
+from kafka_rollout.cli.run import start_node_again
 from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import StartedAtShell, events_of
 from tests.fakes.cluster import R431, FakeCluster
@@ -174,6 +177,18 @@ def test_a_run_that_was_ended_goes_on_and_finds_what_is_there(
     code, told, _ = shell(f"resume --run {run}")
     assert (code, "Result: OK (already there)" in told) == (0, True)
     assert len(sent(cluster)) == 1
+
+
+def test_retry_of_a_feature_run_names_the_command_that_continues_it(
+    shell: Shell, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    shell("update --upgrade share.version:1 --dry-run")
+    (run,) = run_ids(tmp_path, "fake")
+    ports = fake_ports(cluster, tmp_path, run_id=run)
+    answers = ScriptAnswers(cluster=ports.cluster, name="alice", reason="test", confirms=False)
+    with pytest.raises(UserError) as error:
+        start_node_again(ports, Request(), answers)
+    assert error.value.remedy == f"Continue the run: kafka-rollout features resume --cluster fake --run {run}"
 
 
 def test_a_run_that_nobody_approved_is_not_resumed(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
