@@ -6,42 +6,13 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.architecture.rooms import BELOW_STEPS, OUTSIDE, PACKAGE, modules_below
 from tests.paths import ROOT
 
-PACKAGE = ROOT / "plugins" / "kafka_rollout"
-CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-ORDER = [room for floor in CONTRACTS[0]["layers"] for room in floor.split(" | ")]  # the highest room first
-# Folders that touch the outside: files, sockets, processes, JVMs and databases. Everything else in a room below the
-# steps is pure.
-OUTSIDE = (
-    "base/system",
-    "releases/jars",
-    "releases/jvm",
-    "releases/documents",
-    "kafka/client",
-    "kafka/documents",
-    "kafka/files",
-    "coordinator_logs/reading",
-    "coordinator_logs/spark",
-    "coordinator_logs/page",
-    "groups/reading",
-    "metadata_log/classes",
-    "metadata_log/disk",
-    "metadata_log/changes",
-    "metadata_log/node_logs",
-    "derivation",
-    "nodes",
-    "clusters",
-    "rehearsal/machine",
-    "run/store",
-    "traffic/processes",
-    "report/page",
-)
 WITH_A_LIBRARY = {
     "base/json_forms.py": {"pydantic"},
     "kafka/codecs.py": {"cramjam", "crc32c", "lz4", "backports"},
@@ -49,7 +20,7 @@ WITH_A_LIBRARY = {
 STEPS = sorted((PACKAGE / "steps").rglob("*.py"))
 PURE = sorted(
     path
-    for room in ORDER[ORDER.index("steps") + 1 :]
+    for room in BELOW_STEPS
     for path in (PACKAGE / room).rglob("*.py")
     if not any(path.is_relative_to(PACKAGE / folder) for folder in OUTSIDE)
 )
@@ -96,8 +67,7 @@ def test_pure_code_neither_looks_at_the_clock_nor_at_the_world(path: Path) -> No
 
 @pytest.mark.parametrize("path", [*PURE, *STEPS], ids=lambda p: f"{p.parent.name}.{p.stem}")
 def test_pure_code_and_steps_import_no_folder_that_touches_the_outside(path: Path) -> None:
-    outside = tuple(f"kafka_rollout.{folder.replace('/', '.')}." for folder in OUTSIDE)
-    assert not {name for name in sources(path.read_text()) if f"{name}.".startswith(outside)}
+    assert not {name for name in sources(path.read_text()) if f"{name}.".startswith(modules_below(OUTSIDE))}
 
 
 def test_airflow_is_imported_in_its_places_alone_and_pyspark_in_the_spark_jobs_alone() -> None:

@@ -9,7 +9,7 @@ from tests.scheduling import LONGEST_FIRST
 
 UNIT = ROOT / "tests" / "unit"
 PACKAGES = ROOT / "plugins" / "kafka_rollout"
-OUTSIDE = {
+OTHER_PACKAGES = {
     "consumer": ROOT / "consumer" / "dynamic_protocol_consumer",
     "spark": ROOT / "spark_jobs" / "kafka_rollout_spark",
     "tools": ROOT / "tools",
@@ -19,7 +19,9 @@ OUTSIDE = {
 def package_of(folder: Path) -> Path:
     """The package that a folder of unit tests is about."""
     parts = folder.relative_to(UNIT).parts
-    return OUTSIDE[parts[0]].joinpath(*parts[1:]) if parts and parts[0] in OUTSIDE else PACKAGES.joinpath(*parts)
+    if parts and parts[0] in OTHER_PACKAGES:
+        return OTHER_PACKAGES[parts[0]].joinpath(*parts[1:])
+    return PACKAGES.joinpath(*parts)
 
 
 def test_each_folder_of_unit_tests_has_the_name_of_a_package() -> None:

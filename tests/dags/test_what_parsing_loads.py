@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.test_layers import OUTSIDE
+from tests.architecture.rooms import OUTSIDE, modules_below
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.airflow
@@ -39,7 +39,7 @@ def test_the_dag_files_load_no_module_that_touches_the_outside(inventory: Path) 
     listed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     loaded = set(listed.split())
     assert "kafka_rollout.steps.procedures.upgrade" in loaded
-    folders = tuple(f"kafka_rollout.{folder.replace('/', '.')}." for folder in OUTSIDE if folder != "base/system")
+    folders = modules_below(folder for folder in OUTSIDE if folder != "base/system")
     assert {name for name in loaded if name.startswith(folders)} == NEEDED
     late = ("kafka", "confluent_kafka", "paramiko", "py4j", "numpy", "numba", "pyarrow", "pyspark", "cramjam")
     assert not {name for name in loaded if name.split(".")[0] in late}

@@ -1,0 +1,4 @@
+"""The command line.
+
+Outside: the terminal.
+"""

@@ -1,0 +1,1 @@
+"""The scan of coordinator logs: verdicts, findings, remedies and comparison (KIP-915)."""

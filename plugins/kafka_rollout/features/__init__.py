@@ -1,0 +1,1 @@
+"""Feature levels: rules, requests, answers and support (KIP-584)."""

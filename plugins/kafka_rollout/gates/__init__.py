@@ -1,0 +1,1 @@
+"""Conditions of nodes, controllers, coordinators and the cluster."""

@@ -1,0 +1,1 @@
+"""Groups and their conversion between protocols, the monitor of a group."""

@@ -1,0 +1,1 @@
+"""A cluster as observed: topology, state, contents, configuration and groups; the plan."""

@@ -1,0 +1,1 @@
+"""Release path, order of nodes, plans and findings."""

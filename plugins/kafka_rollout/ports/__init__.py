@@ -1,5 +1,1 @@
-"""Ports: what the steps require of the outside world, one protocol per module.
-
-Adapters implement them. The fakes of the tests fulfil the same contract (tests/contract). All calls are synchronous. A
-call without an answer raises TransientError.
-"""
+"""What the steps require of a cluster, as protocols."""

@@ -1,0 +1,1 @@
+"""Selection, configuration, estimate and result of a rehearsal."""

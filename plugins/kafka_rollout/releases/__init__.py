@@ -1,0 +1,1 @@
+"""Facts of Kafka's releases, and what nodes report about theirs."""

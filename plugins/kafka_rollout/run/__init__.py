@@ -1,0 +1,1 @@
+"""The history of a run: events, conclusions from them, approvals and services."""

@@ -1,0 +1,1 @@
+"""Test traffic and its check."""

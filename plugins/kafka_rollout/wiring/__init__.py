@@ -1,1 +1,4 @@
-"""Opens the ports of a cluster with the real clients and files. The only room that knows all others below it."""
+"""Opens the ports with the real clients and files; the process of a rehearsal's sandbox.
+
+Outside: what the lower rooms reach.
+"""

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from kafka_rollout.cli.app import COMMANDS, app
-from tests.architecture.test_layers import OUTSIDE
+from tests.architecture.rooms import OUTSIDE, modules_below
 
 _OURS = {
     *("kafka_rollout.cli", "kafka_rollout.cli.app"),
@@ -57,7 +57,7 @@ def test_the_modules_of_all_commands_load_nothing_that_touches_the_outside_but_i
     command = [sys.executable, "-c", program]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     assert "kafka_rollout.cli.commands.rehearse" in loaded
-    folders = tuple(f"kafka_rollout.{folder.replace('/', '.')}." for folder in OUTSIDE if folder != "base/system")
+    folders = modules_below(folder for folder in OUTSIDE if folder != "base/system")
     needed = ("kafka_rollout.clusters.", "kafka_rollout.nodes.metric_names", "kafka_rollout.releases.documents.")
     assert not {name for name in loaded if name.startswith(folders) and not name.startswith(needed)}
     assert loaded & {"airflow", "kafka", "confluent_kafka", "sqlalchemy", "httpx", "pyspark", "paramiko"} == set()

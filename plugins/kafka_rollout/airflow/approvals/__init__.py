@@ -1,0 +1,1 @@
+"""Approvals and decisions that Airflow requests and records."""

@@ -1,0 +1,1 @@
+"""What the tasks share: base class, connection to the cluster, links, node task groups."""

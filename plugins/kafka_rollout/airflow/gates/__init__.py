@@ -1,0 +1,1 @@
+"""Gates as deferrable tasks."""

@@ -1,0 +1,1 @@
+"""Paths under which the database of Airflow has triggers of earlier versions."""

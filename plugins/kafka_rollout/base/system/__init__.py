@@ -1,0 +1,1 @@
+"""Outside: files, the clock, ports, processes, signals, the environment, page templates."""

@@ -1,0 +1,1 @@
+"""The inventory of a running cluster, from the answers of its brokers."""

@@ -1,0 +1,1 @@
+"""Outside: log directories and their segment files."""

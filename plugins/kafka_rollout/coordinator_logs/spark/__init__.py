@@ -1,0 +1,1 @@
+"""Outside: the process that submits the Spark job."""

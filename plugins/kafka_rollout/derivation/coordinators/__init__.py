@@ -1,0 +1,1 @@
+"""The coordinators of a release, asked through their own classes."""

@@ -1,0 +1,1 @@
+"""Outside: the coordinator logs of a running cluster."""

@@ -1,0 +1,1 @@
+"""Outside: the brokers' sockets, files with credentials."""

@@ -1,0 +1,1 @@
+"""Outside: the files of the message definitions."""

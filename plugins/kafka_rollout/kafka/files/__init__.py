@@ -1,0 +1,1 @@
+"""Outside: server.properties, meta.properties of log directories."""

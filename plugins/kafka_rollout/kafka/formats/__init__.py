@@ -1,0 +1,1 @@
+"""Bytes of record batches, coordinator records and messages, as values and back."""

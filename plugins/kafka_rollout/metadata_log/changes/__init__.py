@@ -1,0 +1,1 @@
+"""Outside: the metadata logs of stopped nodes, which it trims and replaces."""

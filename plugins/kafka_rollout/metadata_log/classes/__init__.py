@@ -1,0 +1,1 @@
+"""Outside: Kafka's own classes in a JVM."""

@@ -1,0 +1,1 @@
+"""Outside: the directories of nodes."""

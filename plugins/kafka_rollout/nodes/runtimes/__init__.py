@@ -1,0 +1,1 @@
+"""How the processes of nodes are stopped, installed and started."""

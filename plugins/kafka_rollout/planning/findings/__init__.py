@@ -1,0 +1,1 @@
+"""Findings of a plan, one module per subject."""

@@ -1,0 +1,1 @@
+"""Findings about what a release changes although no file changes."""

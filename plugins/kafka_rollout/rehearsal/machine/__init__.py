@@ -1,0 +1,1 @@
+"""Outside: files, processes and network namespaces of this machine."""

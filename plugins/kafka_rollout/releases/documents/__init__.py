@@ -1,0 +1,1 @@
+"""Outside: the catalogue's files."""

@@ -1,0 +1,1 @@
+"""Outside: Maven repositories, the folder of downloaded jars."""

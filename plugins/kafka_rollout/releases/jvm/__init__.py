@@ -1,0 +1,1 @@
+"""Outside: Java and its processes."""

@@ -1,0 +1,1 @@
+"""Outside: page templates."""

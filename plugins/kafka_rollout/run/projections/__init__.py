@@ -1,0 +1,1 @@
+"""Conclusions from the events of a run."""

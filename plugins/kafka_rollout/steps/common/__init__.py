@@ -1,0 +1,1 @@
+"""What the steps share: ports, approvals, the lock, node steps."""

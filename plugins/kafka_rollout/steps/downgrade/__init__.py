@@ -1,0 +1,1 @@
+"""The contents and the metadata logs of a downgrade."""

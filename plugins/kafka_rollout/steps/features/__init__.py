@@ -1,0 +1,1 @@
+"""Feature levels: check, send, prove."""

@@ -1,0 +1,1 @@
+"""Gates: observe, check, wait."""

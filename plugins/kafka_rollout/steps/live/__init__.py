@@ -1,0 +1,1 @@
+"""The live downgrade: only the controllers stop."""

@@ -1,0 +1,1 @@
+"""The offline downgrade: all nodes stop."""

@@ -1,0 +1,1 @@
+"""Plans: observe, collect findings, freeze, check again."""

@@ -1,0 +1,1 @@
+"""A run on a copy of the cluster."""

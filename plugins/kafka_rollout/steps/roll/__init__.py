@@ -1,0 +1,1 @@
+"""Rolling changes: one node after the other."""

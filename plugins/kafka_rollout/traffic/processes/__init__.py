@@ -1,0 +1,1 @@
+"""Outside: background processes, their journals, the brokers."""

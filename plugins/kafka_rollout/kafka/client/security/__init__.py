@@ -1,0 +1,1 @@
+"""Credentials and certificates of a client, and how they travel."""

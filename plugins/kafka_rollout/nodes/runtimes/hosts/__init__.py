@@ -1,0 +1,1 @@
+"""Nodes as systemd units on hosts, over SSH."""

@@ -1,0 +1,44 @@
+"""The rooms of the product as their folders and docstrings show them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterable
+
+from tests.paths import ROOT
+
+PACKAGE = ROOT / "plugins" / "kafka_rollout"
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+ORDER = [room for floor in CONTRACTS[0]["layers"] for room in floor.split(" | ")]  # the highest room first
+BELOW_STEPS = ORDER[ORDER.index("steps") + 1 :]
+_OUTSIDE = re.compile(r"^Outside: (.+)\.$", re.MULTILINE)
+
+
+def folders() -> list[str]:
+    """All folders of all rooms with modules: `base`, `base/system`, …"""
+    found = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
+    return sorted(found - {"."})
+
+
+def docstring(folder: str) -> str:
+    """The docstring of a folder's `__init__.py`; empty without one."""
+    file = PACKAGE / folder / "__init__.py"
+    return (ast.get_docstring(ast.parse(file.read_text())) if file.exists() else None) or ""
+
+
+def reached(text: str) -> str:
+    """What a folder with this docstring touches outside; empty if nothing."""
+    found = _OUTSIDE.search(text)
+    return found.group(1) if found else ""
+
+
+def modules_below(these: Iterable[str]) -> tuple[str, ...]:
+    """The beginnings of the names of all modules in these folders."""
+    return tuple(f"kafka_rollout.{folder.replace('/', '.')}." for folder in these)
+
+
+# Folders that touch the outside: files, sockets, processes, JVMs and databases. Everything else in a room below the
+# steps is pure, and the rooms above them may open all.
+OUTSIDE = tuple(folder for folder in folders() if folder.split("/")[0] in BELOW_STEPS and reached(docstring(folder)))
