@@ -14,6 +14,7 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["import
 ORDER = [room for floor in CONTRACTS[0]["layers"] for room in floor.split(" | ")]  # the highest room first
 BELOW_STEPS = ORDER[ORDER.index("steps") + 1 :]
 _OUTSIDE = re.compile(r"^Outside: (.+)\.$", re.MULTILINE)
+_NAME = re.compile(r"^- `([\w.]+)`: \S", re.MULTILINE)
 
 
 def folders() -> list[str]:
@@ -32,6 +33,10 @@ def reached(text: str) -> str:
     """What a folder with this docstring touches outside; empty if nothing."""
     found = _OUTSIDE.search(text)
     return found.group(1) if found else ""
+
+
+def names_to_begin_with(text: str) -> list[str]:
+    return _NAME.findall(text)
 
 
 def modules_below(these: Iterable[str]) -> tuple[str, ...]:

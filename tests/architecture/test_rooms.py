@@ -1,7 +1,8 @@
-"""The `__init__.py` of a room or folder says what it holds and what it touches outside."""
+"""The `__init__.py` of a room or folder says what it holds, what it touches outside, and what to read first."""
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
@@ -9,12 +10,15 @@ import pytest
 from tests.architecture.rooms import (
     ORDER,
     OUTSIDE,
+    PACKAGE,
     docstring,
     folders,
+    names_to_begin_with,
     reached,
 )
 from tests.paths import ROOT
 
+_MOST_NAMES = 10
 _LINKS = re.compile(r" \((?:\[[^]]*\]\([^)]*\)(?:, )?)+\)")
 
 
@@ -35,6 +39,20 @@ def row_of(room: str) -> tuple[str, str, str]:
     return f"`{room}`", first[:1].lower() + first[1:], "; ".join(cells)
 
 
+def defined(file: str) -> set[str]:
+    """The names that a module of the package defines at its top."""
+    names: set[str] = set()
+    for node in ast.parse((PACKAGE / file).read_text()).body:
+        match node:
+            case ast.FunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Assign():
+                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+    return names
+
+
 @pytest.mark.parametrize("folder", folders())
 def test_a_folder_says_what_it_holds_or_what_it_touches_outside(folder: str) -> None:
     text = docstring(folder)
@@ -44,6 +62,24 @@ def test_a_folder_says_what_it_holds_or_what_it_touches_outside(folder: str) -> 
 
 def test_a_folder_of_a_room_that_touches_the_outside_does_not_say_so_again() -> None:
     assert [folder for folder in OUTSIDE if any(folder.startswith(f"{other}/") for other in OUTSIDE)] == []
+
+
+@pytest.mark.parametrize("room", ORDER)
+def test_the_door_of_a_room_names_at_most_ten_things_that_exist(room: str) -> None:
+    names = names_to_begin_with(docstring(room))
+    assert docstring(room).count("\n- ") == len(names)
+    assert "\nBegin with:\n- `" in docstring(room)
+    assert 0 < len(names) <= _MOST_NAMES
+    for name in names:
+        module, _, thing = name.rpartition(".")
+        assert thing in defined(f"{room}/{module.replace('.', '/')}.py"), name
+
+
+@pytest.mark.parametrize("room", ORDER)
+def test_the_door_of_a_room_is_a_text(room: str) -> None:
+    """It imports nothing (docs/decisions/front-doors-are-texts.md)."""
+    (only,) = ast.parse((PACKAGE / room / "__init__.py").read_text()).body
+    assert isinstance(only, ast.Expr)
 
 
 def test_the_table_of_the_rooms_is_what_the_tree_says() -> None:

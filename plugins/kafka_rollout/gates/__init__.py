@@ -1,1 +1,12 @@
-"""Conditions of nodes, controllers, coordinators and the cluster."""
+"""Conditions of nodes, controllers, coordinators and the cluster.
+
+Begin with:
+- `check.GateKind`: the gates that there are
+- `check.Condition`: one condition: its name, whether it is met, and a sentence
+- `check.GateCheck`: one check of all conditions of a gate
+- `check.GateWatch`: counts consecutive passing checks, and decides whether the gate passed
+- `node.check_before_stop`: the conditions before a node stops
+- `node.check_after_start`: the conditions after a node starts
+- `cluster.check_finalized`: the conditions of the gate after finalizing
+- `findings.COUNTER_CHECK`: what a plan finds in the counters that the gates check
+"""
