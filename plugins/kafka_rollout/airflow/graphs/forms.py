@@ -14,7 +14,7 @@ from kafka_rollout.planning.request import APPROVALS, Request
 from kafka_rollout.releases.facts import Release
 
 _ALWAYS_DRY = "The hosts of this cluster cannot be reached, so each run ends with the plan."
-_JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
+_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def form_of(
