@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.run.traffic_verdict import RESENT, Discrepancy, TrafficVerdict, TransactionOutcome
 
 CONSUMER_GROUP = "consumer-consumer"  # the client of the group of the consumer protocol (KIP-848)
@@ -141,6 +143,11 @@ def together(verdicts: Sequence[TrafficVerdict]) -> TrafficVerdict:
         periods=sum(verdict.periods for verdict in verdicts),
         left_out=tuple(name for name in verdicts[0].left_out if all(name in verdict.left_out for verdict in verdicts)),
     )
+
+
+def with_earlier(before: Any, result: TrafficVerdict) -> TrafficVerdict:
+    """Return the result over all traffic periods. `before`: JSON data of the result of the earlier ones, or None."""
+    return result if before is None else together([from_json(TrafficVerdict, before), result])
 
 
 def not_compared(host: str, sentence: str) -> TrafficVerdict:

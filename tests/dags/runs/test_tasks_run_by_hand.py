@@ -152,16 +152,16 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
     from kafka_rollout.airflow.operators.step import StepOperator
     from kafka_rollout.base.errors import FatalError
-    from kafka_rollout.traffic.processes import traffic_process as process
+    from kafka_rollout.traffic.processes import of_run
 
-    started: list[Path] = []
+    started: list[str] = []
 
-    def start(_control: Any, *, folder: Path, **_: Any) -> Any:
-        started.append(folder)
+    def start(_cluster: Any, run_id: str, **_: Any) -> Any:
+        started.append(run_id)
         raise FatalError("The test traffic did not get its first record through.", remedy="Read its log.")
 
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(process, "start_traffic", start)
+    monkeypatch.setattr(of_run, "start_traffic", start)
     monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "a quiet evening")
     task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))

@@ -31,9 +31,8 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.snapshot import install_on
 from kafka_rollout.traffic.processes.journal import read_lines
-from kafka_rollout.traffic.processes.traffic_process import start_traffic, stop_traffic
 from tests.integration.conftest import MakeCluster
-from tests.integration.groups.test_traffic import control_of
+from tests.integration.groups.test_traffic import start, stop
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill
 from tests.integration.harness.feature_harness import opened
 from tests.plans import plan_downgrade
@@ -49,15 +48,13 @@ GATE = GatePolicy(checks=1, interval_s=0.5, timeout_s=120, soak_s=0)
 @contextmanager
 def traffic(cluster: LocalCluster, folder: Path) -> Iterator[Path]:
     """The project's own traffic; in the end nothing is lost and nothing is double."""
-    control = control_of(folder, cluster.spec.bootstrap_servers)
-    start_traffic(control, folder=folder, group=folder.name, replication_factor=3)
+    start(cluster.spec, folder)
     try:
         wait_until(lambda: acknowledged(folder) > 500, 120)
         yield folder
     finally:
-        verdict = stop_traffic(control)
+        verdict = stop(cluster.spec, folder)
     print(verdict)
-    assert verdict is not None
     assert verdict.ok, verdict
 
 

@@ -19,8 +19,8 @@ from kafka_rollout.run.background import BackgroundKey, BackgroundKind, Backgrou
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
 from kafka_rollout.traffic.processes.control import Control, Life, life_of
 from kafka_rollout.traffic.processes.journal import Journal, read_lines
+from kafka_rollout.traffic.processes.of_run import start_traffic, stop_traffic
 from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC
-from kafka_rollout.traffic.processes.traffic_process import start_traffic, stop_traffic
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
 
@@ -32,23 +32,25 @@ def spec(make_shared_cluster: MakeCluster) -> ClusterSpec:
     return make_shared_cluster("4.3.1", layout="combined", size=1).spec
 
 
-def control_of(folder: Path, servers: str = "") -> Control:
+def settings_of(folder: Path) -> Settings:
+    return replace(Settings.from_environment(), home=folder.parent / "home", database="")
+
+
+def control_of(spec: ClusterSpec, folder: Path) -> Control:
     """The test traffic of a run that has the folder's name."""
-    key = BackgroundKey(cluster="traffic", run_id=folder.name, kind=BackgroundKind.TRAFFIC)
-    return Control(
-        key=key,
-        settings=replace(Settings.from_environment(), home=folder.parent / "home", database=""),
-        bootstrap_servers=servers,
-    )
+    key = BackgroundKey(cluster=spec.name, run_id=folder.name, kind=BackgroundKind.TRAFFIC)
+    return Control(key=key, settings=settings_of(folder))
 
 
 def start(spec: ClusterSpec, folder: Path) -> int:
-    control = control_of(folder, spec.bootstrap_servers)
-    return start_traffic(control, folder=folder, group=folder.name, replication_factor=1).pid
+    """Start traffic without a run whose lock it would need."""
+    settings, name = settings_of(folder), folder.name
+    started = start_traffic(spec, name, security=None, group=name, folder=folder, leased=False, settings=settings)
+    return started.pid
 
 
 def stop(spec: ClusterSpec, folder: Path) -> TrafficVerdict:
-    found = stop_traffic(control_of(folder, spec.bootstrap_servers))
+    found = stop_traffic(spec, folder.name, security=None, settings=settings_of(folder))
     assert found is not None
     return found
 
@@ -80,7 +82,7 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     assert verdict.ok, verdict.discrepancies
     assert set(verdict.consumed) == {"classic", "consumer"}
     assert verdict.transactions["aborted"] > 0
-    ended = control_of(folder).record.read(control_of(folder).key)
+    ended = control_of(spec, folder).record.read(control_of(spec, folder).key)
     assert ended is not None
     assert (life_of(ended), ended.state) == (Life.ENDED, BackgroundState.STOPPED)
     assert stop(spec, folder) == verdict, "a repeated stop gives the same result"
@@ -105,7 +107,9 @@ def test_killed_test_traffic_is_still_compared_and_a_loss_turns_it_red(spec: Clu
     # What it has not read is lost with what is deleted below, and a verdict names no more than ten.
     wait_until(lambda: committed(folder) > 10 and unread(folder) < 5, 180)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: control_of(folder).find()[1] is Life.DEAD, 60)  # a kill takes a moment to reach every thread
+    wait_until(
+        lambda: control_of(spec, folder).find()[1] is Life.DEAD, 60
+    )  # a kill takes a moment to reach every thread
     place = produce(spec, "p-planted-1")
     journal = Journal(folder / "period-1" / "acknowledged-plain-planted.tsv")
     journal.write(place.topic, place.partition, place.offset, "p-planted-1", "-")

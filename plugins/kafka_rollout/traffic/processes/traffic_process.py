@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -18,9 +18,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from pydantic import TypeAdapter
 
-from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
+from kafka_rollout.base.errors import RolloutError, TransientError
+from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.kafka.client.connection import NodeConnection, ask_api_versions
@@ -29,9 +29,8 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
-from kafka_rollout.traffic.check import not_compared, together
-from kafka_rollout.traffic.processes.control import Control, Life, is_reachable, last_line
-from kafka_rollout.traffic.processes.heartbeat import ALONE_S, Heartbeat
+from kafka_rollout.traffic.check import with_earlier
+from kafka_rollout.traffic.processes.heartbeat import Heartbeat
 from kafka_rollout.traffic.processes.journal import Journal, compare_journals
 from kafka_rollout.traffic.processes.producer_marks import read_marks
 from kafka_rollout.traffic.processes.traffic import (
@@ -48,113 +47,8 @@ RESULT_FILE = "verdict.json"
 PARTITIONS = 6
 RATE_RECORDS = 30.0
 RATE_TRANSACTIONS = 3.0
-FIRST_RECORD_SECONDS = 120.0
 DRAIN_SECONDS = 90.0
 PROBE_SECONDS = 5.0
-_END_S = DRAIN_SECONDS + 90.0
-_RESULT = TypeAdapter(TrafficVerdict)
-
-
-def start_traffic(
-    control: Control,
-    *,
-    folder: Path,
-    group: str,
-    replication_factor: int,
-    security: ClientSecurity | None = None,
-    leased: bool = False,
-    lowered: Mapping[str, int] | None = None,
-    check: Callable[[], None] = lambda: None,
-) -> BackgroundProcess:
-    """Start test traffic unless it runs; returns when records are acknowledged and consumed.
-
-    `group`: prefix of the consumer groups. `folder`: the journals of each period get a folder in it. `leased`: stop
-    when the run has not held the cluster's lock for 15 minutes. `lowered`: levels that the run lowers; clients that
-    a lower level ends are left out, because they would block it. `check`: is called before a process starts, and raises
-    RefusedError if the cluster would not accept the traffic. If traffic was stopped before, a new traffic period
-    starts, and the result covers all periods. A killed period continues if this
-    worker can read its journals.
-    """
-    found, life = control.find()
-    if found is not None and life is Life.ALIVE and not found.stop_requested:
-        return found
-    check()
-    if found is not None and life is Life.ALIVE:
-        found = control.wait_for_end(_END_S)
-    settings: dict[str, Any] = {
-        "group": group,
-        "replication_factor": replication_factor,
-        "leased": leased,
-        "lowered": dict(lowered or {}),
-        "unlocked_s": ALONE_S,
-        "period": 1,
-        "before": None,
-    }
-    if found is not None and found.state is not BackgroundState.STOPPED and is_reachable(found):
-        settings, folder = dict(found.settings), Path(found.folder)
-    else:
-        if found is not None:
-            period = int(found.settings["period"]) + 1
-            before = _RESULT.dump_python(_known_result(found), mode="json")
-            settings |= {"period": period, "before": before, "group": f"{group}-{period}"}
-        folder = folder / f"period-{settings['period']}"
-    started = control.start(found, folder=folder, settings=settings, security=security)
-    if (ready := control.wait_until(_has_records, FIRST_RECORD_SECONDS)) is not None:
-        return ready
-    control.record.request_stop(control.key.cluster, control.key.run_id, control.key.kind)
-    failed = control.record.read(control.key) or started
-    raise FatalError(
-        "The test traffic did not produce and consume its first record: "
-        f"{failed.status.get('error') or last_line(started) or 'it logged nothing'}",
-        remedy=f"Read the log in {folder}. The cluster must accept and deliver records before it is rolled.",
-    )
-
-
-def stop_traffic(control: Control, *, security: ClientSecurity | None = None) -> TrafficVerdict | None:
-    """Stop the traffic, consume to the end and compare; the result over all periods, None without traffic.
-
-    A repeated call returns the same result. A process whose host does not answer gives a result with a discrepancy of
-    kind `unknown`. Raises FatalError if the consumers cannot reach the end of the logs.
-    """
-    control.record.request_stop(control.key.cluster, control.key.run_id, control.key.kind)
-    process = control.wait_for_end(_END_S)
-    if process is not None and process.state is not BackgroundState.STOPPED and is_reachable(process):
-        control.start(process, folder=Path(process.folder), settings=process.settings, security=security, drain=True)
-        process = control.wait_for_end(_END_S)
-    if process is None:
-        return None
-    if process.state is BackgroundState.FAILED:
-        raise FatalError(
-            f"The test traffic ended without a comparison: {process.status.get('error')}",
-            remedy=f"Check the cluster, then repeat the stop on host {process.host}: the journals are in "
-            f"{process.folder}.",
-        )
-    return _known_result(process)
-
-
-def _known_result(process: BackgroundProcess) -> TrafficVerdict:
-    """The result over all periods; a period without one is unknown."""
-    if process.state is BackgroundState.STOPPED and process.result is not None:
-        return _RESULT.validate_python(process.result)
-    why = (
-        f"the comparison failed: {process.status.get('error')}"
-        if process.state is BackgroundState.FAILED
-        else f"host {process.host} did not answer (last report {process.age_s:.0f} s ago)"
-    )
-    sentence = (
-        f"The result of traffic period {process.settings['period']} is unknown: {why}. Its journals are in "
-        f"{process.folder} on host {process.host}."
-    )
-    return _with_earlier(process.settings, not_compared(process.host, sentence))
-
-
-def _with_earlier(settings: Mapping[str, Any], result: TrafficVerdict) -> TrafficVerdict:
-    before = settings["before"]
-    return result if before is None else together([_RESULT.validate_python(before), result])
-
-
-def _has_records(process: BackgroundProcess) -> bool:
-    return bool(process.status.get("acknowledged") and process.status.get("consumed"))
 
 
 def run(
@@ -183,7 +77,7 @@ def run(
         return
     for discrepancy in result.discrepancies:
         log.error("%s", discrepancy.sentence)
-    heartbeat.finish(BackgroundState.STOPPED, result=_RESULT.dump_python(result, mode="json"))
+    heartbeat.finish(BackgroundState.STOPPED, result=to_json(result))
 
 
 class Traffic:
@@ -333,8 +227,8 @@ class Traffic:
             gaps.write(client.name, round(client.gap.longest_s, 3))
         gaps.close()
         marks = partial(read_marks, self._bootstrap_servers, self._security)
-        result = _with_earlier(self._settings, compare_journals(self._folder, marks, self._lowered))
-        plain = {"ok": result.ok, **_RESULT.dump_python(result, mode="json")}
+        result = with_earlier(self._settings["before"], compare_journals(self._folder, marks, self._lowered))
+        plain = {"ok": result.ok, **to_json(result)}
         write_whole(self._folder / RESULT_FILE, json.dumps(plain, indent=2).encode())
         if result.ok:
             self.delete_traces()

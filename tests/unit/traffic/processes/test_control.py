@@ -22,9 +22,11 @@ from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.tables import background
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
 from kafka_rollout.traffic.processes import control as control_module
+from kafka_rollout.traffic.processes import of_run
 from kafka_rollout.traffic.processes.control import LOG, Control, Life, host_name, life_of
 from kafka_rollout.traffic.processes.heartbeat import ALONE_S, Heartbeat
-from kafka_rollout.traffic.processes.traffic_process import start_traffic, stop_traffic
+from kafka_rollout.traffic.processes.of_run import start_traffic, stop_traffic
+from tests.fakes.cluster import make_spec
 from tests.records import change_lock, database_of
 
 KEY = BackgroundKey(cluster="demo", run_id="run-1", kind=BackgroundKind.TRAFFIC)
@@ -36,6 +38,18 @@ PASSED = TrafficVerdict(
     acknowledged=5, transactions={"committed": 1}, consumed={"classic": 5}, redelivered={}, unavailable_s={},
     discrepancies=(),
 )  # fmt: skip
+
+
+SPEC = make_spec(controllers=1, brokers=1, name="demo")
+
+
+def stop(control: Control) -> TrafficVerdict | None:
+    return stop_traffic(SPEC, "run-1", security=None, settings=control.settings)
+
+
+@pytest.fixture(autouse=True)
+def _has_all_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_run, "refuse_without_traffic_rights", lambda *_: None)
 
 
 @pytest.fixture
@@ -93,7 +107,7 @@ def test_a_host_that_does_not_answer_gives_an_unknown_result_that_does_not_pass(
     control: Control, record: SqlBackground
 ) -> None:
     registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
-    result = stop_traffic(control)
+    result = stop(control)
     assert result is not None
     assert not result.ok
     (unknown,) = result.discrepancies
@@ -107,7 +121,7 @@ def test_a_result_from_another_host_is_returned_as_often_as_it_is_asked_for(
 ) -> None:
     process = registered(record, "elsewhere", pid=1, folder="/journals")
     record.report(process, BackgroundState.STOPPED, pid=1, status={}, result=asdict(PASSED))
-    assert stop_traffic(control) == stop_traffic(control) == PASSED
+    assert stop(control) == stop(control) == PASSED
 
 
 def test_a_failed_comparison_on_another_host_is_an_error_that_names_the_host(
@@ -116,12 +130,12 @@ def test_a_failed_comparison_on_another_host_is_an_error_that_names_the_host(
     process = registered(record, "elsewhere", pid=1, folder="/journals")
     record.report(process, BackgroundState.FAILED, pid=1, status={"error": "it did not reach the end"})
     with pytest.raises(FatalError, match="ended without a comparison: it did not reach the end") as error:
-        stop_traffic(control)
+        stop(control)
     assert "on host elsewhere" in error.value.remedy
 
 
 def test_a_run_without_traffic_has_no_result(control: Control) -> None:
-    assert stop_traffic(control) is None
+    assert stop(control) is None
 
 
 @pytest.fixture
@@ -140,7 +154,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch, record: SqlBackground) -> list[Back
 
 
 def start(control: Control, folder: Path) -> BackgroundProcess:
-    return start_traffic(control, folder=folder, group="g", replication_factor=1, leased=True)
+    return start_traffic(SPEC, "run-1", security=None, folder=folder, group="g", settings=control.settings)
 
 
 def test_a_worker_uses_the_traffic_that_runs_on_another_host(
@@ -194,8 +208,8 @@ def test_the_credentials_go_to_the_addresses_of_the_inventory(
 
     monkeypatch.setattr(control_module, "start_session", start_process)
     with pytest.raises(FatalError):
-        start(replace(control, bootstrap_servers="kafka-1:9092"), tmp_path)
-    assert started[0][started[0].index("--bootstrap-servers") + 1] == "kafka-1:9092"
+        start(control, tmp_path)
+    assert started[0][started[0].index("--bootstrap-servers") + 1] == SPEC.bootstrap_servers
 
 
 def test_traffic_that_was_stopped_starts_a_new_period_with_the_result_so_far(
