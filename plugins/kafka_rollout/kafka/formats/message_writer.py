@@ -17,6 +17,7 @@ from kafka_rollout.kafka.formats.messages import (
     MessageFormatError,
     default_of,
 )
+from kafka_rollout.kafka.formats.varints import unsigned_varint
 
 _BOOL, _INT8, _INT16, _INT32 = Struct(">?"), Struct(">b"), Struct(">h"), Struct(">i")
 _TAGGED_MARKERS = {-1: b"\x00", 1: b"\x01"}  # of a nullable struct in a tagged field
@@ -50,10 +51,10 @@ class _Writer:
             if tagged:
                 self._fail("tagged fields were set, and this version does not have them")
             return
-        self._varint(len(tagged))
+        self.out += unsigned_varint(len(tagged))
         for tag, data in sorted(tagged.items()):
-            self._varint(tag)
-            self._varint(len(data))
+            self.out += unsigned_varint(tag)
+            self.out += unsigned_varint(len(data))
             self.out += data
 
     def _tagged(self, layout: StructLayout, value: Mapping[str, Any], path: str) -> dict[int, bytes]:
@@ -114,16 +115,9 @@ class _Writer:
             self._fail(f"field {here} is null")
         length = -1 if value is None else len(value)
         if field.compact:
-            self._varint(length + 1)
+            self.out += unsigned_varint(length + 1)
         else:
             self.out += plain.pack(length)
-
-    def _varint(self, value: int) -> None:
-        value &= 0xFFFFFFFF
-        while value >= 0x80:
-            self.out.append(value & 0x7F | 0x80)
-            value >>= 7
-        self.out.append(value)
 
     def _fail(self, reason: str) -> NoReturn:
         raise MessageFormatError(f"{self.layout.name} version {self.layout.version} cannot be written: {reason}.")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import crc32c
 
+from kafka_rollout.kafka.formats.varints import zigzag_varint
 from kafka_rollout.metadata_log.classes.images import KRaft
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_KRAFT_VERSION,
@@ -148,23 +149,12 @@ def encode_batch(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
     """Return the batch with only some of its records, each at its offset."""
     body = bytearray()
     for record in kept:
-        fields = b"\0\0" + zigzag(record.offset - batch.base_offset) + zigzag(-1)
-        fields += zigzag(len(record.value)) + record.value + b"\0"
-        body += zigzag(len(fields)) + fields
+        fields = b"\0\0" + zigzag_varint(record.offset - batch.base_offset) + zigzag_varint(-1)
+        fields += zigzag_varint(len(record.value)) + record.value + b"\0"
+        body += zigzag_varint(len(fields)) + fields
     delta = batch.last_offset - batch.base_offset
     size = _HEADER.size - 12 + len(body)
     times = batch.timestamp, batch.timestamp
     header = _HEADER.pack(batch.base_offset, size, batch.epoch, 2, 0, 0, delta, *times, -1, -1, -1, len(kept))
     crc = crc32c.crc32c(header[_CRC_FROM:] + body)
     return header[: _CRC_FROM - 4] + crc.to_bytes(4) + header[_CRC_FROM:] + body
-
-
-def zigzag(value: int) -> bytes:
-    """Return a signed varint, as in records of batches."""
-    number = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)

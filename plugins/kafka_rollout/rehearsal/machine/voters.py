@@ -13,7 +13,7 @@ from pathlib import Path
 import crc32c
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.metadata_log.classes.replay import zigzag
+from kafka_rollout.kafka.formats.varints import unsigned_varint, zigzag_varint
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_VOTERS,
     MetadataBatch,
@@ -61,15 +61,15 @@ def _rewritten(batch: MetadataBatch, addresses: Mapping[int, str]) -> bytes:
 def _record(batch: MetadataBatch, record: MetadataRecord, addresses: Mapping[int, str]) -> bytes:
     value = encode_voters(record.value, addresses) if record.type == CONTROL_VOTERS else record.value
     key = bytes(2) + record.type.to_bytes(2)
-    fields = b"\0\0" + zigzag(record.offset - batch.base_offset) + zigzag(len(key)) + key
-    fields += zigzag(len(value)) + value + b"\0"
-    return zigzag(len(fields)) + fields
+    fields = b"\0\0" + zigzag_varint(record.offset - batch.base_offset) + zigzag_varint(len(key)) + key
+    fields += zigzag_varint(len(value)) + value + b"\0"
+    return zigzag_varint(len(fields)) + fields
 
 
 def encode_voters(record: bytes, addresses: Mapping[int, str]) -> bytes:
     """Return a VotersRecord (version 0, flexible) with other addresses. Every voter keeps its directory id."""
     voters = decode_voters(record)
-    encoded = record[:2] + _unsigned(len(voters) + 1)
+    encoded = record[:2] + unsigned_varint(len(voters) + 1)
     for voter in voters:
         node_id = int(voter["voterId"])
         if node_id not in addresses:
@@ -78,7 +78,7 @@ def encode_voters(record: bytes, addresses: Mapping[int, str]) -> bytes:
                 remedy="Add it to the inventory, or remove it from the quorum.",
             )
         host, _, port = addresses[node_id].rpartition(":")
-        encoded += node_id.to_bytes(4) + _uuid(voter["voterDirectoryId"]) + _unsigned(len(voter["endpoints"]) + 1)
+        encoded += node_id.to_bytes(4) + _uuid(voter["voterDirectoryId"]) + unsigned_varint(len(voter["endpoints"]) + 1)
         for endpoint in voter["endpoints"]:
             encoded += _text(endpoint["name"]) + _text(host) + int(port).to_bytes(2) + b"\0"
         versions = voter["kRaftVersionFeature"]
@@ -93,13 +93,4 @@ def _uuid(text: str) -> bytes:
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    return _unsigned(len(data) + 1) + data
-
-
-def _unsigned(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return unsigned_varint(len(data) + 1) + data
