@@ -37,17 +37,11 @@ def wrap(jvm: Jvm, data: bytes) -> Any:
 
 def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], str | None]:
     """Return a GroupCoordinatorShard without its managers: it passes known types on (to null) and refuses others."""
-    shard = _shard(jvm, f"{_GROUP}.GroupCoordinatorShard")
-    serde = jvm.instance(jvm.locate(serde_name))
+    replay = _replay(jvm, f"{_GROUP}.GroupCoordinatorShard", serde_name)
 
     def refusal(key: bytes, value: bytes | None) -> str | None:
-        record = serde.deserialize(wrap(jvm, key), None if value is None else wrap(jvm, value))
-        try:
-            shard.replay(0, -1, -1, record)
-        except Py4JJavaError as error:
-            message = str(error.java_exception.getMessage())
-            return message.split(" in ", 1)[0] if "unknown record type" in message else None
-        return None
+        message = replay(key, value)
+        return message.split(" in ", 1)[0] if message and "unknown record type" in message else None
 
     return refusal
 
@@ -86,8 +80,13 @@ def share_checks(jvm: Jvm) -> Callable[[bytes, bytes], str | None]:
 
 def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
     """Return a ShareCoordinatorShard of 4.x with an empty state."""
-    shard = _shard(jvm, _SHARE_SHARD)
-    serde = jvm.instance(jvm.locate(SHARE_SERDE))
+    return _replay(jvm, _SHARE_SHARD, SHARE_SERDE)
+
+
+def _replay(jvm: Jvm, shard_name: str, serde_name: str) -> Callable[[bytes, bytes | None], str | None]:
+    """Return a function that replays one record after the other in a shard."""
+    shard = _shard(jvm, shard_name)
+    serde = jvm.instance(jvm.locate(serde_name))
 
     def refusal(key: bytes, value: bytes | None) -> str | None:
         record = serde.deserialize(wrap(jvm, key), None if value is None else wrap(jvm, value))
