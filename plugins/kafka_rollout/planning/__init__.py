@@ -4,8 +4,9 @@ Begin with:
 - `request.Request`: the input of one run: a field per form field and option
 - `fields.Field`: one field of a request, as an operator sees it
 - `release_path.plan_release_steps`: the release steps to the target
-- `upgrade.make_plan`: the plan of an upgrade
-- `downgrade.make_downgrade_plan`: the plan of a downgrade
+- `observation.Observation`: what was observed for a plan
+- `plans.make_plan`: the plan of an upgrade or a downgrade
+- `downgrade.decide_downgrade`: what a downgrade changes
 - `checks.check_change`: the checks of a plan
 - `findings.cluster.check_cluster`: the checks of an observed cluster
 - `level_undo.LevelUndo`: how a feature returns to its previous level
