@@ -25,6 +25,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION, Release
 class Direction(StrEnum):
     UPGRADE = "upgrade"
     DOWNGRADE = "downgrade"
+    RESTART = "restart"  # on the release that the nodes run
 
 
 class ReleaseStepPosition(StrEnum):
@@ -245,7 +246,7 @@ class Plan:
     def way(self) -> str:
         """Source and target release, as a short text."""
         if self.restarts:
-            return f"restart, on {self.target}"
+            return f"all nodes stay on {self.target}"
         return f"{self.source} → {self.target}" if self.source != self.target else f"features, on {self.target}"
 
     @property

@@ -13,6 +13,7 @@ class RunOf(StrEnum):
     UPGRADE = "upgrade"
     DOWNGRADE = "downgrade"
     FEATURES = "features"
+    RESTART = "restart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""The plan of an upgrade or a downgrade, computed from the observation and the request."""
+"""The plan of an upgrade, a downgrade or a restart, computed from the observation and the request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kafka_rollout.base.findings import Finding, all_findings
 from kafka_rollout.features.checks import feature_changes
@@ -16,7 +16,7 @@ from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.findings.configuration import config_changes
 from kafka_rollout.planning.lowering import OF_ROLLS, LoweringMethod
 from kafka_rollout.planning.observation import Change, Observation
-from kafka_rollout.planning.release_path import find_release_steps, source_release
+from kafka_rollout.planning.release_path import find_release_steps, find_restart_steps, source_release
 from kafka_rollout.planning.request import Request
 
 
@@ -26,21 +26,20 @@ def make_plan(observed: Observation, request: Request, run_of: RunOf) -> Plan:
     Raises UserError for a target, level or pattern that cannot be planned, and RefusedError if no node reports its
     release.
     """
-    cluster, state, target = observed.cluster, observed.state, request.target_release
-    down = run_of is RunOf.DOWNGRADE
-    source = source_release(cluster, state, down=down)
-    tiered = tiered_brokers(cluster, observed.configs) if target != source else frozenset()
+    cluster, state, restarts = observed.cluster, observed.state, run_of is RunOf.RESTART
+    source = source_release(cluster, state, down=run_of is RunOf.DOWNGRADE)
+    target = source if restarts else request.target_release
+    tiered = tiered_brokers(cluster, observed.configs) if restarts or target != source else frozenset()
     accepted = request.accepted_topics
     of_cluster = check_cluster(
         cluster, observed.catalogue, state, target=target, accept_unavailable=accepted, tiered=tiered
     )
-    decide = decide_downgrade if down else decide_upgrade
-    change = decide(observed, request, all_findings(of_cluster))
+    change = _DECISIONS[run_of](observed, request, all_findings(of_cluster))
     path = (source, *(release_step.to_release for release_step in change.release_steps))
     plan = Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
-        direction=Direction.DOWNGRADE if down else Direction.UPGRADE,
+        direction=Direction(run_of.value),
         source=source,
         target=target,
         release_steps=change.release_steps,
@@ -68,3 +67,16 @@ def decide_upgrade(observed: Observation, request: Request, _of_cluster: Sequenc
         release_steps=find_release_steps(cluster, catalogue, state, target),
         feature_changes=feature_changes(catalogue, state, target) if request.plans_features else (),
     )
+
+
+def decide_restart(observed: Observation, request: Request, _of_cluster: Sequence[Finding]) -> Change:
+    """Return the nodes that are restarted on the release that they run. No level changes."""
+    steps = find_restart_steps(observed.cluster, observed.state, request.nodes)
+    return Change(release_steps=steps, feature_changes=())
+
+
+_DECISIONS: Mapping[RunOf, Callable[[Observation, Request, Sequence[Finding]], Change]] = {
+    RunOf.UPGRADE: decide_upgrade,
+    RunOf.DOWNGRADE: decide_downgrade,
+    RunOf.RESTART: decide_restart,
+}

@@ -10,7 +10,7 @@ its last release step is possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, UserError
@@ -219,6 +219,33 @@ def relevant_releases(
     if older := [release for release in lines if (release.major, release.minor) < (known[0].major, known[0].minor)]:
         found |= {to for _, to, _ in plan_steps_down(catalogue, known[-1], older[-1])}
     return tuple(sorted(found))
+
+
+def find_restart_steps(cluster: ClusterSpec, state: ClusterState, names: Sequence[str]) -> tuple[ReleaseStep, ...]:
+    """Return the step that restarts nodes on their release. `names`: names or ids of the nodes; empty: all nodes.
+
+    Raises UserError for an unknown node, and RefusedError if the nodes run different releases.
+    """
+    release = source_release(cluster, state)
+    if len(set(state.releases)) > 1:
+        running = ", ".join(sorted({str(one) for one in state.releases}))
+        raise RefusedError(
+            f"The nodes of cluster {cluster.name} run different releases: {running}.",
+            remedy="Bring all nodes to one release first, with an upgrade or a downgrade.",
+        )
+    known = {one: node.node_id for node in cluster.nodes for one in (node.name, str(node.node_id))}
+    if unknown := [name for name in names if name not in known]:
+        listed = ", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes)
+        raise UserError(f"Cluster {cluster.name} has no node {', '.join(unknown)}.", remedy=f"Its nodes: {listed}.")
+    chosen = {known[name] for name in names} or set(known.values())
+    order = node_order(cluster, state.quorum.leader_id if state.quorum else None)
+    step = ReleaseStep(
+        from_release=release,
+        to_release=release,
+        reason=f"Each node is stopped and started again on {release}.",
+        order=tuple(node_step for node_step in order if node_step.node_id in chosen),
+    )
+    return (step,)
 
 
 def find_release_steps(

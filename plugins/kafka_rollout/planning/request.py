@@ -45,6 +45,7 @@ _SINGLE_FEATURES = "Single features"
 _UPGRADE = frozenset({RunOf.UPGRADE})
 _DOWNGRADE = frozenset({RunOf.DOWNGRADE})
 _FEATURES = frozenset({RunOf.FEATURES})
+_RESTART = frozenset({RunOf.RESTART})
 _ROLLS = _UPGRADE | _DOWNGRADE
 _ALL = frozenset(RunOf)
 _SECONDS = Unit("seconds", 1)
@@ -215,6 +216,18 @@ class Request:
                 WhereRefused.LIVE: "continue live: stop only the controllers, after an approval",
                 WhereRefused.OFFLINE: "continue live, else stop all nodes, after an approval",
             },
+        ),
+    )
+    nodes: tuple[str, ...] = declared(
+        (),
+        Field(
+            form="nodes",
+            option="--node",
+            title="Nodes",
+            text="Names or ids of the nodes to restart. Empty: all nodes.",
+            of=_RESTART,
+            in_plan=True,
+            pattern=r"^[A-Za-z0-9._-]+$",
         ),
     )
     scan: bool = declared(

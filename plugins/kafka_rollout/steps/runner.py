@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision
 from kafka_rollout.run.projections.approvals import approvals
@@ -279,7 +280,7 @@ class Runner:
     def _plans_again(self) -> bool:
         """Return whether this call resumes a run whose plan was refused before the run changed anything."""
         events = self.ports.run.events()
-        if not (self.request.target or self.request.action) or not has_plan(events):
+        if (self.procedure.name == RunOf.FEATURES and self.request.action is None) or not has_plan(events):
             return False
         plan = self.ports.run.load_plan()
         self._refuse_other_request(plan)
@@ -366,9 +367,7 @@ class Runner:
             except RefusedError:
                 pass
             if rolled_now and not self.answers.present:
-                self.progress.say(
-                    "the first node is upgraded and its gate passed: check it, then approve with the next call"
-                )
+                self.progress.say("the gate of the first node passed: check the node, then approve with the next call")
                 return False
             self._ask(Question(what=approval.of, body=approval.body(self.call)))
             return True

@@ -239,10 +239,12 @@ def canary_body(plan: Plan) -> str:
     """Return the Markdown text of the approval after the first node."""
     release_step = plan.release_steps[0]
     rest = ", ".join(node_step.name for node_step in release_step.order[1:])
-    return (
-        f"**{release_step.order[0].name}** was moved from {release_step.from_release} to "
-        f"{release_step.to_release} and its gate passed.\n\nRemaining nodes: {rest or 'none'}."
+    was = (
+        f"was restarted on {release_step.to_release}"
+        if release_step.restarts
+        else f"was moved from {release_step.from_release} to {release_step.to_release}"
     )
+    return f"**{release_step.order[0].name}** {was} and its gate passed.\n\nRemaining nodes: {rest or 'none'}."
 
 
 def findings_part(findings: tuple[Finding, ...]) -> list[str]:
@@ -268,6 +270,8 @@ def release_steps_part(plan: Plan) -> list[str]:
             for place, node_step in enumerate(release_step.order, start=1)
         )
         way = f"{release_step.from_release} → {release_step.to_release}"
+        if release_step.restarts:
+            way = f"Restart on {release_step.to_release}"
         if plan.offline:
             parts += [heading(f"{way}, all nodes at once"), escape_markdown(release_step.reason)]
         else:

@@ -28,8 +28,9 @@ def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, 
     """
     release = running_release(ports, node)
     if release_step.restarts and release == release_step.to_release:
-        before = ports.run.load_before_stop(release_step.key, node.node_id)
-        is_new = before is not None and not before.is_of(ports.runtime.process(node))
+        before, process = ports.run.load_before_stop(release_step.key, node.node_id), ports.runtime.process(node)
+        # The process of a stop that is under way can be gone since the reading of its release.
+        is_new = before is not None and process.pid is not None and not before.is_of(process)
         return NodeStepState.RUNS_TARGET if is_new else NodeStepState.NEEDED
     if release is None or release == release_step.from_release:
         return NodeStepState.NEEDED

@@ -19,7 +19,7 @@ from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADA
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import make_plan
-from kafka_rollout.planning.release_path import find_release_steps, with_configured_classes
+from kafka_rollout.planning.release_path import find_release_steps, find_restart_steps, with_configured_classes
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Observed, Planned
@@ -39,12 +39,12 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     `terms`: of the run that carries out the plan; None if it is started later. Raises UserError for a target, level or
     pattern that cannot be planned (nothing is recorded).
     """
-    observed = observe_for_plan(ports, request.target_release, down=run_of is RunOf.DOWNGRADE)
+    observed = observe_for_plan(ports, request, run_of)
     ports = replace(ports, catalogue=observed.catalogue)
     plan = _with_files(ports, make_plan(observed, request, run_of), observed)
     if run_of is RunOf.UPGRADE:
         plan = _with_min_isr_and_logs(ports, plan, observed, request)
-    else:
+    elif run_of is RunOf.DOWNGRADE:
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
     plan = replace(plan, terms=terms)
     record_observed(ports, observed.state)
@@ -52,14 +52,18 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     return plan
 
 
-def observe_for_plan(ports: ClusterPorts, target: Release, *, down: bool) -> Observation:
-    """Observe the cluster, and the nodes' files for the releases on the way to `target`."""
+def observe_for_plan(ports: ClusterPorts, request: Request, run_of: RunOf) -> Observation:
+    """Observe the cluster, and the nodes' files for the releases on which the nodes will start."""
+    down = run_of is RunOf.DOWNGRADE
     state, configs, java = observe(ports), node_configs(ports), java_versions(ports)
     catalogue = with_configured_classes(ports.catalogue, ports.cluster, configs)
     ahead: list[Release] = []
-    with suppress(UserError):  # a target that no rolling change reaches: the plan refuses it, or is offline
-        release_steps = find_release_steps(ports.cluster, catalogue, state, target, down=down)
-        ahead = [release_step.to_release for release_step in release_steps]
+    if run_of is RunOf.RESTART:
+        ahead = [step.to_release for step in find_restart_steps(ports.cluster, state, request.nodes)]
+    else:
+        with suppress(UserError):  # a target that no rolling change reaches: the plan refuses it, or is offline
+            steps = find_release_steps(ports.cluster, catalogue, state, request.target_release, down=down)
+            ahead = [step.to_release for step in steps]
     return Observation(
         cluster=ports.cluster,
         catalogue=catalogue,

@@ -48,7 +48,7 @@ def outcome_of(
             return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
         return _after_the_roll(ports, plan, state, gates, proofs)
     if started is None:
-        return Outcome.REFUSED, f"Nothing was changed: {_refusal(plan, events)}"
+        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, events)}"
     return Outcome.STOPPED, f"The change to {plan.target} stopped: {_running(state)}. {last_failure(events)}".strip()
 
 
@@ -85,7 +85,8 @@ def _running(state: ClusterState) -> str:
     return ", ".join(f"node {node_id}: {release}" for node_id, release in releases)
 
 
-def _refusal(plan: Plan, events: Sequence[Event]) -> str:
+def refusal_of(plan: Plan, events: Sequence[Event]) -> str:
+    """Return why the run changed nothing, as a part of a sentence."""
     if plan.blockers:
         return (
             f"the plan has {len(plan.blockers)} blocker(s), the first is {plan.blockers[0].code}: "

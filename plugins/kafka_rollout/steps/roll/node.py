@@ -206,7 +206,11 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
             )
         # Rolled back right after a failed start: its state was recorded before the stop of the upgrade.
         ports.run.save_before_stop(release_step.key, before)
-    since = [start for start in ports.runtime.starts(node) if start.started_at >= before.at - CLOCK_SKEW_S]
+    since = [
+        start
+        for start in ports.runtime.starts(node)
+        if start.started_at >= before.at - CLOCK_SKEW_S and start.pid != before.pid
+    ]
     if since and since[-1].release == release_step.to_release:
         raise FatalError(
             f"Node {node.node_id} was started on {release_step.to_release}, but its process is gone: "
