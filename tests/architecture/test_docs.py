@@ -16,9 +16,7 @@ from typer.core import TyperGroup
 
 from kafka_rollout.cli.app import app
 from kafka_rollout.steps.checks import CHECKS
-from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.features import FEATURES
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.procedures.kinds import KINDS
 from kafka_rollout.steps.step import Procedure, Section
 from tools import findings_page
 from tools.demo.folder import PROJECT_ROOT
@@ -115,9 +113,7 @@ def commands() -> TyperGroup:
     return found
 
 
-@pytest.mark.parametrize(
-    ("page", "procedure"), [("upgrade", UPGRADE), ("downgrade", DOWNGRADE), ("features", FEATURES)]
-)
+@pytest.mark.parametrize(("page", "procedure"), [(kind.value, one.procedure) for kind, one in KINDS.items()])
 def test_the_page_of_a_dag_lists_its_steps_in_their_order(page: str, procedure: Procedure) -> None:
     text = (PROJECT_ROOT / "docs" / f"{page}.md").read_text().replace("\n", " ")
     shown = re.search(r"`(observe → .*?)`", text)

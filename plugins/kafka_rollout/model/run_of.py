@@ -47,4 +47,14 @@ RUN_COMMANDS: Mapping[RunOf, RunCommand] = {
             "downgrade needs --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it."
         ),
     ),
+    RunOf.RESTART: RunCommand(
+        name="restart",
+        change="A restart",
+        help=(
+            "Restart the nodes of a cluster on the release that they run, one node at a time.\n\n"
+            "Use it after a change of what a node reads only when it starts: its configuration file, its Java version. "
+            "--node restarts only the named nodes. A restart needs --approve-as and --reason. Ctrl-C stops it at the "
+            "next safe point; --run continues it."
+        ),
+    ),
 }

@@ -46,7 +46,8 @@ _UPGRADE = frozenset({RunOf.UPGRADE})
 _DOWNGRADE = frozenset({RunOf.DOWNGRADE})
 _FEATURES = frozenset({RunOf.FEATURES})
 _RESTART = frozenset({RunOf.RESTART})
-_ROLLS = _UPGRADE | _DOWNGRADE
+_CHANGES_RELEASE = _UPGRADE | _DOWNGRADE
+_ROLLS = _CHANGES_RELEASE | _RESTART
 _ALL = frozenset(RunOf)
 _SECONDS = Unit("seconds", 1)
 _SECONDS_OF_MS = Unit("seconds", 1000)
@@ -75,7 +76,7 @@ class Request:
             title="Target release",
             text="Release that all nodes run after the change. If KIP-915 requires it, the run goes through another "
             "release first.",
-            of=_ROLLS,
+            of=_CHANGES_RELEASE,
             in_plan=True,
             required=True,
             newest_of=_UPGRADE,
@@ -247,7 +248,7 @@ class Request:
             title="Rehearsal",
             text="First tries the change on a copy of the cluster, if this machine can read the nodes' files and has "
             "enough memory. A failure blocks the plan.",
-            of=_ROLLS,
+            of=_CHANGES_RELEASE,
             on_copy=False,
         ),
     )

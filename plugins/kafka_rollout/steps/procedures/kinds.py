@@ -12,6 +12,7 @@ from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES
+from kafka_rollout.steps.procedures.restart import DOC, RESTART, build_restart_report
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.report.kinds import build_downgrade_report, build_feature_report
 from kafka_rollout.steps.report.run import build_report
@@ -99,6 +100,14 @@ KINDS: Mapping[RunOf, KindOfRun] = {
         description="Changes the feature levels of the Kafka cluster {name}, and waits until every node reports them.",
         doc=_FEATURES_DOC,
         build_report=build_feature_report,
+    ),
+    RunOf.RESTART: KindOfRun(
+        procedure=RESTART,
+        dag_prefix="kafka_restart_",
+        command=RUN_COMMANDS[RunOf.RESTART].name,
+        description="Restarts the nodes of the Kafka cluster {name}, one at a time, on the release that they run.",
+        doc=DOC,
+        build_report=build_restart_report,
     ),
 }
 

@@ -1,0 +1,63 @@
+"""The shell's restart on a real cluster: killed in the middle of node 2 and resumed, then one node for its new file."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import Stopping
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
+from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
+
+RESTART = ("restart", "--cluster", "shell", *QUICK)
+
+
+def test_a_restart_survives_a_kill_and_shows_what_a_new_file_changes(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, make_cluster("4.3.1", name="shell", layout="combined", extra_config=QUICK_SNAPSHOTS))
+    dry = shell(*RESTART, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "Restart on 4.3.1, one node at a time" in dry.stdout
+    assert later_starts(shell.cluster) == {1: [], 2: [], 3: []}
+
+    process = shell.start(*RESTART, "--traffic", *APPROVED)
+    try:
+        wait_until(lambda: shell.count_events(Stopping) >= 2, 600, every_s=0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    run = shell.newest_run()
+    again = shell(*RESTART, "--traffic", *APPROVED, "--run", run.run_id)
+
+    assert again.returncode == 0, again.stderr
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert (report["direction"], report["outcome"]) == ("restart", "finished"), report["sentence"]
+    assert report["sentence"] == "3 nodes restarted on 4.3.1."
+    assert later_starts(shell.cluster) == {1: ["4.3.1"], 2: ["4.3.1"], 3: ["4.3.1"]}, "each node once"
+    stops = [event.node_id for event in events_of(shell.events(run), Stopping)]
+    assert stops.count(stops[0]) == 1
+    assert report["traffic"]["ok"]
+    assert report["traffic"]["acknowledged"] > 0
+    after = [gate["checks"][-1]["conditions"] for gate in report["gates"] if gate["kind"] == "after-start"]
+    assert [one["is_met"] for met in after for one in met if one["name"] == "new process"] == [True] * 3
+    back = shell("roll-back", "--cluster", "shell", "--run", run.run_id, *APPROVED)
+    assert back.returncode == 3
+    assert "no release to return to" in back.stderr
+
+    file = Path(str(shell.cluster.spec.nodes[1].directory)) / "server.properties"
+    file.write_text(f"{file.read_text()}\nlog.retention.ms=86400000\n")
+    changed = shell(*RESTART, "--node", "2", *APPROVED)
+
+    assert changed.returncode == 3, changed.stderr
+    assert "log.retention.ms of broker 2 was null (DEFAULT_CONFIG) and is 86400000" in changed.stderr
+    assert later_starts(shell.cluster) == {1: ["4.3.1"], 2: ["4.3.1", "4.3.1"], 3: ["4.3.1"]}
+    unknown = shell(*RESTART, "--node", "9", *APPROVED)
+    assert unknown.returncode == 2
+    assert "Cluster shell has no node 9." in unknown.stderr
