@@ -13,6 +13,7 @@ from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import StartedAtShell, events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -51,7 +52,7 @@ def test_a_continued_roll_checks_and_waits_as_approved_with_its_plan(
 ) -> None:
     cluster = FakeCluster(R391)
     ports = fake_ports(cluster, tmp_path)
-    actions.plan_upgrade(StepCall(ports=ports, request=replace(WEAK, soak_s=77.0, checks=3)))
+    actions.plan_change(StepCall(ports=ports, request=replace(WEAK, soak_s=77.0, checks=3)), RunOf.UPGRADE)
     assert roll(ports, WEAK) == 0
     assert len(cluster.stops) == len(cluster.spec.nodes)
     assert sum(cluster.clock.slept) > 77 * len(cluster.spec.nodes)

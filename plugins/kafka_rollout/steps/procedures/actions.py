@@ -63,16 +63,6 @@ def observe_cluster(call: StepCall) -> dict[str, Any]:
     }
 
 
-def plan_upgrade(call: StepCall) -> dict[str, Any]:
-    """Plan an upgrade and freeze it: every later step checks its hash."""
-    return plan_change(call, RunOf.UPGRADE)
-
-
-def plan_downgrade(call: StepCall) -> dict[str, Any]:
-    """Plan a downgrade and freeze it. The steps after it add what the logs contain."""
-    return plan_change(call, RunOf.DOWNGRADE)
-
-
 def plan_change(call: StepCall, run_of: RunOf) -> dict[str, Any]:
     """Plan a change of the nodes and freeze the plan: every later step checks its hash."""
     acquire_for_planning(call)  # again: this step also runs after a scan that failed

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import ReleaseStepPosition
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.steps.procedures import actions, approval_requests, common, conditions, rolling
 from kafka_rollout.steps.step import (
     CHANGES,
@@ -96,7 +98,7 @@ DOWNGRADE = Procedure(
         replace(
             common.PLAN,
             doc="Plans the levels and the release steps and freezes the plan. Every later task checks its hash.",
-            act=actions.plan_downgrade,
+            act=partial(actions.plan_change, run_of=RunOf.DOWNGRADE),
         ),
         replace(common.SCAN, on_resume=OnResume.KEEP_APPROVED),
         Step(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import GateKind
@@ -74,7 +75,7 @@ RESTART = Procedure(
         replace(
             common.PLAN,
             doc="Plans the order of the nodes, and freezes the plan.",
-            act=lambda call: actions.plan_change(call, RunOf.RESTART),
+            act=partial(actions.plan_change, run_of=RunOf.RESTART),
         ),
         common.end_dry_run(past="stop_traffic"),
         Step(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kafka_rollout.model.plan import ReleaseStepPosition
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.steps.procedures import actions, approval_requests, common, conditions, rolling
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.step import (
@@ -95,7 +97,7 @@ UPGRADE = Procedure(
         replace(
             common.PLAN,
             doc="Plans the release steps to the target and freezes the plan. Every later task checks its hash.",
-            act=actions.plan_upgrade,
+            act=partial(actions.plan_change, run_of=RunOf.UPGRADE),
             runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
         ),
         common.REHEARSAL,

@@ -13,6 +13,7 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import ApprovalPolicy, Request
 from kafka_rollout.steps.common.approval import approval_body
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -31,7 +32,7 @@ def ports_of(home: Path, **rules: Any) -> ClusterPorts:
 
 
 def planned(ports: ClusterPorts, request: Request) -> Plan:
-    actions.plan_upgrade(StepCall(ports=ports, request=replace(request, target=R431, scan=False)))
+    actions.plan_change(StepCall(ports=ports, request=replace(request, target=R431, scan=False)), RunOf.UPGRADE)
     return ports.run.load_plan()
 
 
