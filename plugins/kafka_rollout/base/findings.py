@@ -94,6 +94,7 @@ class CheckOf(StrEnum):
 
     UPGRADE = "upgrade"
     DOWNGRADE = "downgrade"
+    RESTART = "restart"
     FEATURES = "features"
     FINALIZING = "finalizing"
     REHEARSAL = "rehearsal"

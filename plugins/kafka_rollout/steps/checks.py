@@ -36,6 +36,7 @@ from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADA
 from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATION_CHECK
 from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, REACHABLE_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK
+from kafka_rollout.planning.findings.pending_files import PENDING_CHECK
 from kafka_rollout.planning.findings.reported_releases import REPORTED_CHECK
 from kafka_rollout.planning.findings.rollback_blockers import ROLLBACK_END_CHECK
 from kafka_rollout.planning.findings.unlisted_nodes import UNLISTED_CHECK
@@ -90,6 +91,7 @@ CHECKS: tuple[Check, ...] = (
     JVM_PROPERTIES_CHECK,
     ADVISORIES_CHECK,
     ROLLBACK_END_CHECK,
+    PENDING_CHECK,
     HOSTS_CHECK,
     REACHABLE_CHECK,
     LOWERING_CHECK,

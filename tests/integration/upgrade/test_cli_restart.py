@@ -25,6 +25,7 @@ def test_a_restart_survives_a_kill_and_shows_what_a_new_file_changes(make_cluste
     dry = shell(*RESTART, "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert "Restart on 4.3.1, one node at a time" in dry.stdout
+    assert "FILE-NOT-READ" not in dry.stdout, "every process uses the lines of its file"
     assert later_starts(shell.cluster) == {1: [], 2: [], 3: []}
 
     process = shell.start(*RESTART, "--traffic", *APPROVED)
@@ -53,6 +54,10 @@ def test_a_restart_survives_a_kill_and_shows_what_a_new_file_changes(make_cluste
 
     file = Path(str(shell.cluster.spec.nodes[1].directory)) / "server.properties"
     file.write_text(f"{file.read_text()}\nlog.retention.ms=86400000\n")
+    foreseen = shell(*RESTART, "--dry-run")
+    assert "log.retention.ms of node 2 is empty now, and 86400000 after the restart." in foreseen.stdout.replace(
+        "\n", " "
+    )
     changed = shell(*RESTART, "--node", "2", *APPROVED)
 
     assert changed.returncode == 3, changed.stderr

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import TransientError, UserError
+from kafka_rollout.base.findings import Checked
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
@@ -16,6 +17,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.checks import unknown_values
 from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
+from kafka_rollout.planning.findings.pending_files import PENDING_CHECK, pending_findings
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import make_plan
@@ -46,6 +48,8 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
         plan = _with_min_isr_and_logs(ports, plan, observed, request)
     elif run_of is RunOf.DOWNGRADE:
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
+    if run_of is RunOf.RESTART:
+        plan = plan.with_checked([_pending(ports, plan, observed)], unknown_values(observed, plan.path))
     plan = replace(plan, terms=terms)
     record_observed(ports, observed.state)
     freeze(ports, plan, run_of)
@@ -85,6 +89,16 @@ def _with_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> Plan:
         *check_dynamic_configs(ports, plan, observed.configs),
     )
     return plan.with_checked(checked, unknown_values(observed, plan.path))
+
+
+def _pending(ports: ClusterPorts, plan: Plan, observed: Observation) -> Checked:
+    """Compare the nodes' files with what their processes use."""
+    restarted = [node_step.node_id for release_step in plan.release_steps for node_step in release_step.order]
+    try:
+        effective = ports.admin.inventory(leaderless=True).effective
+    except TransientError as error:
+        return PENDING_CHECK.ran(unknown=error.sentence)
+    return PENDING_CHECK.ran(pending_findings(restarted, observed.configs, effective))
 
 
 def _with_min_isr_and_logs(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> Plan:
