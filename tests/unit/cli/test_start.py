@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 import typer
 
-from kafka_rollout.cli.app import COMMANDS, app
+from kafka_rollout.cli.app import COMMANDS, app, run_main
 from tests.architecture.rooms import OUTSIDE, modules_below
 
 _OURS = {
@@ -61,3 +62,11 @@ def test_the_modules_of_all_commands_load_nothing_that_touches_the_outside_but_i
     needed = ("kafka_rollout.clusters.", "kafka_rollout.nodes.metric_names", "kafka_rollout.releases.documents.")
     assert not {name for name in loaded if name.startswith(folders) and not name.startswith(needed)}
     assert loaded & {"airflow", "kafka", "confluent_kafka", "sqlalchemy", "httpx", "pyspark", "paramiko"} == set()
+
+
+def test_the_version_and_the_short_name_of_the_help_work_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(["--version"]) == 0
+    assert capsys.readouterr().out == f"kafka-rollout {version('kafka-rollout')}\n"
+    for words in (["-h"], ["roll", "-h"], ["features", "update", "-h"]):
+        assert run_main(words) == 0
+        assert "Usage: kafka-rollout" in capsys.readouterr().out
