@@ -12,6 +12,7 @@ from airflow.sdk import DAG, TaskGroup, task
 
 from kafka_rollout.airflow.graphs.all_clusters import all_dags
 from kafka_rollout.airflow.graphs.embedded import KafkaUpgradeTaskGroup
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.run.events import Begun
 from tests.paths import INCLUDE
 from tests.records import change_lock, run_history
@@ -35,7 +36,7 @@ def test_a_dag_file_of_three_lines_has_the_dags_of_all_inventories(tmp_path: Pat
     (tmp_path / "kafka.py").write_text(THREE_LINES)
     bag = DagBag(tmp_path)
     assert bag.import_errors == {}
-    kinds = ("upgrade", "downgrade", "features", "compatibility_scan")
+    kinds = (*RunOf, "compatibility_scan")
     assert set(bag.dags) == {f"kafka_{kind}_local" for kind in kinds}
 
 

@@ -11,6 +11,8 @@ from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tests.testbeds import MakeBed
+from tools.testbed.bed import Bed
+from tools.testbed.hosts import Host
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -60,3 +62,25 @@ def test_an_upgrade_over_ssh_switches_the_release_and_leaves_the_rest_to_the_ope
         assert backup.startswith(OPERATORS_LINE)
         assert "snapshot.interval" not in backup
         assert host.run("systemctl", "show", "--property=NRestarts", "--value", "kafka.service").strip() == "0"
+    restart_node_two(shell, bed)
+
+
+def restart_node_two(shell: Shell, bed: Bed) -> None:
+    """A restart on the release that now runs: a new process of the unit, and nothing else on the host changes."""
+    host = bed.hosts[1]
+    files = ("/etc/kafka/server.properties", "/etc/kafka/kafka.env", "/etc/systemd/system/kafka.service")
+    before, old = host.run("cat", *files), main_pid(host)
+
+    done = shell("restart", "--cluster", "testbed", "--node", "2", *QUICK, *APPROVED)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
+    assert (report["outcome"], report["sentence"]) == ("finished", "1 node restarted on 4.3.1.")
+    assert main_pid(host) not in {old, "0"}
+    assert host.run("cat", *files) == before
+    assert host.run("readlink", "/opt/kafka").strip() == "/opt/kafka_2.13-4.3.1"
+    assert [event.node_id for event in events_of(shell.events(shell.newest_run()), Started)] == [2]
+
+
+def main_pid(host: Host) -> str:
+    return host.run("systemctl", "show", "--property=MainPID", "--value", "kafka.service").strip()
