@@ -44,9 +44,10 @@ def make_plan(observed: Observation, request: Request, run_of: RunOf) -> Plan:
         target=target,
         release_steps=change.release_steps,
         feature_changes=change.feature_changes,
-        config_changes=config_changes(
-            cluster, path, observed.configs, snapshot_interval_ms=request.snapshot_interval_ms
-        ),
+        # A restart writes no file: what an operator wrote since takes effect, and nothing else.
+        config_changes=()
+        if restarts
+        else config_changes(cluster, path, observed.configs, snapshot_interval_ms=request.snapshot_interval_ms),
         findings=(),
         unsafe=request.unsafe,
         offline=change.method is LoweringMethod.OFFLINE,

@@ -103,8 +103,6 @@ def config_changes(
                 )
             lines.append({**lines[-1], **brought})
         for index, release in enumerate(path):
-            if index == 0 and release in path[1:]:
-                continue  # a restart on this release has no rollback
             before, after = lines[max(index - 1, 0)], lines[min(index + 1, len(lines) - 1)]
             for key in sorted(reasons):
                 value = lines[index].get(key)

@@ -79,6 +79,8 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nod
         if state is not NodeStepState.NEEDED:
             return _nothing_to_do(release_step, node, process)
         stop_s = 0.0
+        if release_step.restarts:
+            _refuse_other_release(ports, release_step, node)
         if process.pid is not None:
             prepare_stop(ports, plan, release_step, node)
             stop_s = _stop(ports, release_step, node)
@@ -181,6 +183,17 @@ def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: Nod
     lock.acquire_lock(ports, f"{verb} node {node.node_id} ({release_step.from_release} to {release_step.to_release}).")
 
 
+def _refuse_other_release(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
+    """Raise RefusedError if the node would start on another release than it runs. A restart installs nothing."""
+    installed = ports.runtime.process(node).installed
+    if installed != release_step.to_release:
+        raise RefusedError(
+            f"The next start of node {node.node_id} would be on {installed or 'an unknown release'}, and a restart "
+            f"stays on {release_step.to_release}.",
+            remedy=f"Set its installed release to {release_step.to_release} again, or start an upgrade or a downgrade.",
+        )
+
+
 def _nothing_to_do(release_step: ReleaseStep, node: NodeSpec, process: ProcessState) -> NodeReplaced:
     return NodeReplaced(
         node_id=node.node_id,
@@ -228,7 +241,10 @@ def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: Nod
     began = ports.clock.monotonic()
     make_readable(ports, plan, release_step, node)
     release = release_step.to_release
-    ports.runtime.install(node, release, plan.config_changes_of(node.node_id, release))
+    if release_step.restarts:
+        _refuse_other_release(ports, release_step, node)
+    else:
+        ports.runtime.install(node, release, plan.config_changes_of(node.node_id, release))
     ports.runtime.start(node)
     took = ports.clock.monotonic() - began
     started = record_start(ports, release_step, node, seconds=took)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,26 @@ def test_a_node_that_does_not_start_is_retried_and_never_rolled_back(ports: Clus
     cluster.cannot_start.clear()
     assert retry_node(ports, plan, *at).acted
     wait_for_gate(ports, plan, gate_of(ports, plan, GateKind.AFTER_START, STEP, NODE), QUICK)
+
+
+def test_a_node_that_would_start_on_another_release_is_not_stopped(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    plan = planned(ports)
+    cluster.nodes[NODE].installed = R431
+    with pytest.raises(RefusedError, match=r"would be on 4\.3\.1, and a restart stays on 3\.9\.1"):
+        replace_node(ports, plan, *in_step(ports, plan, STEP, NODE))
+    assert cluster.nodes[NODE].running == R391
+
+
+def test_a_restart_installs_nothing_and_writes_no_file(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(ports.cluster, release_overrides={"3.9.1": {"num.io.threads": "16"}})
+    ports = replace(ports, cluster=spec)
+    plan = planned(ports)
+    assert plan.config_changes == ()
+    monkeypatch.delattr(FakeRuntime, "install")
+    assert replace_node(ports, plan, *in_step(ports, plan, STEP, NODE)).acted
+    assert starts(cluster) == {NODE: 1}
 
 
 def test_nodes_on_different_releases_are_not_restarted(ports: ClusterPorts, cluster: FakeCluster) -> None:
