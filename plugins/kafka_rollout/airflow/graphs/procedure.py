@@ -148,7 +148,7 @@ class _Drawing:
         """Chain a node's steps. `passed` also follows the step before the node, because it runs for a skipped node."""
         named = group.node_id is not None and self.cluster.node(group.node_id)
         node = f"node {named.node_id} ({named.name})" if named else "the active controller, the last controller"
-        with TaskGroup(group.group_id.rsplit(".", 1)[-1], tooltip=f"Replaces the release of {node}."):
+        with TaskGroup(group.group_id.rsplit(".", 1)[-1], tooltip=f"All steps of {node}."):
             *steps, passed = each.steps
             ends = self._before  # the next node must not overtake a skipped node
             for step in steps:

@@ -123,8 +123,9 @@ class _Walk:
         self._say(release_step, node_step, k, n, f"is done after {self.took[-1]:.0f} s")
 
     def _replace(self, release_step: ReleaseStep, node: NodeSpec, node_step: NodeStep, k: int, n: int) -> None:
+        acts = "is stopped and started" if release_step.restarts else "is stopped, replaced and started"
         for attempt in range(1, _REPLACE_TRIES + 1):
-            self._say(release_step, node_step, k, n, f"is stopped, replaced and started on {release_step.to_release}")
+            self._say(release_step, node_step, k, n, f"{acts} on {release_step.to_release}")
             try:
                 replace_node(self.ports, self.plan, release_step, node)
                 return
