@@ -5,7 +5,7 @@ Begin with:
 - `fields.Field`: one field of a request, as an operator sees it
 - `release_path.plan_release_steps`: the release steps to the target
 - `observation.Observation`: what was observed for a plan
-- `plans.make_plan`: the plan of an upgrade or a downgrade
+- `plans.make_plan`: the plan of an upgrade, a downgrade or a restart
 - `downgrade.decide_downgrade`: what a downgrade changes
 - `checks.check_change`: the checks of a plan
 - `findings.cluster.check_cluster`: the checks of an observed cluster

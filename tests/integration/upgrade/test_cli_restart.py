@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
+SECRET = "never-shown-f7Qx"
 RESTART = ("restart", "--cluster", "shell", *QUICK)
 
 
@@ -53,11 +54,15 @@ def test_a_restart_survives_a_kill_and_shows_what_a_new_file_changes(make_cluste
     assert "no release to return to" in back.stderr
 
     file = Path(str(shell.cluster.spec.nodes[1].directory)) / "server.properties"
-    file.write_text(f"{file.read_text()}\nlog.retention.ms=86400000\n")
+    file.write_text(f"{file.read_text()}\nlog.retention.ms=86400000\nbackground.threads=7\nssl.key.password={SECRET}\n")
     foreseen = shell(*RESTART, "--dry-run")
-    assert "log.retention.ms of node 2 is empty now, and 86400000 after the restart." in foreseen.stdout.replace(
-        "\n", " "
-    )
+    told = " ".join(foreseen.stdout.split())
+    assert "background.threads of node 2 is 2 now, and 7 after the restart." in told
+    assert "log.retention.ms of node 2 is empty now, and as in the file after the restart." in told
+    assert "ssl.key.password of node 2 is empty now, and as in the file after the restart." in told
+    assert SECRET not in foreseen.stdout + foreseen.stderr
+    stored = [path for path in shell.home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert stored == []
     changed = shell(*RESTART, "--node", "2", *APPROVED)
 
     assert changed.returncode == 3, changed.stderr

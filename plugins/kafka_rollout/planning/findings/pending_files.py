@@ -33,7 +33,8 @@ def pending_findings(
 
     `configs`: node id → lines of its file. `effective`: what each broker uses, from DescribeConfigs; a node that is a
     controller alone is not in it. Secrets and values of config providers cannot be compared. A dynamic value counts
-    more than the file, so its line changes nothing.
+    more than the file, so its line changes nothing. DescribeConfigs does not show whether a setting without a value is
+    a secret, so no line of such a setting is quoted.
     """
     found: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for node_id in sorted(restarted):
@@ -55,7 +56,7 @@ def _changes(lines: Mapping[str, str], used: Mapping[str, Setting]) -> Iterator[
         if setting.value == HIDDEN or setting.source in _DYNAMIC or (line is not None and "${" in line):
             continue
         if line is not None and _plain(line) != _plain(setting.value or ""):
-            yield name, _shown(setting.value), line
+            yield name, _shown(setting.value), "as in the file" if setting.value is None else line
         elif line is None and setting.source is ConfigSource.FILE and name not in _DERIVED:
             yield name, _shown(setting.value), "the default"
 

@@ -48,7 +48,7 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
         plan = _with_min_isr_and_logs(ports, plan, observed, request)
     elif run_of is RunOf.DOWNGRADE:
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
-    if run_of is RunOf.RESTART:
+    else:
         plan = plan.with_checked([_pending(ports, plan, observed)], unknown_values(observed, plan.path))
     plan = replace(plan, terms=terms)
     record_observed(ports, observed.state)

@@ -79,8 +79,7 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nod
         if state is not NodeStepState.NEEDED:
             return _nothing_to_do(release_step, node, process)
         stop_s = 0.0
-        if release_step.restarts:
-            _refuse_other_release(ports, release_step, node)
+        _refuse_other_release(ports, release_step, node)
         if process.pid is not None:
             prepare_stop(ports, plan, release_step, node)
             stop_s = _stop(ports, release_step, node)
@@ -112,6 +111,7 @@ def restart_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nod
         )
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node.node_id}"):
         stop_s = 0.0
+        _refuse_other_release(ports, release_step, node)
         if ports.runtime.process(node).pid is not None:
             run_commands_before_stop(ports, release_step, node)
             refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
@@ -184,7 +184,9 @@ def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: Nod
 
 
 def _refuse_other_release(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Raise RefusedError if the node would start on another release than it runs. A restart installs nothing."""
+    """Raise RefusedError if a restart, which installs nothing, would start the node on another release."""
+    if not release_step.restarts:
+        return
     installed = ports.runtime.process(node).installed
     if installed != release_step.to_release:
         raise RefusedError(
@@ -241,9 +243,8 @@ def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: Nod
     began = ports.clock.monotonic()
     make_readable(ports, plan, release_step, node)
     release = release_step.to_release
-    if release_step.restarts:
-        _refuse_other_release(ports, release_step, node)
-    else:
+    _refuse_other_release(ports, release_step, node)  # again: the stop can have taken minutes
+    if not release_step.restarts:
         ports.runtime.install(node, release, plan.config_changes_of(node.node_id, release))
     ports.runtime.start(node)
     took = ports.clock.monotonic() - began

@@ -45,6 +45,12 @@ def test_a_line_that_changes_nothing_or_cannot_be_compared_is_no_finding(line: s
     assert sentences({1: {"setting": line}}, {"1": {"setting": setting}}) == []
 
 
+def test_a_new_line_of_a_setting_without_a_value_is_not_quoted_because_it_can_be_a_secret() -> None:
+    assert sentences({1: {"ssl.key.password": "never-shown"}}, {"1": {"ssl.key.password": Setting(None, DEFAULT)}}) == [
+        "ssl.key.password of node 1 is empty now, and as in the file after the restart."
+    ]
+
+
 def test_a_value_that_kafka_derives_from_another_line_is_no_finding() -> None:
     used = {"broker.id": Setting("1", FILE), "node.id": Setting("1", FILE)}
     assert sentences({1: {"node.id": "1"}}, {"1": used}) == []

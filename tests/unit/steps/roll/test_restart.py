@@ -142,6 +142,18 @@ def test_a_node_that_would_start_on_another_release_is_not_stopped(ports: Cluste
     assert cluster.nodes[NODE].running == R391
 
 
+def test_a_retry_does_not_stop_a_node_that_would_start_on_another_release(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    plan = planned(ports)
+    at = in_step(ports, plan, STEP, NODE)
+    replace_node(ports, plan, *at)
+    cluster.nodes[NODE].installed, before = R431, cluster.nodes[NODE].pid
+    with pytest.raises(RefusedError, match="a restart stays on 3"):
+        retry_node(ports, plan, *at)
+    assert (cluster.nodes[NODE].running, cluster.nodes[NODE].pid) == (R391, before)
+
+
 def test_a_restart_installs_nothing_and_writes_no_file(
     ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
