@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.memory_files import file_in_memory
 
 _PEM_FILES = ("ca_location", "certificate_location", "key_location", "token_ca_location")
 
@@ -28,7 +27,7 @@ class CarriedSecurity:
 
     def unpack(self) -> ClientSecurity:
         """Return the settings. The PEM files exist in the memory of this process only, until it ends."""
-        paths = {name: _file_in_memory(content) for name, content in self.files}
+        paths = {name: file_in_memory(content) for name, content in self.files}
         return ClientSecurity.from_json(self.settings, "The security settings of the scan").model_copy(update=paths)
 
 
@@ -39,15 +38,3 @@ def _read(path: str) -> bytes:
         raise UserError(
             f"The TLS file {path} cannot be read: {error.strerror}.", remedy="Use a readable PEM file."
         ) from None
-
-
-@cache
-def _file_in_memory(content: bytes) -> str:
-    """Return the path of a file without a name (memfd_create(2)), because OpenSSL reads a key from a path only.
-
-    It stays open, because a token provider reads its certificates again with each token.
-    """
-    descriptor = os.memfd_create("kafka-rollout")
-    with os.fdopen(descriptor, "wb", closefd=False) as file:
-        file.write(content)
-    return f"/proc/self/fd/{descriptor}"
