@@ -27,9 +27,10 @@ def page() -> str:
 def _sections() -> Iterator[str]:
     for check in CHECKS:
         name, _, heading = check.link.partition("#")
-        yield f"## {check.title}"
+        yield f"## {check.id}"
         yield ""
-        yield f"Belongs to: {', '.join(check.of)}. More: [{heading.replace('-', ' ')}]({check.link}) in `docs/{name}`."
+        of, more = ", ".join(check.of), f"[{heading.replace('-', ' ')}]({check.link})"
+        yield f"{check.title}. Belongs to: {of}. More: {more} in `docs/{name}`."
         yield ""
         yield "| finding | severity | meaning | remedy |"
         yield "| --- | --- | --- | --- |"

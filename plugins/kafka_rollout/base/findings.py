@@ -113,18 +113,46 @@ class Need(StrEnum):
     FACTS = "facts of the catalogue"
 
 
+class Examined(StrEnum):
+    """Objects that a check examines, with their number in the output of a check."""
+
+    NODES = "nodes"
+    BROKERS = "brokers"
+    VOTERS = "voters"
+    TOPICS = "topics"
+    GROUPS = "groups"
+    CLIENTS = "clients"
+    LEVELS = "feature levels"
+    RELEASES = "releases"
+    RIGHTS = "rights"
+    CONFIGS = "configurations"
+    DYNAMIC = "dynamic configurations"
+    JAVA = "Java versions"
+    HOSTS = "hosts"
+    FILES = "files"
+    LOGS = "coordinator logs"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `title`: what it examines, a noun phrase. `link`: the page below docs/ and the heading about it.
+    """One check. `id`: stable, in kebab-case. `title`: what it examines, a noun phrase.
 
-    `needs`: without these, finding nothing means that the result is unknown.
+    `link`: the page below docs/ and the heading about it. `needs`: without these, finding nothing means that the result
+    is unknown.
     """
 
+    id: str
     title: str
     link: str
     codes: tuple[FindingCode, ...]
     of: tuple[CheckOf, ...] = (CheckOf.UPGRADE, CheckOf.DOWNGRADE)
     needs: tuple[Need, ...] = (Need.RESPONSES,)
+    examines: Examined = Examined.NODES
+
+    @property
+    def page(self) -> str:
+        """The heading about the check on the generated page of findings, below docs/."""
+        return f"findings.md#{self.id}"
 
     def ran(self, findings: Iterable[Finding] = (), *, unless: str = "", unknown: str = "") -> Checked:
         """Return the check with its findings. `unless`: why it does not apply; then `findings` is not read.

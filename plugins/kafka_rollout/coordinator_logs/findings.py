@@ -10,7 +10,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity, Verdict
+from kafka_rollout.base.findings import (
+    BLOCKER,
+    INFO,
+    WARNING,
+    Check,
+    CheckOf,
+    Examined,
+    Finding,
+    FindingCode,
+    Severity,
+    Verdict,
+)
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
 from kafka_rollout.base.wording import size
 from kafka_rollout.coordinator_logs.incompatible_records import (
@@ -63,6 +74,7 @@ ORIGIN_CANNOT_LOAD = FindingCode(
     "The running release cannot load a partition again when its coordinator moves during the run.",
 )
 LOGS_CHECK = Check(
+    "coordinator-logs",
     "Coordinator logs, compared with the releases of the path (KIP-915)",
     "scan.md#the-scan-of-the-coordinator-logs",
     (
@@ -76,6 +88,7 @@ LOGS_CHECK = Check(
         DROPPED,
     ),
     needs=(),
+    examines=Examined.LOGS,
 )
 WAY_BACK_UNKNOWN = FindingCode("WAY-BACK-UNKNOWN", BLOCKER, "The scan has no result for the previous release.")
 WAY_BACK_CLOSED = FindingCode(
@@ -93,11 +106,13 @@ WAY_BACK_NOT_LOADED = FindingCode(
     "WAY-BACK-NOT-LOADED", INFO, "The previous release has no coordinator for a log and does not read it."
 )
 WAY_BACK_CHECK = Check(
+    "coordinator-logs-rollback",
     "Coordinator logs, compared with the previous release",
     "upgrade.md#findings",
     (WAY_BACK_UNKNOWN, WAY_BACK_CLOSED, WAY_BACK_UNREADABLE, WAY_BACK_IGNORES, WAY_BACK_NOT_LOADED),
     of=(CheckOf.FINALIZING,),
     needs=(),
+    examines=Examined.LOGS,
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, FindingCode, Verdict
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, FindingCode, Verdict
 from kafka_rollout.model.plan import FeatureChange, Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import (
@@ -56,10 +56,18 @@ NO_WAY_BACK = FindingCode(
     "NO-WAY-BACK", WARNING, "The release that runs now cannot run at the levels after the change."
 )
 RANGES_CHECK = Check(
-    "Finalized levels, compared with the releases of the path", "upgrade.md#findings", (LEVEL_OUT_OF_RANGE,)
+    "finalized-levels-path",
+    "Finalized levels, compared with the releases of the path",
+    "upgrade.md#findings",
+    (LEVEL_OUT_OF_RANGE,),
+    examines=Examined.LEVELS,
 )
 ROLLBACK_LEVELS_CHECK = Check(
-    "Feature levels, compared with the release that runs now", "upgrade.md#findings", (NO_WAY_BACK,)
+    "finalized-levels-rollback",
+    "Feature levels, compared with the release that runs now",
+    "upgrade.md#findings",
+    (NO_WAY_BACK,),
+    examines=Examined.LEVELS,
 )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.dynamic_configs import SettingValues
 from kafka_rollout.model.plan import DefaultChange, FeatureChange
@@ -31,11 +31,13 @@ ELR_CHANGES_MIN_ISR = FindingCode(
 )
 NOT_RAISED = f"{ELR} is not raised."
 MIN_ISR_CHECK = Check(
+    "min-insync-replicas",
     "min.insync.replicas, if eligible.leader.replicas.version is raised",
     "upgrade.md#findings",
     (ELR_CHANGES_MIN_ISR,),
     of=(CheckOf.UPGRADE, CheckOf.FEATURES),
     needs=(),
+    examines=Examined.TOPICS,
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Verdict
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need, Verdict
 from kafka_rollout.features.checks import missing_dependencies, undo_of
 from kafka_rollout.features.requests import FeatureRequest, RequestKind, levels_of
 from kafka_rollout.features.support import (
@@ -74,6 +74,7 @@ FEATURE_DEPENDENCY = FindingCode(
 )
 BAD_INPUT = frozenset({FEATURE_UNKNOWN.code, FEATURE_LEVEL_UNKNOWN.code})
 LEVELS_CHECK = Check(
+    "feature-levels-requested",
     "Requested feature levels (KIP-584)",
     "features.md#what-is-checked-before-the-request",
     (
@@ -94,12 +95,15 @@ LEVELS_CHECK = Check(
     ),
     of=(CheckOf.DOWNGRADE, CheckOf.FEATURES),
     needs=(Need.RESPONSES, Need.FACTS),
+    examines=Examined.LEVELS,
 )
 HELD_BACK_CHECK = Check(
+    "feature-support",
     "Features that only some nodes support",
     "features.md#what-is-checked-before-the-request",
     (FEATURE_HELD_BACK,),
     of=(CheckOf.FEATURES,),
+    examines=Examined.LEVELS,
 )
 
 

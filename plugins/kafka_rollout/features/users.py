@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.state import ClusterState, GroupState
@@ -51,6 +51,7 @@ ELIGIBLE_LEADERS_LOST = FindingCode(
     "Start the brokers of their replicas and wait until the replicas are in the ISR.",
 )
 USERS_CHECK = Check(
+    "feature-users",
     "Users of lowered features",
     "features.md#what-is-checked-before-the-request",
     (
@@ -62,6 +63,7 @@ USERS_CHECK = Check(
         ELIGIBLE_LEADERS_LOST,
     ),
     of=(CheckOf.DOWNGRADE, CheckOf.FEATURES),
+    examines=Examined.GROUPS,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Severity
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.gates.counters import PARTITION_COUNT, expected_counters, has_agent
 from kafka_rollout.gates.remote_storage import KAFKA_MANAGER, metadata_manager, uses_tiered_storage
@@ -27,6 +27,7 @@ COUNTERS_NOT_EXPORTED = FindingCode(
     "COUNTERS-NOT-EXPORTED", WARNING, "Metrics agents do not export counters that the gates check."
 )
 COUNTER_CHECK = Check(
+    "error-counters",
     "Error counters of the nodes",
     "upgrade.md#what-the-gates-believe",
     (METADATA_ERRORS, LOG_DIRECTORY_OFFLINE, COUNTERS_NOT_EXPORTED),
@@ -40,7 +41,14 @@ REMOTE_LOG_NOT_CHECKED = FindingCode(
     "Let the run pause after the first broker. Consume a topic from an offset that is only in remote storage, "
     "then continue.",
 )
-REMOTE_STORAGE_CHECK = Check("Tiered storage", "upgrade.md#findings", (REMOTE_LOG_NOT_CHECKED,), needs=(Need.CONFIGS,))
+REMOTE_STORAGE_CHECK = Check(
+    "tiered-storage",
+    "Tiered storage",
+    "upgrade.md#findings",
+    (REMOTE_LOG_NOT_CHECKED,),
+    needs=(Need.CONFIGS,),
+    examines=Examined.BROKERS,
+)
 
 
 def find_unchecked_counters(

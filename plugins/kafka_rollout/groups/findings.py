@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few
 from kafka_rollout.features.users import GROUPS_LOSE_THEIR_PROTOCOL
 from kafka_rollout.model.contents import SERVED_BY
@@ -28,9 +28,11 @@ GROUPS_OF_A_PREVIEW = FindingCode(
     "Convert these groups to the classic protocol first, or make sure that the preview is enabled on every broker.",
 )
 GROUPS_CHECK = Check(
+    "group-types",
     "Groups that the releases of the path serve",
     "rebalance.md#groups-in-a-rollout",
     (GROUPS_NOT_SERVED, GROUPS_OF_A_PREVIEW),
+    examines=Examined.GROUPS,
 )
 
 

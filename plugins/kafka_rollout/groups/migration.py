@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.base.findings import WARNING, Check, CheckOf, Finding, FindingCode
+from kafka_rollout.base.findings import WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.groups import (
     CLASSIC,
@@ -45,10 +45,12 @@ GROUP_NO_COMMON_ASSIGNOR = FindingCode(
 GROUP_REBALANCES = FindingCode("GROUP-REBALANCES", WARNING, "The group is rebalancing, so its assignor is unknown.")
 GROUP_UNKNOWN = FindingCode("GROUP-UNKNOWN", WARNING, "The coordinator does not describe the group.")
 MIGRATION_CHECK = Check(
+    "group-migration",
     "Groups that can change their protocol (KIP-848)",
     "rebalance.md#the-groups-of-a-cluster-kafka-rollout-groups",
     (GROUP_CANNOT_CHANGE, GROUP_NO_COMMON_ASSIGNOR, GROUP_REBALANCES, GROUP_UNKNOWN),
     of=(CheckOf.GROUPS,),
+    examines=Examined.GROUPS,
 )
 
 

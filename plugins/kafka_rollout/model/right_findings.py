@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.model.rights import PINNING, READING, MissingRight
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
@@ -15,10 +15,12 @@ RIGHT_MISSING = FindingCode(
     "RIGHT-MISSING", (BLOCKER, WARNING, INFO), "A user of this tool does not have a right in Kafka that a run needs."
 )
 RIGHTS_CHECK = Check(
+    "user-rights",
     "Rights of this tool's users in Kafka",
     "security.md#rights",
     (RIGHT_MISSING,),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES, CheckOf.INVENTORY),
+    examines=Examined.RIGHTS,
 )
 
 

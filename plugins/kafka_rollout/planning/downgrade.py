@@ -10,6 +10,7 @@ from kafka_rollout.base.findings import (
     WARNING,
     Check,
     CheckOf,
+    Examined,
     Finding,
     FindingCode,
     Need,
@@ -48,11 +49,13 @@ OFFLINE_DOWNGRADE = FindingCode(
     "Read the approval: it shows the expected outage and the point of no return.",
 )
 LOWERING_CHECK = Check(
+    "lowering-method",
     "Method that lowers metadata.version",
     "downgrade.md#online-live-or-offline",
     (LIVE_DOWNGRADE, OFFLINE_DOWNGRADE),
     of=(CheckOf.DOWNGRADE,),
     needs=(Need.RESPONSES, Need.FACTS),
+    examines=Examined.LEVELS,
 )
 
 

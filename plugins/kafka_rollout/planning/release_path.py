@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Finding, FindingCode
+from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.model.state import ClusterState
@@ -27,10 +27,20 @@ REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
 
 
 TARGET_UNKNOWN = FindingCode("TARGET-UNKNOWN", BLOCKER, "The target is not a release of the catalogue.")
-TARGET_CHECK = Check("Target release", "upgrade.md#findings", (TARGET_UNKNOWN,), of=(CheckOf.OBSERVATION,), needs=())
+TARGET_CHECK = Check(
+    "target-release",
+    "Target release",
+    "upgrade.md#findings",
+    (TARGET_UNKNOWN,),
+    of=(CheckOf.OBSERVATION,),
+    needs=(),
+    examines=Examined.RELEASES,
+)
 NODE_AHEAD = FindingCode("NODE-AHEAD", BLOCKER, "A node runs a release above the target of the first release step.")
 NODE_BEHIND = FindingCode("NODE-BEHIND", BLOCKER, "A node runs a release below the target of the first release step.")
-PAST_CHECK = Check("Nodes that are past the first release step", "upgrade.md#findings", (NODE_AHEAD, NODE_BEHIND))
+PAST_CHECK = Check(
+    "nodes-ahead", "Nodes that are past the first release step", "upgrade.md#findings", (NODE_AHEAD, NODE_BEHIND)
+)
 
 
 def plan_release_steps(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import few
 from kafka_rollout.gates.coordinators import coordinator_partition
@@ -28,11 +28,13 @@ INCOMPLETE = FindingCode(
 NO_WAY_BACK = FindingCode("REHEARSAL-NO-WAY-BACK", WARNING, "The change passed, and the rollback of the copy failed.")
 PASSED = FindingCode("REHEARSAL-PASSED", INFO, "The change passed in the rehearsal.")
 REHEARSAL_CHECK = Check(
+    "rehearsal",
     "Rehearsal of the change on a copy of the cluster",
     "rehearsal.md#what-happens",
     (FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED),
     of=(CheckOf.REHEARSAL,),
     needs=(),
+    examines=Examined.FILES,
 )
 
 

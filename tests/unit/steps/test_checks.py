@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from kafka_rollout.steps.checks import CHECKS
 ROOT = Path(kafka_rollout.__file__).parent
 LAG = FindingCode("LAG", (WARNING, BLOCKER), "A node lags.", "Wait.")
 LOST = FindingCode("LOST", BLOCKER, "A node is lost.")
-LAGS = Check("Lag", "upgrade.md", (LAG,), needs=(Need.METRICS,))
+LAGS = Check("lag", "Lag", "upgrade.md", (LAG,), needs=(Need.METRICS,))
 
 
 def _defined(kind: type[Any]) -> Iterator[Any]:
@@ -43,6 +44,7 @@ def test_every_check_and_every_code_of_a_module_is_registered_once() -> None:
     assert set(_defined(FindingCode)) == codes
     assert len({code.text for code in codes}) == len(codes)
     assert len({check.title for check in CHECKS}) == len(CHECKS)
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
 
 
 def test_no_module_makes_a_finding_without_a_registered_code() -> None:
@@ -77,7 +79,7 @@ def test_a_result_names_its_findings_and_what_stayed_unknown() -> None:
 
 
 def test_findings_without_a_check_of_their_own_stay_with_the_first() -> None:
-    other = Check("Loss", "upgrade.md", (LOST,))
+    other = Check("loss", "Loss", "upgrade.md", (LOST,))
     lost, lag, gone = LOST.found("node 1", "Lost."), LAG.found("node 2", "Lag."), NOT_OBSERVABLE.found("x", "Y.")
     first, second = sort_findings([lost, lag, gone], [LAGS, other])
     assert (first.findings, second.findings) == ((lag, gone), (lost,))
@@ -85,6 +87,7 @@ def test_findings_without_a_check_of_their_own_stay_with_the_first() -> None:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.title)
 def test_every_check_belongs_to_something_and_has_codes(check: Check) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", check.id)
     assert check.of
     assert check.codes
     assert set(check.of) <= set(CheckOf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Finding, FindingCode
+from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.releases.facts import Catalogue, Release
 
 # Fact → what the plan cannot check without it. `logging` and `has_snapshot_emitter_metrics` are in no plan. Without
@@ -31,11 +31,13 @@ CATALOGUE_GAP = FindingCode(
     "CATALOGUE-GAP", BLOCKER, "The plan needs a fact of a release that could not be derived from its jars."
 )
 GAPS_CHECK = Check(
+    "catalogue-facts",
     "Facts of the releases in the catalogue",
     "operations.md#kafkas-releases",
     (CATALOGUE_GAP,),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES),
     needs=(),
+    examines=Examined.RELEASES,
 )
 
 

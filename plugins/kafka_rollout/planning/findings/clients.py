@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.base.findings import INFO, WARNING, Check, Finding, FindingCode, Need
+from kafka_rollout.base.findings import INFO, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClusterState, NodeMetrics
 from kafka_rollout.model.topology import ClusterSpec
@@ -33,12 +33,20 @@ CLIENT_SOFTWARE = FindingCode("CLIENTS", INFO, "The client software that is conn
 GROUP_TYPES = FindingCode("GROUP-TYPES", INFO, "The number of groups by type.")
 TRANSACTIONS = FindingCode("TRANSACTIONS", INFO, "The number of transactional ids by state.")
 CLIENTS_CHECK = Check(
+    "old-clients",
     "Connected clients and their request versions (KIP-896)",
     "upgrade.md#old-clients",
     (OLD_CLIENTS, OLD_CLIENTS_UNKNOWN, CLIENT_SOFTWARE),
     needs=(Need.METRICS, Need.FACTS),
+    examines=Examined.CLIENTS,
 )
-USE_CHECK = Check("Groups and transactional ids", "upgrade.md#findings", (GROUP_TYPES, TRANSACTIONS))
+USE_CHECK = Check(
+    "groups-and-transactions",
+    "Groups and transactional ids",
+    "upgrade.md#findings",
+    (GROUP_TYPES, TRANSACTIONS),
+    examines=Examined.GROUPS,
+)
 
 
 def client_findings(

@@ -19,6 +19,7 @@ from kafka_rollout.base.findings import (
     WARNING,
     Check,
     Checked,
+    Examined,
     Finding,
     FindingCode,
     Need,
@@ -148,26 +149,39 @@ UNDER_REPLICATED = FindingCode(
     "A partition has replicas out of sync.",
     "Start the missing brokers. The gates wait for the replicas that a node needs.",
 )
-QUERIES_CHECK = Check("Responses to every query", "upgrade.md#findings", (UNANSWERED,))
+QUERIES_CHECK = Check("query-responses", "Responses to every query", "upgrade.md#findings", (UNANSWERED,))
 HIDDEN_CHECK = Check(
+    "hidden-partitions",
     "Partitions that the brokers hide from this tool",
     "upgrade.md#findings",
     (PARTITIONS_HIDDEN,),
     needs=(Need.METRICS,),
+    examines=Examined.TOPICS,
 )
 NODES_CHECK = Check(
+    "node-registration",
     "Registration and release of each node",
     "upgrade.md#findings",
     (NODE_DOWN, NODE_UNKNOWN, NODE_FENCED, RELEASE_UNKNOWN, RELEASE_NOT_IN_CATALOGUE),
 )
-AGENTS_CHECK = Check("Metrics agents of the nodes", "hosts.md#metrics", (METRICS_MISSING,))
-MIXED_CHECK = Check("Different releases in the cluster", "upgrade.md#findings", (MIXED_RELEASES,))
-QUORUM_CHECK = Check("Metadata quorum", "upgrade.md#findings", (QUORUM_UNKNOWN, QUORUM_NO_SPARE, QUORUM_VOTER_LAGS))
-AGREEMENT_CHECK = Check("Finalized levels that the nodes report", "upgrade.md#findings", (FEATURES_DIFFER,))
+AGENTS_CHECK = Check("metrics-agents", "Metrics agents of the nodes", "hosts.md#metrics", (METRICS_MISSING,))
+MIXED_CHECK = Check("mixed-releases", "Different releases in the cluster", "upgrade.md#findings", (MIXED_RELEASES,))
+QUORUM_CHECK = Check(
+    "metadata-quorum",
+    "Metadata quorum",
+    "upgrade.md#findings",
+    (QUORUM_UNKNOWN, QUORUM_NO_SPARE, QUORUM_VOTER_LAGS),
+    examines=Examined.VOTERS,
+)
+AGREEMENT_CHECK = Check(
+    "finalized-levels-agree", "Finalized levels that the nodes report", "upgrade.md#findings", (FEATURES_DIFFER,)
+)
 PARTITIONS_CHECK = Check(
+    "partition-availability",
     "Replicas and leaders of the partitions",
     "upgrade.md#findings",
     (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, LEADERLESS_ELSEWHERE),
+    examines=Examined.TOPICS,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.config_providers import is_reference, known_number
 from kafka_rollout.model.plan import ConfigChange
@@ -26,10 +26,12 @@ CONFIG_REJECTED = FindingCode(
     "CONFIG-REJECTED", BLOCKER, "The target's own classes reject the configuration or a directory of a node."
 )
 CONFIGURATION_CHECK = Check(
+    "node-configuration",
     "Configuration of each node, by the target's own classes",
     "upgrade.md#configuration-of-a-node",
     (CONFIG_REJECTED,),
     needs=(Need.CONFIGS,),
+    examines=Examined.CONFIGS,
 )
 QUORUM_VOTERS_MISSING = FindingCode(
     "QUORUM-VOTERS-MISSING",
@@ -38,19 +40,23 @@ QUORUM_VOTERS_MISSING = FindingCode(
     f"Add {QUORUM_VOTERS} to the configuration of the node, or to release_overrides in the inventory.",
 )
 VOTERS_CHECK = Check(
+    "configured-voters",
     "Voters in the configuration of each node",
     "upgrade.md#findings",
     (QUORUM_VOTERS_MISSING,),
     needs=(Need.RESPONSES, Need.CONFIGS),
+    examines=Examined.CONFIGS,
 )
 JAVA_UNKNOWN = FindingCode("JAVA-UNKNOWN", BLOCKER, "The Java version of a node is unknown.")
 JAVA_TOO_OLD = FindingCode("JAVA-TOO-OLD", BLOCKER, "A release of the path requires a newer Java than a node has.")
 JAVA_CHECK = Check(
+    "java-version",
     "Java of each node",
     "upgrade.md#findings",
     (JAVA_UNKNOWN, JAVA_TOO_OLD),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
     needs=(Need.JAVA, Need.FACTS),
+    examines=Examined.JAVA,
 )
 CONTROLLED_SHUTDOWN_OFF = FindingCode(
     "CONTROLLED-SHUTDOWN-OFF",
@@ -58,7 +64,12 @@ CONTROLLED_SHUTDOWN_OFF = FindingCode(
     "A broker stops without handing over its leaderships. A warning if a config provider has the value.",
 )
 SHUTDOWN_CHECK = Check(
-    "Controlled shutdown of the brokers", "upgrade.md#findings", (CONTROLLED_SHUTDOWN_OFF,), needs=(Need.CONFIGS,)
+    "controlled-shutdown",
+    "Controlled shutdown of the brokers",
+    "upgrade.md#findings",
+    (CONTROLLED_SHUTDOWN_OFF,),
+    needs=(Need.CONFIGS,),
+    examines=Examined.CONFIGS,
 )
 LOG_DIRECTORIES_UNSUPPORTED = FindingCode(
     "LOG-DIRECTORIES-UNSUPPORTED",
@@ -67,11 +78,13 @@ LOG_DIRECTORIES_UNSUPPORTED = FindingCode(
     f"Choose metadata.version {_DIRECTORIES_LEVEL} or higher, or reduce log.dirs to one directory first.",
 )
 DIRECTORIES_CHECK = Check(
+    "log-directories",
     "Log directories, compared with the lower metadata.version",
     "downgrade.md#findings-of-a-downgrade",
     (LOG_DIRECTORIES_UNSUPPORTED,),
     of=(CheckOf.DOWNGRADE,),
     needs=(Need.CONFIGS,),
+    examines=Examined.CONFIGS,
 )
 
 

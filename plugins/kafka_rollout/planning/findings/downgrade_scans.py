@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.metadata_log.backup_space import BACKUP_SPACE
 from kafka_rollout.metadata_log.losses import Loss, LossReport
@@ -46,6 +46,7 @@ BOOTSTRAP_CHECKPOINT_TOO_NEW = FindingCode(
     "planned level.",
 )
 METADATA_LOGS_CHECK = Check(
+    "metadata-logs",
     "Metadata logs, compared with the older releases (KIP-1155)",
     "downgrade.md#a-metadata-log-that-the-older-release-cannot-read",
     (
@@ -58,6 +59,7 @@ METADATA_LOGS_CHECK = Check(
     ),
     of=(CheckOf.DOWNGRADE,),
     needs=(),
+    examines=Examined.FILES,
 )
 METADATA_LOST = FindingCode(
     "METADATA-LOST",
@@ -76,11 +78,13 @@ SETTINGS_NOT_KEPT = FindingCode(
     "A release of the path does not support some settings, and no release can read them after its next snapshot.",
 )
 LOSSES_CHECK = Check(
+    "metadata-losses",
     "Metadata that is lost at the lower level",
     "downgrade.md#findings-of-a-downgrade",
     (METADATA_LOST, LOSSES_UNKNOWN, SETTINGS_NOT_KEPT),
     of=(CheckOf.DOWNGRADE,),
     needs=(),
+    examines=Examined.FILES,
 )
 
 

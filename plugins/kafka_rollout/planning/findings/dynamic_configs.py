@@ -11,7 +11,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
 from kafka_rollout.gates.counters import IGNORED_CONFIG
@@ -93,10 +93,12 @@ DYNAMIC_CONFIG_REJECTED = FindingCode(
     "With a setting in the metadata, nodes of a release would not start, or the effect is unknown.",
 )
 DYNAMIC_CONFIGURATION_CHECK = Check(
+    "dynamic-configuration",
     "Configuration in the metadata, by the classes of each release of the path",
     "upgrade.md#configuration-in-the-metadata",
     (DYNAMIC_CONFIG_UNREAD, DYNAMIC_CONFIG_UNCHECKED, DYNAMIC_CONFIG_REJECTED, IGNORED_CONFIG, NOT_OBSERVABLE),
     needs=(),
+    examines=Examined.DYNAMIC,
 )
 
 

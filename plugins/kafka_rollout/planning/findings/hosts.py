@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.wording import few, size
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -85,6 +85,7 @@ LOG_CONFIG_UNREADABLE = FindingCode(
 HOST_UNREACHABLE = FindingCode("HOST-UNREACHABLE", BLOCKER, "A host does not respond.")
 HOST_REFUSED = FindingCode("HOST-REFUSED", BLOCKER, "A host refuses the login or a command, or its unit is wrong.")
 HOSTS_CHECK = Check(
+    "hosts",
     "Host of each node",
     "hosts.md#inventory",
     (
@@ -102,13 +103,16 @@ HOSTS_CHECK = Check(
     ),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
     needs=(),
+    examines=Examined.HOSTS,
 )
 REACHABLE_CHECK = Check(
+    "host-logins",
     "Hosts that respond and accept the login",
     "hosts.md#inventory",
     (HOST_UNREACHABLE, HOST_REFUSED),
     of=(CheckOf.INVENTORY,),
     needs=(),
+    examines=Examined.HOSTS,
 )
 
 

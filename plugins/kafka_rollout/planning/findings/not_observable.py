@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from kafka_rollout.base.findings import INFO, NOT_OBSERVABLE, WARNING, Check, Finding, FindingCode
+from kafka_rollout.base.findings import INFO, NOT_OBSERVABLE, WARNING, Check, Examined, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.config_providers import unresolved_settings
 from kafka_rollout.model.dynamic_configs import ConfigKind, DynamicConfigs
@@ -23,13 +23,18 @@ RELEASE_BY_LEVELS = FindingCode(
     "No metrics agent reports the release. The levels that the node supports show its minor line.",
 )
 OBSERVABLE_CHECK = Check(
-    "Values that the tool can observe", "inventory.md#read-only-clusters", (NOT_OBSERVABLE, RELEASE_BY_LEVELS)
+    "observable-values",
+    "Values that the tool can observe",
+    "inventory.md#read-only-clusters",
+    (NOT_OBSERVABLE, RELEASE_BY_LEVELS),
 )
 FILES_CHECK = Check(
+    "readable-configurations",
     "Configurations and Java versions that the tool can read",
     "inventory.md#config-providers",
     (NOT_OBSERVABLE,),
     needs=(),
+    examines=Examined.CONFIGS,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from kafka_rollout.base.findings import INFO, Check, CheckOf, Finding, FindingCode, Need
+from kafka_rollout.base.findings import INFO, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.effective_configs import HIDDEN, ConfigSource, EffectiveConfigs, Setting
 
@@ -16,11 +16,13 @@ FILE_NOT_READ = FindingCode(
     "Approve it with the plan, or correct the file first.",
 )
 PENDING_CHECK = Check(
+    "pending-configuration",
     "Configuration that the restart brings into effect",
     "restart.md#what-the-restart-brings-into-effect",
     (FILE_NOT_READ,),
     of=(CheckOf.RESTART,),
     needs=(Need.RESPONSES, Need.CONFIGS),
+    examines=Examined.CONFIGS,
 )
 _DERIVED = frozenset({"broker.id"})  # Kafka shows node.id under this name too (KafkaConfig)
 _DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})

@@ -21,7 +21,10 @@ RELEASE_BY_NEIGHBOURS = FindingCode(
     "A node runs a patch release that is not in the catalogue. A blocker if the nearest releases differ.",
 )
 REPORTED_CHECK = Check(
-    "Versions that the nodes report", "inventory.md#builds-of-vendors", (RELEASE_MAPPED, RELEASE_BY_NEIGHBOURS)
+    "reported-versions",
+    "Versions that the nodes report",
+    "inventory.md#builds-of-vendors",
+    (RELEASE_MAPPED, RELEASE_BY_NEIGHBOURS),
 )
 
 

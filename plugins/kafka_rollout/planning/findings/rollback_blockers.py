@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.base.findings import WARNING, Check, CheckOf, Finding, FindingCode, Need
+from kafka_rollout.base.findings import WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.coordinator_logs.verdicts import failure_reason
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import Catalogue, FeatureLevel, Release
@@ -19,11 +19,13 @@ WAY_BACK_ENDS = FindingCode(
     "The target writes records that the old release cannot load: a rollback ends on the release in between.",
 )
 ROLLBACK_END_CHECK = Check(
+    "records-rollback",
     "Records of the target, compared with the release that runs now",
     "upgrade.md#findings",
     (WAY_BACK_ENDS,),
     of=(CheckOf.UPGRADE,),
     needs=(Need.RESPONSES, Need.FACTS),
+    examines=Examined.RELEASES,
 )
 
 

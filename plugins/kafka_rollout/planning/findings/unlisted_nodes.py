@@ -23,7 +23,10 @@ GHOST_CONTROLLER = FindingCode(
     "A registered controller is missing in the inventory. A warning if its registration supports the target's levels.",
 )
 UNLISTED_CHECK = Check(
-    "Registered nodes that the inventory lacks", "upgrade.md#unlisted-controllers", (GHOST_BROKER, GHOST_CONTROLLER)
+    "unlisted-nodes",
+    "Registered nodes that the inventory lacks",
+    "upgrade.md#unlisted-controllers",
+    (GHOST_BROKER, GHOST_CONTROLLER),
 )
 
 

@@ -28,7 +28,9 @@ ZK_MIGRATION_OPEN = FindingCode(
     "A migration from ZooKeeper to KRaft is not finished, or it is unknown whether it is.",
     _FINISH,
 )
-ZOOKEEPER_CHECK = Check("Migration from ZooKeeper", "upgrade.md#findings", (ZK_MIGRATION_OPEN, NOT_OBSERVABLE))
+ZOOKEEPER_CHECK = Check(
+    "zookeeper-migration", "Migration from ZooKeeper", "upgrade.md#findings", (ZK_MIGRATION_OPEN, NOT_OBSERVABLE)
+)
 
 
 def refuse_zookeeper_mode(cluster: ClusterSpec, answers: Mapping[int, bool]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.base.findings import INFO, WARNING, Check, Finding, FindingCode
+from kafka_rollout.base.findings import INFO, WARNING, Check, Examined, Finding, FindingCode
 from kafka_rollout.base.wording import few
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
@@ -14,7 +14,12 @@ RELEASE_ADVISORY = FindingCode(
     "A release of the path has a known defect. Information if it is a defect of clients.",
 )
 ADVISORIES_CHECK = Check(
-    "Known defects of the releases of the path", "releases.md#known-defects", (RELEASE_ADVISORY,), needs=()
+    "known-defects",
+    "Known defects of the releases of the path",
+    "releases.md#known-defects",
+    (RELEASE_ADVISORY,),
+    needs=(),
+    examines=Examined.RELEASES,
 )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Finding, FindingCode, Need
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.config_providers import is_reference
 from kafka_rollout.model.topology import ClusterSpec
@@ -101,10 +101,12 @@ CONFIG_UNKNOWN_TO_TARGET = FindingCode(
     "Read the release notes for the replacement of this setting, then remove the line.",
 )
 CHANGED_SETTINGS_CHECK = Check(
+    "changed-settings",
     "Changed defaults and removed settings",
     "releases.md#changed-defaults-of-broker-settings",
     (CONFIG_DEFAULT_CHANGES, CONFIG_REPLACED, CONFIG_UNKNOWN_TO_TARGET),
     needs=(Need.CONFIGS, Need.FACTS),
+    examines=Examined.CONFIGS,
 )
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Finding, FindingCode, Need
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.config_providers import is_reference
 from kafka_rollout.releases.facts import Release
@@ -55,10 +55,12 @@ OAUTH_HANDLER_REMOVED = FindingCode(
     "Use the class with the same name in org.apache.kafka.common.security.oauthbearer, which older releases have too.",
 )
 JVM_PROPERTIES_CHECK = Check(
+    "jvm-properties",
     "Properties of each node's JVM",
     "upgrade.md#properties-of-the-jvm",
     (JVM_PROPERTY_MISSING, OAUTH_CLAIM_UNVERIFIED, OAUTH_HANDLER_REMOVED),
     needs=(Need.CONFIGS,),
+    examines=Examined.CONFIGS,
 )
 
 

@@ -29,6 +29,7 @@ NARROWER_NODE_JOINED = FindingCode(
     "NARROWER-NODE-JOINED", BLOCKER, "A node with a narrower range registered while a level was finalized."
 )
 RACE_CHECK = Check(
+    "nodes-after-finalizing",
     "Nodes, compared with the levels that were finalized",
     "features.md#responses-of-the-api-and-reactions",
     (NODE_GONE_AFTER_FINALIZING, NARROWER_NODE_JOINED),

@@ -16,6 +16,7 @@ from kafka_rollout.base.findings import (
     Check,
     Checked,
     CheckOf,
+    Examined,
     FindingCode,
     Severity,
     Verdict,
@@ -96,6 +97,7 @@ CONTROLLER_WOULD_ACCEPT = FindingCode(
     "CONTROLLER-WOULD-ACCEPT", INFO, "The controller would accept levels that this tool refuses."
 )
 CONTROLLER_CHECK = Check(
+    "controller-validation",
     "Validate-only request to the active controller",
     "features.md#what-is-checked-before-the-request",
     (
@@ -108,6 +110,7 @@ CONTROLLER_CHECK = Check(
     ),
     of=(CheckOf.FEATURES, CheckOf.FINALIZING),
     needs=(),
+    examines=Examined.LEVELS,
 )
 
 
