@@ -1,4 +1,4 @@
-"""Compares the same roll of real hosts by a shell script and by `kafka-rollout roll`, in one run.
+"""Compares the same roll of real hosts by a shell script and by `kafka-rollout upgrade`, in one run.
 
     python -m bench.hosts [--rounds 3] [--from 3.9.1] [--to 4.3.1] [--hosts 6]
 
@@ -131,7 +131,7 @@ def _measured(bed: Bed, folder: Path, way: str, target: str) -> dict[str, float]
     else:
         policy = ("--soak", "0", "--checks", "3", "--interval", "1", "--no-scan")
         approval = ("--approve-as", "bench", "--reason", "a benchmark", "--yes")
-        words = [sys.executable, "-c", _TIMED.format(path=str(lines)) + _CALL, "roll", "--cluster", bed.spec.name]
+        words = [sys.executable, "-c", _TIMED.format(path=str(lines)) + _CALL, "upgrade", "--cluster", bed.spec.name]
         _call(*words, "--to", target, *policy, *approval)
     command_s = time.monotonic() - began
     spent: dict[str, float] = defaultdict(float)

@@ -67,8 +67,8 @@ def test_the_page_of_findings_is_current() -> None:
 
 def test_a_command_that_is_not_there_and_a_dead_heading_are_seen() -> None:
     assert problem_of(["rol", "--to", "4.3.1"])
-    assert problem_of(["roll", "--no-such-option"])
-    assert problem_of(["roll", "-c", "NAME", "--to", "4.3.1", "--no-scan"]) == ""
+    assert problem_of(["upgrade", "--no-such-option"])
+    assert problem_of(["upgrade", "-c", "NAME", "--to", "4.3.1", "--no-scan"]) == ""
     assert "gates-of-a-node" in headings(PROJECT_ROOT / "docs" / "upgrade.md")
     assert "no-such-heading" not in headings(PROJECT_ROOT / "docs" / "upgrade.md")
 

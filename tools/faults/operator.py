@@ -35,12 +35,12 @@ class Commands:
         traffic = ["--traffic"] if self.scenario.traffic else []
         match self.scenario.procedure:
             case Procedure.UPGRADE:
-                return ["roll", *name, "--to", to, "--no-scan", *traffic, *GATES, *APPROVED]
+                return ["upgrade", *name, "--to", to, "--no-scan", *traffic, *GATES, *APPROVED]
             case Procedure.ROLL_BACK:
-                return ["roll", *name, "--to", self.of.newer, "--no-scan", *traffic, *GATES, *APPROVED]
+                return ["upgrade", *name, "--to", self.of.newer, "--no-scan", *traffic, *GATES, *APPROVED]
             case Procedure.UPGRADE_AND_FINALIZE:
                 levels = ["--finalize", "after-approval", "--snapshot-interval", "5", *PINNED]
-                return ["roll", *name, "--to", to, "--no-scan", *levels, *traffic, *GATES, *APPROVED]
+                return ["upgrade", *name, "--to", to, "--no-scan", *levels, *traffic, *GATES, *APPROVED]
             case Procedure.DOWNGRADE:
                 return ["downgrade", *name, "--to", to, *traffic, *GATES, *APPROVED]
             case Procedure.LIVE_DOWNGRADE:
@@ -63,7 +63,7 @@ class Commands:
         return [*self.first(), "--run", run_id]
 
     def back(self, run_id: str) -> list[str]:
-        return ["roll-back", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]
+        return ["rollback", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]
 
     def retry(self, run_id: str) -> list[str]:
         return ["retry", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]

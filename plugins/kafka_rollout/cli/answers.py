@@ -52,10 +52,10 @@ class TerminalAnswers:
         if self.confirms:
             if not sys.stdin.isatty():
                 raise UserError(
-                    f"There is no terminal to confirm the {question.what.value}.",
+                    f"There is no terminal to confirm the approval of the {question.what.noun()}.",
                     remedy="Run the command in a terminal, or confirm with --yes.",
                 )
-            if not typer.confirm(f"{self.name}, do you approve the {question.what.value}?", default=False, err=True):
+            if not typer.confirm(f"{self.name}, do you approve the {question.what.noun()}?", default=False, err=True):
                 return _answer(self.name, Decision.REJECTED, self.reason or "declined at the terminal")
         return _answer(self.name, Decision.APPROVED, self.reason)
 

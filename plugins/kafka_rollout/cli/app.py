@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "cluster.plan",
     **{command.name: "changes" for command in RUN_COMMANDS.values()},
     "retry": "changes.retry",
-    "roll-back": "changes.roll_back",
+    "rollback": "changes.rollback",
     "rehearse": "rehearse.rehearse",
     "rehearse-clean": "rehearse.rehearse_clean",
     "verify": "cluster.verify",
@@ -52,11 +52,14 @@ COMMANDS: Mapping[str, str] = {
     "db": "db",
     "scans": "scans",
 }
+# Names of earlier versions → command. They work, but no help lists them.
+HIDDEN: Mapping[str, str] = {"roll": "upgrade", "roll-back": "rollback"}
 _OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 def _load(name: str) -> Any:
     """Import a command."""
+    name = HIDDEN.get(name, name)
     module, _, function = COMMANDS[name].partition(".")
     imported = import_module(f"kafka_rollout.cli.commands.{module}")
     run = imported.command_of_kind(_KINDS[name]) if name in _KINDS else getattr(imported, function, None)
@@ -104,11 +107,12 @@ class _Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return TyperCommand(cmd_name, help=_read_help(cmd_name)) if cmd_name in COMMANDS else None
+        name = HIDDEN.get(cmd_name, cmd_name)
+        return TyperCommand(name, help=_read_help(name)) if name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else self.commands[name], rest
+        return name and HIDDEN.get(name, name), command if name is None else self.commands[name], rest
 
 
 app = typer.Typer(
@@ -142,15 +146,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_main(arguments: Sequence[str]) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command; returns its exit code. `help COMMAND` is `COMMAND --help`."""
+    words = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments)
     try:
-        code = app(args=list(arguments), prog_name="kafka-rollout", standalone_mode=False)
+        code = app(args=words, prog_name="kafka-rollout", standalone_mode=False)
     except RolloutError as error:
         if is_debug():
             raise
         return _fail(str(error), error.exit_code)
     except TyperException as error:
-        return _fail(error.format_message(), UserError.exit_code)
+        from kafka_rollout.cli.usage import sentence_of
+
+        return _fail(sentence_of(error), UserError.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         from kafka_rollout.cli.run import INTERRUPTED
 

@@ -102,7 +102,7 @@ def _stopped(ports: ClusterPorts) -> int:
 
 def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
     """Return the command that continues a run."""
-    words = "roll-back" if back else continue_words(run_of(ports.run.events()), plan.target)
+    words = "rollback" if back else continue_words(run_of(ports.run.events()), plan.target)
     return f"kafka-rollout {words} --cluster {plan.cluster} --run {ports.run_id}"
 
 

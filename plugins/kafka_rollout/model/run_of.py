@@ -28,7 +28,7 @@ class RunCommand:
 # The command `features` has subcommands, so `cli/commands/features.py` has its text.
 RUN_COMMANDS: Mapping[RunOf, RunCommand] = {
     RunOf.UPGRADE: RunCommand(
-        name="roll",
+        name="upgrade",
         change="An upgrade",
         help=(
             "Upgrade a cluster to a release, one node at a time. The next node is stopped after the gate of the "

@@ -66,7 +66,7 @@ class Unknown(Event):
 
 
 class ApprovalOf(StrEnum):
-    """What an approver decides."""
+    """What an approver decides, in its stored form."""
 
     ROLL = "roll"
     CANARY = "canary"
@@ -74,6 +74,10 @@ class ApprovalOf(StrEnum):
     ROLL_BACK = "roll-back"
     DIFFERENCES = "differences"  # from the state before the run, that the plan does not name
     FAILED_GATE = "failed-gate"  # wait, retry or roll back
+
+    def noun(self, change: str = "plan") -> str:
+        """Return it for a sentence after `the`. `change`: upgrade, downgrade or restart, if it is known."""
+        return change if self is ApprovalOf.ROLL else _NOUNS.get(self, self.value)
 
 
 class Decision(StrEnum):
@@ -97,6 +101,11 @@ class Decision(StrEnum):
         return cls(next((decision for decision, shown in _LABELS.items() if shown == label), label))
 
 
+_NOUNS = {
+    ApprovalOf.FINALIZE: "feature change",
+    ApprovalOf.ROLL_BACK: "rollback",
+    ApprovalOf.FAILED_GATE: "failed gate",
+}
 _LABELS = {Decision.APPROVED: "Approve", Decision.REJECTED: "Reject"}
 
 

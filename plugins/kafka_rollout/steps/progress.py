@@ -137,7 +137,7 @@ class Progress:
             case GateFailed():
                 return f"{_subject(procedure, plan, event.ref)}: the gate failed: {event.message}"
             case Approval():
-                return f"{event.by} {event.decision}: {event.what} ({event.reason})"
+                return _decision_line(plan, event)
             case DefaultSet():
                 return f"cluster-wide default: {event.key} = {event.value}"
             case Finalized():
@@ -173,6 +173,12 @@ class Progress:
             self._last_passed_at = event.at
         estimate = self.estimate(plan)
         return f"{place(plan, *key)}: done{took}" + (f", {estimate}" if estimate else "")
+
+
+def _decision_line(plan: Plan | None, given: Approval) -> str:
+    what = given.what.noun() if plan is None else given.what.noun(plan.direction)
+    did = given.decision.value if given.decision.label in {"Approve", "Reject"} else f"answered '{given.decision}' to"
+    return f"{given.by} {did} the {what}. Reason: {given.reason}"
 
 
 def place(plan: Plan | None, release_step: str, node_id: int) -> str:

@@ -153,7 +153,7 @@ class Runner:
                 self._step(prefix + part.id, part)
             elif isinstance(part, EachNode):
                 self._gates(part, prefix)
-            elif not part.on_decision:  # the command `roll-back` is the decision
+            elif not part.on_decision:  # the command `rollback` is the decision
                 self._section(part, f"{prefix}{part.id}." if part.prefixes else prefix)
 
     def _section(self, section: Section, prefix: str) -> None:
@@ -333,7 +333,7 @@ class Runner:
         if answer.decision != Decision.APPROVED:
             stopped = has_stopped_nodes(self.ports.run.events())
             state = "The cluster stays in its current state." if stopped else "Nothing was changed."
-            raise RefusedError(f"{answer.by} did not approve the {question.what.value}.", remedy=state)
+            raise RefusedError(f"{answer.by} did not approve the {question.what.noun()}.", remedy=state)
 
     def _roll(self, each: EachNode) -> None:
         plan = self.call.plan

@@ -121,7 +121,7 @@ def test_an_approval_that_was_added_to_the_history_stops_no_node(
     state, states, record = runs.run()
     assert (state, states["approve_plan"], runs.world.stops) == ("failed", "success", []), states
     (refuted,) = events_of(record.events(), ApprovalRefuted)
-    assert "Airflow does not confirm the approval of the roll by alice" in refuted.sentence
+    assert "Airflow does not confirm the approval of the plan by alice" in refuted.sentence
     said = "Airflow does not confirm" if asked else "was not given in Airflow: no task asked with its record"
     assert said in find_unconfirmed_approval(record.events())
 

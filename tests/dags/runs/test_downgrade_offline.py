@@ -38,7 +38,7 @@ def test_one_approval_that_names_the_outage_and_the_last_moment_then_all_nodes_a
     for told in (
         "Expected outage of the whole cluster",
         "The downgrade can be undone from the backups until",
-        "roll-back",
+        "rollback",
     ):
         assert told in runs.bodies["approve_roll"]
     assert (releases(world), world.finalized[METADATA_VERSION]) == ({R421}, 29)

@@ -35,7 +35,7 @@ DAGS: dict[str, dict[str, Any]] = {
 }
 BY_ALICE = "--approve-as alice --reason test --yes"
 COMMANDS = (
-    f"roll --to 4.3.1 {BY_ALICE}",
+    f"upgrade --to 4.3.1 {BY_ALICE}",
     f"downgrade --to 4.0.1 {BY_ALICE}",
     f"features upgrade-all {BY_ALICE}",
 )
@@ -138,7 +138,7 @@ def test_a_command_that_starts_while_a_run_waits_for_a_person_is_refused_before_
     assert code == 0, "the run is over: " + said
 
 
-@pytest.mark.parametrize("words", [f"roll --to 4.3.1 --no-scan {BY_ALICE}", f"downgrade --to 4.0.1 {BY_ALICE}"])
+@pytest.mark.parametrize("words", [f"upgrade --to 4.3.1 --no-scan {BY_ALICE}", f"downgrade --to 4.0.1 {BY_ALICE}"])
 def test_a_command_that_plans_nothing_lets_go_of_the_cluster(runs: FakeRuns, command: Command, words: str) -> None:
     for node in runs.world.nodes.values():
         node.running = None

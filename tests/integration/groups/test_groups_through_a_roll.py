@@ -62,7 +62,7 @@ def test_the_report_of_a_roll_shows_the_rebalances_of_groups_and_how_long_partit
     assert members.stdout is not None
     assert members.stdout.readline() == "settled\n"
     shell = Shell(tmp_path, cluster)
-    roll = shell.start("roll", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--no-scan", *APPROVED)
+    roll = shell.start("upgrade", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--no-scan", *APPROVED)
     try:
         wait_until(lambda: _started(shell), 600, every_s=0.2)
         members.stdin.write("restart\n")

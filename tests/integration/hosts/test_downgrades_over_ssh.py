@@ -48,7 +48,9 @@ def backups(bed: Bed) -> dict[str, str]:
 def test_from_3_9_1_to_4_3_1_and_back_with_the_levels(make_bed: MakeBed, tmp_path: Path) -> None:
     bed = make_bed("3.9.1", others=("4.3.1",), size=3)
     shell = Shell(tmp_path, bed)
-    change(shell, "roll", "4.3.1", "--no-scan", "--traffic", "--finalize", "after-approval", "--snapshot-interval", "5")
+    change(
+        shell, "upgrade", "4.3.1", "--no-scan", "--traffic", "--finalize", "after-approval", "--snapshot-interval", "5"
+    )
     assert_all_run(bed, "4.3.1")
     report = change(shell, "downgrade", "3.9.1", "--traffic", "--where-refused", "offline")
     assert_all_run(bed, "3.9.1")

@@ -90,7 +90,7 @@ def upgrade(
 ) -> None:
     """Upgrade the cluster during a fault; repeat the call until it completes."""
     words = [
-        "roll",
+        "upgrade",
         "--cluster",
         "testbed",
         "--to",

@@ -20,7 +20,8 @@ from tests.testbeds import MakeBed
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 SETTING = "min.insync.replicas"
-ROLL = ("roll", "--cluster", "testbed", "--to", "4.3.1", "--no-scan", "--finalize", "after-approval", *QUICK, *APPROVED)
+FINALIZES = ("--no-scan", "--finalize", "after-approval")
+ROLL = ("upgrade", "--cluster", "testbed", "--to", "4.3.1", *FINALIZES, *QUICK, *APPROVED)
 
 
 def test_a_topic_keeps_its_min_isr_and_without_the_pin_nothing_is_stopped(make_bed: MakeBed, tmp_path: Path) -> None:

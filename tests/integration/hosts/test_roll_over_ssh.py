@@ -27,7 +27,7 @@ def test_an_upgrade_over_ssh_switches_the_release_and_leaves_the_rest_to_the_ope
     before = [host.run("cat", "/etc/kafka/kafka.env", "/etc/systemd/system/kafka.service") for host in bed.hosts]
 
     done = shell(
-        "roll",
+        "upgrade",
         "--cluster",
         "testbed",
         "--to",

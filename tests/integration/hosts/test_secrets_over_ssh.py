@@ -67,7 +67,7 @@ def test_runs_over_ssh_leave_no_secret(make_bed: MakeBed, tmp_path: Path, monkey
     passwords = {KEY_PASSWORD, JAAS_PASSWORD, ENVIRONMENT, SCRAM_PASSWORD}
     key = middle_of((bed.folder / "ssh" / "id_ed25519").read_text())
     with watched_processes({*passwords, key}, every_s=0.05) as seen:
-        change(shell, "roll", "4.3.1", "--no-scan", "--finalize", "after-approval")
+        change(shell, "upgrade", "4.3.1", "--no-scan", "--finalize", "after-approval")
         change(shell, "downgrade", "4.2.1", "--where-refused", "offline")
     assert_all_run(bed, "4.2.1")
     assert not seen

@@ -49,7 +49,7 @@ def test_a_restart_survives_a_kill_and_shows_what_a_new_file_changes(make_cluste
     assert report["traffic"]["acknowledged"] > 0
     after = [gate["checks"][-1]["conditions"] for gate in report["gates"] if gate["kind"] == "after-start"]
     assert [one["is_met"] for met in after for one in met if one["name"] == "new process"] == [True] * 3
-    back = shell("roll-back", "--cluster", "shell", "--run", run.run_id, *APPROVED)
+    back = shell("rollback", "--cluster", "shell", "--run", run.run_id, *APPROVED)
     assert back.returncode == 3
     assert "no release to return to" in back.stderr
 

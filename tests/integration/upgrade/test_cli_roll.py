@@ -43,7 +43,7 @@ def shell_on(release: Release, make_cluster: MakeCluster, folder: Path) -> Shell
 
 
 def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None:
-    roll = ("roll", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--finalize", "after-approval", "--no-scan")
+    roll = ("upgrade", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--finalize", "after-approval", "--no-scan")
     process = shell.start(*roll, *APPROVED)
     try:
         wait_until(lambda: _stopped(shell) >= 2, 900, every_s=0.05)
@@ -72,7 +72,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     assert of_traffic["classic"]["watched_s"] > 0
     assert shell("verify", "--cluster", "shell").returncode == 0
 
-    refused = shell("roll-back", "--cluster", "shell", "--run", run.run_id, *APPROVED)
+    refused = shell("rollback", "--cluster", "shell", "--run", run.run_id, *APPROVED)
     assert refused.returncode == 3
     assert "3.9.1 can no longer run this cluster" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -87,7 +87,7 @@ def _stopped(shell: Shell) -> int:
 def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """3.8.1 at 20 to NEWEST at 33, with the scan. Combined nodes would need a restart (REGISTRATION-DROPPED-RANGES)."""
     shell = Shell(tmp_path, make_cluster("3.8.1", name="shell", extra_config=QUICK_SNAPSHOTS))
-    roll = ("roll", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--traffic")
+    roll = ("upgrade", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--traffic")
     blocked = shell("plan", "--cluster", "shell", "--to", NEWEST, "--finalize", "after-approval")
     assert "ELR-CHANGES-MIN-ISR" in blocked.stdout, "the controllers' files do not have the brokers' value"
 
@@ -112,7 +112,7 @@ def test_brokers_whose_registration_lacks_ranges_are_named_before_any_level_is_f
     """At level 20 only a restart makes the brokers re-register that registered with a controller of 3.8.1."""
     shell = shell_on(R381, make_cluster, tmp_path)
     nodes = shell.cluster.spec.nodes
-    roll = ("roll", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--no-scan")
+    roll = ("upgrade", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--no-scan")
 
     rolled = shell(*roll, *APPROVED)
 
@@ -161,7 +161,7 @@ def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_
     in_the_way.write_text("")
     this_run = ("-c", "shell", "--run", made["run"])
 
-    rolled = shell("roll", *this_run, "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+    rolled = shell("upgrade", *this_run, "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
 
     assert rolled.returncode == 3, rolled.stderr
     assert f"after node {second} failed" in rolled.stderr
@@ -171,7 +171,7 @@ def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_
     assert again.returncode == 0, again.stderr
     assert later_starts(shell.cluster)[second] == ["4.3.1", "4.3.1"]
     assert later_starts(shell.cluster)[third] == []
-    back = shell("roll-back", *this_run, *QUICK, *APPROVED)
+    back = shell("rollback", *this_run, *QUICK, *APPROVED)
     assert back.returncode == 0, back.stderr
     report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "rolled_back", report["sentence"]
@@ -184,7 +184,7 @@ def test_a_refused_roll_goes_on_with_its_own_command_after_the_remedies(shell: S
     admin = AdminClient({"bootstrap.servers": shell.cluster.spec.bootstrap_servers})
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in ("lonely", "tmp-1")]).values():
         made.result(60)
-    roll = ("roll", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--no-scan")
+    roll = ("upgrade", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--no-scan")
 
     refused = shell(*roll, *APPROVED)
 
@@ -192,7 +192,7 @@ def test_a_refused_roll_goes_on_with_its_own_command_after_the_remedies(shell: S
     run = shell.newest_run().run_id
     shown = " ".join(refused.stderr.split())
     assert "RF-ONE-TOPIC topic lonely" in shown
-    assert f"plan again with: kafka-rollout roll --to 4.3.1 --cluster shell --run {run} --approve-as" in shown
+    assert f"plan again with: kafka-rollout upgrade --to 4.3.1 --cluster shell --run {run} --approve-as" in shown
     for deleted in admin.delete_topics(["lonely"]).values():
         deleted.result(60)
     again = shell(*roll, *APPROVED, "--run", run, "--accept-unavailable", "tmp-*")
@@ -214,7 +214,7 @@ def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_
     properties = Path(shell.cluster.spec.node(first).directory or "") / "server.properties"
     properties.write_text(properties.read_text() + "\nprocess.roles=broker,controller,nonsense\n")
 
-    rolled = shell("roll", "-c", "shell", "--run", made["run"], "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+    rolled = shell("upgrade", "-c", "shell", "--run", made["run"], "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
 
     assert rolled.returncode == 3, rolled.stderr
     assert f"The approval is no longer valid. New findings since then: CONFIG-REJECTED node {first}" in (
@@ -226,9 +226,9 @@ def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_
 @pytest.mark.full
 def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(old_shell: Shell) -> None:
     """4.3.1 commits offsets in a version that 3.4.0 stops at, whatever the feature levels."""
-    rolled = old_shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--traffic")
+    rolled = old_shell("upgrade", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--traffic")
     assert rolled.returncode == 0, rolled.stderr
-    back = old_shell("roll-back", "-c", "shell", "--run", old_shell.newest_run().run_id, *QUICK, *APPROVED)
+    back = old_shell("rollback", "-c", "shell", "--run", old_shell.newest_run().run_id, *QUICK, *APPROVED)
     assert back.returncode == 3, back.stderr
     said = " ".join(back.stderr.split())
     assert "A rollback to 3.4.0 is not possible" in said
@@ -242,10 +242,10 @@ def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(ol
 @pytest.mark.full
 def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_makes_unreadable(shell: Shell) -> None:
     """3.9.1 knows subscriptions to client metrics, and no configuration of groups."""
-    rolled = shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+    rolled = shell("upgrade", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
     assert rolled.returncode == 0, rolled.stderr
     set_settings(shell.cluster.spec)
-    back = ("roll-back", "-c", "shell", "--run", shell.newest_run().run_id, *QUICK, *APPROVED)
+    back = ("rollback", "-c", "shell", "--run", shell.newest_run().run_id, *QUICK, *APPROVED)
 
     refused = shell(*back)
     assert refused.returncode == 3, refused.stderr

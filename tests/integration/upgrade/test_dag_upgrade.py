@@ -208,7 +208,7 @@ def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Pa
     node_steps = page.locator(".react-flow__node[data-id^='roll.']")
     expect(node_steps.filter(has_text=re.compile("running|deferred")).first).to_be_visible(timeout=TASKS_MS)
     page.get_by_role("link", name="Progress").click()
-    expect(page.frame_locator("iframe").get_by_role("article")).to_contain_text("anna approved: roll")
+    expect(page.frame_locator("iframe").get_by_role("article")).to_contain_text("anna approved the upgrade.")
     page.get_by_role("button", name="Collapse Details Panel").click()
     page.get_by_role("button", name="Fit View").click()
     for _ in range(3):
@@ -221,6 +221,6 @@ def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Pa
     expect(own.get_by_text("3.9.1 → 4.3.1", exact=True)).to_be_visible()
     expect(own.locator(".chip.now")).to_be_visible(timeout=TASKS_MS)
     own.get_by_text("Events").click()
-    expect(own.get_by_text("anna approved: roll (a quiet evening)")).to_be_visible()
+    expect(own.get_by_text("anna approved the upgrade. Reason: a quiet evening")).to_be_visible()
     page.screenshot(path=pictures / "runs-page.png")
     page.goto("about:blank")  # an open page asks for news all the time

@@ -44,7 +44,7 @@ def test_a_removed_controller_that_registers_again_on_the_target_does_not_block_
 
     removed.register_and_stop(NEW)
     wait_until(lambda: [seen for seen, _ in unlisted(shell)] == ["warning"], 300, every_s=1)
-    rolled = shell("roll", "--cluster", "shell", "--to", str(NEW), *QUICK, "--finalize", "after-approval",
+    rolled = shell("upgrade", "--cluster", "shell", "--to", str(NEW), *QUICK, "--finalize", "after-approval",
                    "--no-scan", *APPROVED)  # fmt: skip
     assert rolled.returncode == 0, rolled.stderr
     report = json.loads(Path(rolled.stdout.splitlines()[-1]).read_text())

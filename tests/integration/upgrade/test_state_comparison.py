@@ -36,7 +36,7 @@ def test_a_line_that_one_broker_lost_is_found_and_nothing_else(make_cluster: Mak
     complete = file.read_text()
     assert LINE in complete.splitlines()
     file.write_text(complete.replace(f"{LINE}\n", ""))  # the running process has read it
-    roll = ("roll", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--finalize", "after-approval", "--no-scan")
+    roll = ("upgrade", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--finalize", "after-approval", "--no-scan")
 
     stopped = shell(*roll, "--traffic", "--pin-min-insync-replicas", *APPROVED)
 

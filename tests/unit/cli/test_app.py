@@ -55,11 +55,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("observe --cluster nope", 2, "The inventory contains no cluster nope"),
         ("observe", 2, "--cluster"),
-        ("rol", 2, "No such command 'rol'"),
+        ("rol", 2, "has no command 'rol'. For all commands, see `kafka-rollout --help`."),
+        ("upgrad", 2, "has no command 'upgrad'. Did you mean 'upgrade'?"),
+        ("dwngrade", 2, "has no command 'dwngrade'. Did you mean 'downgrade'?"),
+        ("pgrade", 2, "has no command 'pgrade'. For all commands, see `kafka-rollout --help`."),
+        ("features upgrade", 2, "kafka-rollout features has no command 'upgrade'. Did you mean 'upgrade-all'?"),
         ("roll -c fake --to 4.3.1", 2, "An upgrade needs a named approval"),
-        ("roll -c fake --to 4.3 --dry-run", 2, "'4.3' is not a Kafka release"),
-        ("roll -c fake --to 4.3.1 --run never", 2, "has no run never"),
         ("roll-back -c fake --run never", 2, "has no run never"),
+        ("upgrade -c fake --to 4.3.1", 2, "An upgrade needs a named approval"),
+        ("upgrade -c fake --to 4.3 --dry-run", 2, "'4.3' is not a Kafka release"),
+        ("upgrade -c fake --to 4.3.1 --run never", 2, "has no run never"),
+        ("rollback -c fake --run never", 2, "has no run never"),
         ("retry -c fake --run never", 2, "A retry needs a named approval"),
         ("report -c fake", 2, "has no run yet"),
         ("features update -c fake --upgrade group.version", 2, "is not in the form feature:level"),
@@ -185,12 +191,12 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
         roll(ports)
     told = capsys.readouterr().err
     assert "restart the node: kafka-rollout retry --cluster fake --run run-1" in told
-    assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
+    assert "roll back: kafka-rollout rollback --cluster fake --run run-1" in told
     with pytest.raises(RefusedError, match="mallory is not an approver"):
         start_node_again(ports, request, answers_of(ports, name="mallory", reason="I can"))
     cluster.cannot_start.clear()
     start_node_again(ports, request, answers_of(ports))
-    assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
+    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports.run.events())}
     assert change_lock(home).holder("fake") is None
     assert roll(ports) == 0
@@ -205,7 +211,7 @@ def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
     ports = fake_ports(cluster, home)
     assert roll(ports, canary=True) == INTERRUPTED
     assert cluster.stops == [2]
-    assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
+    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     nobody = answers_of(ports, name=None, reason=None, confirms=True)
     with pytest.raises(RefusedError, match=r"The canary of run .* is not approved"):
         roll(ports, nobody)

@@ -62,7 +62,7 @@ def test_an_approval_that_was_added_to_a_dag_s_run_is_found(home: Path, capsys: 
     assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 0
     run.record(replace(ALICE, what=ApprovalOf.FINALIZE, responder=replace(alice, record_id="forged")))
     assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 1
-    assert "The approval of the finalize by alice was not given in Airflow" in capsys.readouterr().err
+    assert "The approval of the feature change by alice was not given in Airflow" in capsys.readouterr().err
 
 
 def test_the_tables_are_made_once_and_another_revision_is_refused(

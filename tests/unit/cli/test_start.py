@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from kafka_rollout.cli.app import COMMANDS, app, run_main
+from kafka_rollout.cli.app import COMMANDS, HIDDEN, app, run_main
 from tests.architecture.rooms import OUTSIDE, modules_below
 
 _OURS = {
@@ -67,6 +67,16 @@ def test_the_modules_of_all_commands_load_nothing_that_touches_the_outside_but_i
 def test_the_version_and_the_short_name_of_the_help_work_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(["--version"]) == 0
     assert capsys.readouterr().out == f"kafka-rollout {version('kafka-rollout')}\n"
-    for words in (["-h"], ["roll", "-h"], ["features", "update", "-h"]):
+    for words in (["-h"], ["upgrade", "-h"], ["features", "update", "-h"]):
         assert run_main(words) == 0
         assert "Usage: kafka-rollout" in capsys.readouterr().out
+
+
+def test_names_of_earlier_versions_work_and_are_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    for old, name in HIDDEN.items():
+        assert run_main([old, "--help"]) == 0
+        said = capsys.readouterr().out
+        assert run_main(["help", name]) == 0
+        assert said == capsys.readouterr().out
+    assert run_main(["--help"]) == 0
+    assert not {f" {old} " for old in HIDDEN if f" {old} " in capsys.readouterr().out}

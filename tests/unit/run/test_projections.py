@@ -131,8 +131,8 @@ def test_an_unreadable_entry_makes_an_earlier_approval_invalid(what: ApprovalOf)
 def test_an_approval_of_the_rollback_supersedes_that_of_the_roll_and_the_other_way_round() -> None:
     roll, back = approval(ApprovalOf.ROLL), approval(ApprovalOf.ROLL_BACK)
 
-    assert approvals.find_invalidity([roll, back], roll) == "superseded: alice approved the roll-back after it"
-    assert approvals.find_invalidity([roll, back, roll], back) == "superseded: alice approved the roll after it"
+    assert approvals.find_invalidity([roll, back], roll) == "superseded: alice approved the rollback after it"
+    assert approvals.find_invalidity([roll, back, roll], back) == "superseded: alice approved the plan after it"
     assert not approvals.find_invalidity([roll, approval(ApprovalOf.ROLL_BACK, "rejected")], roll)
     assert not approvals.find_invalidity([back, Voided(plan_hash="abc", blockers=("X",))], back)
 

@@ -156,7 +156,7 @@ class AirflowRecords:
             raise self._refuted(approval, f"Airflow's record {record_id} has no answer of a user")
         if "chosen_options" not in record:
             raise TransientError(
-                f"Airflow's record of the approval of the {approval.what} by {approval.by} cannot be read: "
+                f"Airflow's record of the approval of the {approval.what.noun()} by {approval.by} cannot be read: "
                 f"{record.get('error')}.",
                 remedy="Check the triggerer and Airflow's API server, then clear this task.",
             )
@@ -204,7 +204,7 @@ class AirflowRecords:
     def _refuted(self, approval: Approval, difference: str) -> RefusedError:
         record_id = "" if approval.responder is None else approval.responder.record_id
         sentence = (
-            f"Airflow does not confirm the approval of the {approval.what} by {approval.by} in the run history: "
+            f"Airflow does not confirm the approval of the {approval.what.noun()} by {approval.by} in the run history: "
             f"{difference}."
         )
         self._run.record(ApprovalRefuted(what=approval.what, by=approval.by, record_id=record_id, sentence=sentence))

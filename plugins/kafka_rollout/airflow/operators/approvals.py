@@ -64,7 +64,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, chosen)
                 self._ask(context, ports, plan)
-            shorten_lease(ports, f"{self.what} of {plan.direction} to {plan.target}: {chosen}")
+            shorten_lease(ports, f"{self.what.noun(plan.direction)} to {plan.target}: {chosen}")
             given = recorded_with(context, ports, answer)
             rolls_back = answer.decision is Decision.ROLL_BACK
             decision = Decision.REJECTED if rolls_back else answer.decision

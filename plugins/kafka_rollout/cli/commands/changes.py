@@ -1,4 +1,4 @@
-"""The commands that change a cluster node by node: those of the kinds of runs, roll-back and retry."""
+"""The commands that change a cluster node by node: those of the kinds of runs, rollback and retry."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
 
 
 @takes_request(RunOf.UPGRADE, only=_GATES, soak_s=0.0)
-def roll_back(
+def rollback(
     cluster: ClusterName,
     request: Request,
     run: Annotated[str, typer.Option(help="Id of the run to roll back.")],

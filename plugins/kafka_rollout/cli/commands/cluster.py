@@ -71,8 +71,8 @@ def plan(
 ) -> None:
     """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
 
-    With --finalize later, the plan raises no feature levels. This command does not scan the coordinator logs. `roll
-    --dry-run` scans them. `roll --run ID` also scans them before it carries out this plan.
+    With --finalize later, the plan raises no feature levels. This command does not scan the coordinator logs. `upgrade
+    --dry-run` scans them. `upgrade --run ID` also scans them before it carries out this plan.
     """
     with open_ports(cluster, None, connection_file) as (ports, _, _security):
         if unknown := target_finding(ports.catalogue, request.target_release):

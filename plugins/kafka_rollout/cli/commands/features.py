@@ -194,7 +194,9 @@ def resume(
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         plan = ports.run.load_plan()
         if plan.release_steps:
-            raise UserError(f"Run {run} is not a feature run.", remedy="Continue it with `roll --run`, or in its DAG.")
+            raise UserError(
+                f"Run {run} is not a feature run.", remedy="Continue it with `upgrade --run`, or in its DAG."
+            )
         require_approval(ports, plan, ApprovalOf.FINALIZE)
         answers = ScriptAnswers(cluster=ports.cluster, name=None, reason=None, confirms=False)
         _run(ports, Request(waits=False), answers, as_json=as_json)

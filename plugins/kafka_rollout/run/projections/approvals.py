@@ -48,7 +48,7 @@ def find_invalidity(events: Sequence[Event], approval: Approval) -> str:
             case Approval() if event.what == approval.what and event.plan_hash == approval.plan_hash:
                 why = ""
             case Approval() if event.what == opposite and event.decision == Decision.APPROVED:
-                why = f"superseded: {event.by} approved the {opposite} after it"
+                why = f"superseded: {event.by} approved the {opposite.noun()} after it"
             case Voided() if event.plan_hash == approval.plan_hash and approval.what != ApprovalOf.ROLL_BACK:
                 why = f"{INVALID}: {'; '.join(event.blockers)}"
             case ContentsCompared() if approval.what == ApprovalOf.DIFFERENCES:
@@ -78,8 +78,8 @@ def find_unconfirmed_approval(events: Sequence[Event]) -> str:
             case Approval() if event.responder is not None and event.responder.record_id not in known:
                 record_id = event.responder.record_id or "none"
                 return (
-                    f"The approval of the {event.what} by {event.by} was not given in Airflow: no task asked with its "
-                    f"record ({record_id})."
+                    f"The approval of the {event.what.noun()} by {event.by} was not given in Airflow: no task asked "
+                    f"with its record ({record_id})."
                 )
     return ""
 

@@ -83,9 +83,11 @@ def refuse_unlisted_approver(cluster: ClusterSpec, by: str, of_run: Sequence[str
 
 def _require_name_and_reason(what: ApprovalOf, by: str, reason: str) -> None:
     if not by.strip():
-        raise UserError(f"The approval of {what} has no name.", remedy="Add the name of the approver.")
+        raise UserError(f"The approval of the {what.noun()} has no name.", remedy="Add the name of the approver.")
     if not reason.strip():
-        raise UserError(f"The approval of {what} by {by} has no reason.", remedy="Add the reason as a sentence.")
+        raise UserError(
+            f"The approval of the {what.noun()} by {by} has no reason.", remedy="Add the reason as a sentence."
+        )
 
 
 def refuse_blockers(plan: Plan) -> None:
@@ -108,12 +110,13 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: ApprovalOf) -> Appro
     given = newest_decision(events, what, plan.hash)
     if given is None:
         raise RefusedError(
-            f"The {what} of run {ports.run_id} on cluster {plan.cluster} is not approved.",
+            f"The {what.noun(plan.direction)} of run {ports.run_id} on cluster {plan.cluster} is not approved.",
             remedy="Ask an approver to approve it first.",
         )
     if given.decision != Decision.APPROVED:
         raise RefusedError(
-            f"{given.by} answered '{given.decision}' to the {what} of run {ports.run_id}: {given.reason}",
+            f"{given.by} answered '{given.decision}' to the {what.noun(plan.direction)} of run {ports.run_id}: "
+            f"{given.reason}",
             remedy="Solve the cause, then request the approval again.",
         )
     refuse_unproved(ports, given)
@@ -121,7 +124,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: ApprovalOf) -> Appro
         refuse_blockers(plan)
     if why := find_invalidity(events, given):
         raise RefusedError(
-            f"The approval of the {what} by {given.by} is {why}.",
+            f"The approval of the {what.noun(plan.direction)} by {given.by} is {why}.",
             remedy="Ask an approver to approve it again (in a DAG: clear its approval and all downstream tasks).",
         )
     return given
@@ -136,7 +139,7 @@ def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
     given = approval.responder
     if owner is Channel.AIRFLOW and (given is None or given.channel is not Channel.AIRFLOW or not given.record_id):
         raise RefusedError(
-            f"The approval of the {approval.what} by {approval.by} was not given in Airflow, but a DAG runs it.",
+            f"The approval of the {approval.what.noun()} by {approval.by} was not given in Airflow, but a DAG runs it.",
             remedy="Clear the approval's task with everything after it, and answer in Airflow.",
         )
     if owner is Channel.AIRFLOW:

@@ -183,7 +183,7 @@ def _install_on_each(ports: ClusterPorts, plan: Plan, left: Sequence[NodeSpec]) 
     if problems and not has_majority(choose_once(ports, plan).voters, with_log):
         raise TransientError(
             f"The snapshot is not installed on a majority of the voters: {few(problems.values())}",
-            remedy="Repeat the step when the hosts respond, or undo the downgrade with `kafka-rollout roll-back`.",
+            remedy="Repeat the step when the hosts respond, or undo the downgrade with `kafka-rollout rollback`.",
         )
 
 
@@ -332,7 +332,7 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
                 raise FatalError(
                     f"Controller {node.node_id} does not stay up: {read_last_error(ports, node)}.",
                     remedy="No broker was started by this step. Fix the error in its log, or undo the downgrade with "
-                    "`kafka-rollout roll-back`.",
+                    "`kafka-rollout rollback`.",
                 )
         if waits_for:
             lacked_at = checked_at
@@ -342,7 +342,7 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
     if waits_for:
         raise TransientError(
             f"The controllers are not ready after {within_s:.0f} s: {waits_for}",
-            remedy="Repeat the step to wait longer, or undo it with `kafka-rollout roll-back` if no broker runs.",
+            remedy="Repeat the step to wait longer, or undo it with `kafka-rollout rollback` if no broker runs.",
         )
     return lacked_at
 
@@ -362,7 +362,7 @@ def _pass_no_return(ports: ClusterPorts) -> None:
 
 def _refuse_after_undo(ports: ClusterPorts) -> None:
     if projections.is_undoing(ports.run.events()):
-        raise RefusedError("The undo of this downgrade has begun.", remedy="Finish it with `kafka-rollout roll-back`.")
+        raise RefusedError("The undo of this downgrade has begun.", remedy="Finish it with `kafka-rollout rollback`.")
 
 
 def _refuse_not_installed(ports: ClusterPorts) -> None:

@@ -135,7 +135,7 @@ def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
         forced="A controller can hang in its shutdown when the other controllers are stopped. After "
         f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the "
         "log recovery at the next start.",
-        undo=f"Undo command: kafka-rollout roll-back --cluster {plan.cluster} --run {ports.run_id} "
+        undo=f"Undo command: kafka-rollout rollback --cluster {plan.cluster} --run {ports.run_id} "
         "--approve-as <name> --reason <text>",
     )
 

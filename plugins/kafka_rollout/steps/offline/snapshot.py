@@ -95,7 +95,7 @@ def write_once(
             f"The snapshot {path} is missing on host {host}, but it is already installed on some nodes. "
             f"It was written on host {projections.snapshot_host(events) or 'unknown'} and holds password verifiers, so "
             "it is stored only there.",
-            remedy="Repeat the step on that host, or undo the downgrade with `kafka-rollout roll-back`.",
+            remedy="Repeat the step on that host, or undo the downgrade with `kafka-rollout rollback`.",
         )
     path.unlink(missing_ok=True)
     planned = other_levels(plan)
@@ -134,7 +134,7 @@ def write_once(
             f"does not list: {few([loss.sentence for loss in lost])}",
             remedy="No snapshot was installed. Start a new run."
             if plan.live
-            else "All nodes are stopped; no snapshot was installed. Start the nodes with `kafka-rollout roll-back`, "
+            else "All nodes are stopped; no snapshot was installed. Start the nodes with `kafka-rollout rollback`, "
             "then start a new run.",
         )
     return path

@@ -123,7 +123,7 @@ def _raise_for(failed: Mapping[int, RolloutError], release_step: ReleaseStep) ->
     raise kind(
         f"The undo is not finished on every node: {few(problems)}",
         remedy=f"The other nodes were started on {release_step.from_release}. Fix the cause, or wait until the host "
-        "responds, then repeat `kafka-rollout roll-back`. Do not start this node by hand before.",
+        "responds, then repeat `kafka-rollout rollback`. Do not start this node by hand before.",
     )
 
 

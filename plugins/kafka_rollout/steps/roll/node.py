@@ -70,7 +70,7 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nod
     if plan.offline:
         raise RefusedError(
             f"The plan of cluster {plan.cluster} is an offline downgrade, so nodes are not replaced one by one.",
-            remedy="Use the offline steps. To undo, run `kafka-rollout roll-back`.",
+            remedy="Use the offline steps. To undo, run `kafka-rollout rollback`.",
         )
     _begin(ports, plan, release_step, node, "Replace")
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing node {node.node_id}"):

@@ -29,7 +29,7 @@ def test_a_new_blocker_voids_the_approval_before_anything_stops(
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
     cluster.find_unlisted_controllers.clear()
-    with pytest.raises(RefusedError, match=r"approval of the roll by alice is invalid.*GHOST-CONTROLLER"):
+    with pytest.raises(RefusedError, match=r"approval of the upgrade by alice is invalid.*GHOST-CONTROLLER"):
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "the ghost is unregistered")
@@ -110,7 +110,7 @@ def test_a_decision_to_roll_back_overtakes_the_approval_of_the_roll(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
-    with pytest.raises(RefusedError, match="superseded: alice approved the roll-back"):
+    with pytest.raises(RefusedError, match="superseded: alice approved the rollback"):
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
 

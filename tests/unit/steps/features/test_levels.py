@@ -96,7 +96,7 @@ def test_an_update_that_never_arrives_ends_as_not_known(
 def test_finalizing_needs_its_own_approval(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     for node in cluster.nodes.values():
         node.running = node.installed = R431
-    with pytest.raises(RefusedError, match=r"The finalize of run .* is not approved"):
+    with pytest.raises(RefusedError, match=r"The feature change of run .* is not approved"):
         finalize(ports, plan)
     assert sent(cluster) == []
 
@@ -207,7 +207,7 @@ def test_what_blocks_after_the_approval_voids_it_also_when_it_is_gone_again(
     with pytest.raises(RefusedError, match="GHOST-BROKER"):
         finalize(ports, rolled)
     cluster.find_unlisted_brokers.clear()
-    with pytest.raises(RefusedError, match="approval of the finalize by alice is invalid"):
+    with pytest.raises(RefusedError, match="approval of the feature change by alice is invalid"):
         finalize(ports, rolled)
     assert sent(cluster) == []
 

@@ -264,7 +264,7 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
     replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 3))
     node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)]
     assert node_steps == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
-    with pytest.raises(RefusedError, match="roll-back"):
+    with pytest.raises(RefusedError, match="rollback"):
         replace_node(ports, plan, *in_step(ports, plan, *node_steps[0]))
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     for node_step in node_steps:

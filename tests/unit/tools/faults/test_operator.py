@@ -19,7 +19,7 @@ SCENARIO = replace(ROUND.scenarios[0], procedure=Procedure.UPGRADE, begins=Stand
 COMMANDS = Commands(cluster="faults", of=ROUND, scenario=SCENARIO)
 
 
-def call(*, code: int = 1, output: str = "It failed.", words: tuple[str, ...] = ("roll",)) -> Call:
+def call(*, code: int = 1, output: str = "It failed.", words: tuple[str, ...] = ("upgrade",)) -> Call:
     return Call(words=words, code=code, output=output)
 
 
@@ -37,12 +37,12 @@ def test_a_call_that_did_not_complete_is_repeated_with_its_run() -> None:
 def test_a_node_of_the_run_without_a_process_is_started_by_retry_if_the_command_offers_it() -> None:
     offered = call(output="restart the node: kafka-rollout retry --cluster faults --run a-run")
     assert following(offered, down=(2,), in_step=2)[0] == "retry"
-    assert following(offered, down=(3,), in_step=2)[0] == "roll"
-    assert following(call(), down=(2,), in_step=2)[0] == "roll"
+    assert following(offered, down=(3,), in_step=2)[0] == "upgrade"
+    assert following(call(), down=(2,), in_step=2)[0] == "upgrade"
 
 
 def test_a_run_that_turned_goes_back() -> None:
-    assert following(call(), turned=True)[0] == "roll-back"
+    assert following(call(), turned=True)[0] == "rollback"
 
 
 def test_the_lock_of_a_killed_run_is_broken() -> None:
@@ -51,7 +51,7 @@ def test_the_lock_of_a_killed_run_is_broken() -> None:
 
 def test_a_features_command_that_was_refused_before_its_approval_is_called_again_without_its_run() -> None:
     commands = Commands(cluster="faults", of=ROUND, scenario=replace(SCENARIO, procedure=Procedure.RAISE_LEVELS))
-    refused = call(output="The finalize of run a-run on cluster faults is not approved. Ask an approver.")
+    refused = call(output="The feature change of run a-run on cluster faults is not approved. Ask an approver.")
     for output, words in ((refused, commands.first()), (call(), commands.again("a-run"))):
         assert next_words(commands, output, "a-run", turned=False, without_process=(), in_step=None) == words
 

@@ -1,4 +1,4 @@
-"""`kafka-rollout roll`: who approves it, and what a continued run keeps of its plan."""
+"""`kafka-rollout upgrade`: who approves it, and what a continued run keeps of its plan."""
 
 from __future__ import annotations
 
