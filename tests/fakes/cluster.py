@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
@@ -154,6 +155,7 @@ class FakeCluster:
         self.free_bytes: dict[int, int] = {}  # of the file systems of metadata logs; much for the others
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
         self.hosts: dict[int, HostState] = {}
+        self.small_scan: ScanResult | None = None  # None: the coordinator logs are too long for this process
         self.written_since: list[RecordKind] = []  # to the coordinator logs, after they were scanned
         self.group_records = GroupRecords(read_at=0.0, offsets=0)
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.coordinator_logs.incremental_scan import merge_scans
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.groups.records import GroupRecords
@@ -15,6 +16,11 @@ class FakeLogs:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
+
+    def scan_small(self) -> ScanResult:
+        if self._cluster.small_scan is None:
+            raise RefusedError("The coordinator logs have more than 200,000 records.", remedy="Scan them.")
+        return self._cluster.small_scan
 
     def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
         if complete:

@@ -5,7 +5,9 @@ The module of a subject defines its codes and checks once; `steps/checks.py` col
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NewType
@@ -159,7 +161,24 @@ class Check:
 
         `unknown`: what it could not observe, a sentence.
         """
-        return Checked(check=self, findings=() if unless else tuple(findings), not_applicable=unless, unknown=unknown)
+        clock = _CLOCK.get()
+        began = clock() if clock else 0.0
+        found = () if unless else tuple(findings)
+        seconds = clock() - began if clock else 0.0
+        return Checked(check=self, findings=found, not_applicable=unless, unknown=unknown, seconds=seconds)
+
+
+_CLOCK: ContextVar[Callable[[], float] | None] = ContextVar("clock of the checks", default=None)
+
+
+@contextmanager
+def timed_checks(clock: Callable[[], float]) -> Iterator[None]:
+    """Measure each `Check.ran` of this context. `clock`: seconds."""
+    before = _CLOCK.set(clock)
+    try:
+        yield
+    finally:
+        _CLOCK.reset(before)
 
 
 class CheckState(StrEnum):
@@ -188,12 +207,13 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A check that ran: all its findings, or why it does not apply."""
+    """A check that ran: all its findings, or why it does not apply. `seconds`: 0 unless in `timed_checks`."""
 
     check: Check
     findings: tuple[Finding, ...]
     not_applicable: str = ""
     unknown: str = ""
+    seconds: float = 0.0
 
     def without(self, codes: Collection[Code]) -> Checked:
         """Return the check without the findings that have one of `codes`."""
@@ -204,15 +224,22 @@ class Checked:
         title = self.check.title
         if self.not_applicable:
             return CheckResult(check=title, state=CheckState.NOT_APPLICABLE, reason=self.not_applicable)
+        lacking, found = self.lacking(unknown), self.observed
+        worst = min((finding.severity for finding in found), key=list(Severity).index, default=None)
+        state = CheckState.FINDINGS if found else CheckState.NOT_OBSERVABLE if lacking else CheckState.PASSED
+        return CheckResult(check=title, state=state, findings=len(found), severity=worst, reason=" ".join(lacking))
+
+    @property
+    def observed(self) -> tuple[Finding, ...]:
+        """The findings about values that were observed."""
+        return tuple(finding for finding in self.findings if finding.code != NOT_OBSERVABLE.code)
+
+    def lacking(self, unknown: Mapping[Need, str]) -> tuple[str, ...]:
+        """Return a sentence for each value that the check did not observe. `unknown`: as in `result`."""
         lacking = [self.unknown] if self.unknown else []
         lacking += [unknown[need] for need in self.check.needs if need in unknown]
         lacking += [finding.sentence for finding in self.findings if finding.code == NOT_OBSERVABLE.code]
-        found = [finding for finding in self.findings if finding.code != NOT_OBSERVABLE.code]
-        worst = min((finding.severity for finding in found), key=list(Severity).index, default=None)
-        state = CheckState.FINDINGS if found else CheckState.NOT_OBSERVABLE if lacking else CheckState.PASSED
-        return CheckResult(
-            check=title, state=state, findings=len(found), severity=worst, reason=" ".join(dict.fromkeys(lacking))
-        )
+        return tuple(dict.fromkeys(lacking))
 
 
 def codes_of(checks: Iterable[Check]) -> frozenset[Code]:

@@ -14,8 +14,8 @@ def few(things: Iterable[object], *, limit: int = 4) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 partition`, `3 partitions`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Return a number with its noun: `1 partition`, `1,204 partitions`."""
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def nodes(ids: Iterable[int]) -> str:

@@ -30,6 +30,7 @@ _KINDS = {command.name: kind for kind, command in RUN_COMMANDS.items()}
 COMMANDS: Mapping[str, str] = {
     "clusters": "cluster.clusters",
     "catalogue": "catalogue",
+    "check": "check.check",
     "observe": "cluster.observe",
     "plan": "cluster.plan",
     **{command.name: "changes" for command in RUN_COMMANDS.values()},

@@ -29,6 +29,12 @@ def right_findings(cluster: ClusterSpec, state: ClusterState) -> tuple[Finding, 
     return tuple(_finding(cluster, missing) for missing in state.missing_rights)
 
 
+def find_rights_of_checks(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
+    """Return a warning for each right to read that a check needs; without it, checks are unknown."""
+    needed = (one for one in missing if one.right in READING)
+    return tuple(replace(_finding(cluster, one), severity=WARNING) for one in needed)
+
+
 def find_rights_of_runs(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
     """Return a finding for each right that some run needs and its user does not have.
 

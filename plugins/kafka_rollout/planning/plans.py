@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kafka_rollout.base.findings import Finding, all_findings
+from kafka_rollout.base.findings import Checked, Finding, all_findings
 from kafka_rollout.features.checks import feature_changes
 from kafka_rollout.gates.findings import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
@@ -22,6 +22,15 @@ from kafka_rollout.planning.request import Request
 
 def make_plan(observed: Observation, request: Request, run_of: RunOf) -> Plan:
     """Return the plan with all findings except those of hosts and logs. Blockers are part of the plan and do not raise.
+
+    Errors as `decide_plan`.
+    """
+    plan, checked = decide_plan(observed, request, run_of)
+    return plan.with_checked(checked, unknown_values(observed, plan.path))
+
+
+def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple[Plan, tuple[Checked, ...]]:
+    """Return the plan without findings, and its checks except those of hosts and logs.
 
     Raises UserError for a target, level or pattern that cannot be planned, and RefusedError if no node reports its
     release.
@@ -58,7 +67,7 @@ def make_plan(observed: Observation, request: Request, run_of: RunOf) -> Plan:
     checked = (*of_cluster, *check_change(observed, plan), *change.checked)
     if plan.offline:
         checked = tuple(one.without(OF_ROLLS) for one in checked)
-    return plan.with_checked(checked, unknown_values(observed, path))
+    return plan, checked
 
 
 def decide_upgrade(observed: Observation, request: Request, _of_cluster: Sequence[Finding]) -> Change:

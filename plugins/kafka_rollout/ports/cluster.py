@@ -145,6 +145,11 @@ class Metrics(Protocol):
 
 
 class CoordinatorLogs(Protocol):
+    def scan_small(self) -> ScanResult:
+        """Scan logs that this process can read in a few seconds, for all releases of the catalogue. Only reads. Raises
+        RefusedError if they are longer. Without tagged fields and owners of records."""
+        ...
+
     def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
         """Add the records since a scan, for the same releases. Only reads. `complete`: read the logs from the start, so
         that records that the cleaner has removed since no longer count."""

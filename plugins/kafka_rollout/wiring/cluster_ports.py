@@ -16,6 +16,7 @@ from kafka_rollout.ports.cluster import NodeRuntime
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
+from kafka_rollout.run.ports import ChangeLock, RunStore
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.fenced import fence_cluster_ports, make_fence
 
@@ -45,30 +46,68 @@ def open_cluster_ports(
     `ssh`: opens a connection to a host; default: with the SSH configuration of the user. `adjust` replaces ports before
     their changes are fenced.
     """
-    from kafka_rollout.base.system.clock import SystemClock
-    from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
-    from kafka_rollout.kafka.client.admin import KafkaAdmin
     from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
-    from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
-    from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
-    from kafka_rollout.rehearsal.machine.local import LocalRehearsals
-    from kafka_rollout.releases.jars.cache import ReleaseCache
     from kafka_rollout.run.store.opening import open_lock, open_run
 
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
+    history = _History(run_id=run_id, run=open_run(cluster.name, run_id, settings), lock=open_lock(settings))
+    with _open(cluster, history, security, settings, ssh=ssh, adjust=adjust) as ports:
+        yield ports
+
+
+@contextmanager
+def open_ports_to_read(
+    cluster: ClusterSpec, security: ClientSecurity | None = None, settings: Settings | None = None
+) -> Iterator[ClusterPorts]:
+    """Yield the ports of a cluster without a run: nothing is stored, and every change is refused."""
+    from kafka_rollout.run.memory import MemoryRunStore, NoLock
+
+    history = _History(run_id="check", run=MemoryRunStore(), lock=NoLock())
+    with _open(cluster, history, security, settings or Settings.from_environment()) as ports:
+        yield ports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _History:
+    """Where a run records its events, and the lock that it holds."""
+
+    run_id: str
+    run: RunStore
+    lock: ChangeLock
+
+
+@contextmanager
+def _open(
+    cluster: ClusterSpec,
+    history: _History,
+    security: ClientSecurity | None,
+    settings: Settings,
+    *,
+    ssh: Callable[[str], SSHClient] | None = None,
+    adjust: Callable[[ClusterPorts], ClusterPorts] = lambda ports: ports,
+) -> Iterator[ClusterPorts]:
+    """Yield the fenced ports, and close their connections at the end; `ssh` and `adjust` as in `open_cluster_ports`."""
+    from kafka_rollout.base.system.clock import SystemClock
+    from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
+    from kafka_rollout.kafka.client.admin import KafkaAdmin
+    from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+    from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
+    from kafka_rollout.rehearsal.machine.local import LocalRehearsals
+    from kafka_rollout.releases.jars.cache import ReleaseCache
+
     cache = ReleaseCache.from_settings(settings)
     catalogue = get_catalogue(settings)
     closing = ExitStack()
-    clock, lock = SystemClock(), open_lock(settings)
-    fence = make_fence(lock, cluster.name, clock)
+    clock = SystemClock()
+    fence = make_fence(history.lock, cluster.name, clock)
     admin = KafkaAdmin(cluster, security, fence=fence)
     nodes = _reach_nodes(
         cluster, admin, cache, catalogue, fence=fence, open_shell=lambda: _open_shell(settings, ssh, closing)
     )
     ports = ClusterPorts(
-        run_id=run_id,
+        run_id=history.run_id,
         cluster=cluster,
         catalogue=catalogue,
         admin=admin,
@@ -78,8 +117,8 @@ def open_cluster_ports(
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
         metadata_logs=DirectoryMetadataLogs(cache, nodes.places),
         rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=nodes.runtime, clock=clock, settings=settings),
-        run=open_run(cluster.name, run_id, settings),
-        lock=lock,
+        run=history.run,
+        lock=history.lock,
         clock=clock,
     )
     closing.callback(ports.admin.close)

@@ -15,6 +15,7 @@ from typing import Any
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import size
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord
 from kafka_rollout.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
 from kafka_rollout.coordinator_logs.reading.parsing import ParsingChecks
@@ -159,6 +160,7 @@ def _value(layouts: RecordLayouts, value: bytes) -> Any:
 log = logging.getLogger(__name__)
 
 SHORT = 200_000  # offsets; reading them takes about five seconds
+SMALL_BYTES = 64 << 20  # of record batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +180,20 @@ class LiveCoordinatorLogs:
                 # Here new records are read in any number: after another complete scan there would be as many again.
                 unscanned = find_unscanned_ranges(before.logs, source.ranges(self.catalogue.coordinator_topics)) or ()
             return merge_scans(self.catalogue, before, self._read(source, before, unscanned))
+
+    def scan_small(self) -> ScanResult:
+        with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
+            ranges = source.ranges(self.catalogue.coordinator_topics)
+            nothing = ScanResult(
+                cluster=self.cluster.name,
+                scanned_at=time.time(),
+                logs=(),
+                classes=(),
+                verdicts=(),
+                cleaning=source.cleaning(self.catalogue.coordinator_topics),
+                new_group_coordinator=bool(source.starts_new_group_coordinator()),
+            )
+            return merge_scans(self.catalogue, nothing, self._read(source, nothing, ranges, small=True))
 
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
@@ -211,7 +227,10 @@ class LiveCoordinatorLogs:
         )
         return result
 
-    def _read(self, source: FetchSource, before: ScanResult, unscanned: Sequence[LogRange]) -> ScanResult:
+    def _read(
+        self, source: FetchSource, before: ScanResult, unscanned: Sequence[LogRange], *, small: bool = False
+    ) -> ScanResult:
+        """Read the ranges. `small`: raise RefusedError if they have more than `short` records or SMALL_BYTES."""
         schemas = load_schemas(*self.settings.catalogue_folders, new_group_coordinator=before.new_group_coordinator)
         releases = releases_of(self.catalogue, before)
         ordered = strict_types(facts_of_order(self._configured(before), releases))
@@ -221,9 +240,17 @@ class LiveCoordinatorLogs:
             )
             for log in unscanned
         ]
+        records = log_bytes = 0
         for reading in read:
-            for _ in reading.read(source):
-                pass
+            for new in reading.read(source):
+                records += new
+                if small and (records > self.short or log_bytes + reading.size().log_bytes > SMALL_BYTES):
+                    raise RefusedError(
+                        f"The coordinator logs have more than {self.short:,} records or {size(SMALL_BYTES)}, the "
+                        "limit without Spark.",
+                        remedy="Scan them with kafka-rollout scan.",
+                    )
+            log_bytes += reading.size().log_bytes
         classes = [found for reading in read for found in reading.kinds()]
         broken = [found for reading in read for found in reading.parsing.found()]
         return replace(

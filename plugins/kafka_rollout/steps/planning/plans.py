@@ -9,7 +9,7 @@ from dataclasses import replace
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.findings import Checked
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
-from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
+from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffects, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
 from kafka_rollout.model.plan import Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
@@ -58,8 +58,13 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
 
 def observe_for_plan(ports: ClusterPorts, request: Request, run_of: RunOf) -> Observation:
     """Observe the cluster, and the nodes' files for the releases on which the nodes will start."""
+    return observe_files(ports, observe(ports), request, run_of)
+
+
+def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, run_of: RunOf) -> Observation:
+    """Add the nodes' files to the state, as in `observe_for_plan`."""
     down = run_of is RunOf.DOWNGRADE
-    state, configs, java = observe(ports), node_configs(ports), java_versions(ports)
+    configs, java = node_configs(ports), java_versions(ports)
     catalogue = with_configured_classes(ports.catalogue, ports.cluster, configs)
     ahead: list[Release] = []
     if run_of is RunOf.RESTART:
@@ -81,14 +86,17 @@ def observe_for_plan(ports: ClusterPorts, request: Request, run_of: RunOf) -> Ob
 
 
 def _with_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> Plan:
-    """Add the checks of hosts, JVMs and configuration for the releases of the plan."""
+    return plan.with_checked(check_files(ports, plan, observed), unknown_values(observed, plan.path))
+
+
+def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple[Checked, ...]:
+    """Return the checks of hosts, JVMs and configuration for the releases of the plan."""
     ahead = plan.path[1:]
-    checked = (
+    return (
         check_hosts(ports, ahead),
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
         *check_dynamic_configs(ports, plan, observed.configs),
     )
-    return plan.with_checked(checked, unknown_values(observed, plan.path))
 
 
 def _pending(ports: ClusterPorts, plan: Plan, observed: Observation) -> Checked:
@@ -106,16 +114,23 @@ def _with_min_isr_and_logs(ports: ClusterPorts, plan: Plan, observed: Observatio
 
     A missing result of a requested scan is a blocker.
     """
+    effects = min_isr_effects(ports, plan, observed, request)
+    logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
+    plan = plan.with_checked([check_min_isr(plan, effects), logs])
+    return replace(plan, default_changes=effects.changes)
+
+
+def min_isr_effects(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> MinIsrEffects:
+    """Return what raising eligible.leader.replicas.version changes, in this run or in a later one."""
     next_start = planned_configs(plan.path, observed.configs, plan.config_changes)[plan.path[-1]]
     configs = next_start if plan.release_steps else {}
     partitions = observed.state.partitions
     effects = plan_min_isr(ports, plan.feature_changes, partitions, pin=request.pin_min_isr, configs=configs)
-    if plan.release_steps and not request.finalizes(rolls=True):
-        effects = effects.of_later_run()
-    raises = "" if raises_elr(plan.feature_changes) else NOT_RAISED
-    logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
-    plan = plan.with_checked([MIN_ISR_CHECK.ran(effects.findings, unless=raises), logs])
-    return replace(plan, default_changes=effects.changes)
+    return effects.of_later_run() if plan.release_steps and not request.finalizes(rolls=True) else effects
+
+
+def check_min_isr(plan: Plan, effects: MinIsrEffects) -> Checked:
+    return MIN_ISR_CHECK.ran(effects.findings, unless="" if raises_elr(plan.feature_changes) else NOT_RAISED)
 
 
 def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence[FeatureRequest] = ()) -> None:

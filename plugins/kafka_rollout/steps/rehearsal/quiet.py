@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.groups.records import GroupRecords
@@ -71,6 +72,9 @@ class UnpredictedLogs:
     """CoordinatorLogs without findings."""
 
     read_at: float
+
+    def scan_small(self) -> ScanResult:
+        raise RefusedError("A rehearsal scans no coordinator logs.", remedy="Scan those of the cluster.")
 
     def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
         return before

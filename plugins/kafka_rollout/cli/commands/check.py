@@ -1,0 +1,179 @@
+"""`kafka-rollout check`: whether a running cluster can move to another release."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.findings import Check
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import ConnectionFile, JsonFile
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
+from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
+
+if TYPE_CHECKING:
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+
+_STYLES = {
+    Result.BLOCKER: "bold red",
+    Result.WARNING: "yellow",
+    Result.UNKNOWN: "magenta",
+    Result.INFO: "blue",
+    Result.OK: "green",
+    Result.NOT_APPLICABLE: "dim",
+}
+
+
+def check(
+    bootstrap_server: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address of any broker, or several with commas.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="RELEASE", help="Target release, for example 4.3.1.")
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(help="client.properties of Kafka's own tools; default: no TLS, no credentials."),
+    ] = None,
+    connection_file: ConnectionFile = None,
+    json_file: JsonFile = None,
+    details: Annotated[bool, typer.Option("--details", help="Print every object of a finding.")] = False,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks and end.")] = False,
+    only: Annotated[list[str] | None, typer.Option(metavar="ID", help="Run only this check. Repeatable.")] = None,
+    skip: Annotated[list[str] | None, typer.Option(metavar="ID", help="Leave this check out. Repeatable.")] = None,
+) -> None:
+    """Check whether a running cluster can be upgraded or downgraded to a release. Changes nothing.
+
+    Needs only the address of a broker: no inventory, no database, no access to hosts. Writes nothing except the file
+    of --json. Exit code 3 with blockers. A check that could not be made is unknown. Unknown never counts as ok.
+    """
+    chosen = _choose(only or [], skip or [])
+    if list_checks:
+        for one in chosen:
+            show.say(f"{one.id:26} {one.title}. docs/{one.page}")
+        return
+    if bootstrap_server is None or to is None:
+        missing = " and ".join(
+            name for name, value in (("--bootstrap-server", bootstrap_server), ("--to", to)) if value is None
+        )
+        raise UserError(
+            f"The option {missing} is missing.",
+            remedy="Example: kafka-rollout check --bootstrap-server kafka-1:9092 --to 4.3.1.",
+        )
+    report = _check(bootstrap_server, Release.parse(to), _security(command_config, connection_file), chosen)
+    if json_file != "-":
+        _print(report, details=details)
+    if json_file is not None:
+        _write_json(report, json_file)
+    if report.has_blockers:
+        raise typer.Exit(RefusedError.exit_code)
+
+
+def _choose(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
+    checks = {one.id: one for one in checks_of(CHECKED_KINDS)}
+    for wanted in (*only, *skip):
+        if wanted not in checks:
+            near = difflib.get_close_matches(wanted, checks, n=1, cutoff=0.0)
+            raise UserError(f"There is no check {wanted}.", remedy=f"Did you mean {near[0]}? --list lists all checks.")
+    chosen = tuple(one for name, one in checks.items() if (not only or name in only) and name not in skip)
+    if not chosen:
+        raise UserError("--only and --skip leave no check.", remedy="Remove one of them.")
+    return chosen
+
+
+def _security(command_config: Path | None, connection_file: Path | None) -> ClientSecurity:
+    from kafka_rollout.kafka.client.security.client_properties import read_client_properties
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+
+    if command_config is not None and connection_file is not None:
+        raise UserError("--command-config and --connection-file exclude each other.", remedy="Remove one of them.")
+    if command_config is not None:
+        return read_client_properties(command_config)
+    return ClientSecurity() if connection_file is None else ClientSecurity.from_file(connection_file)
+
+
+def _check(bootstrap: str, target: Release, security: ClientSecurity, chosen: Sequence[Check]) -> CheckReport:
+    from kafka_rollout.base.system.settings import Settings
+    from kafka_rollout.clusters.discovery.cluster import discover_cluster
+    from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
+    from kafka_rollout.releases.documents.catalogue import get_catalogue
+    from kafka_rollout.wiring.cluster_ports import open_ports_to_read
+
+    settings = Settings.from_environment()
+    get_catalogue(settings).get(target)  # an unknown target is refused before the network is used
+    _progress(f"finding the nodes of the cluster of {bootstrap}")
+    found = discover_cluster(bootstrap, security)
+    cluster = ClusterSpec(name=found.cluster_id, runtime=NO_RUNTIME, nodes=found.nodes)
+    with open_ports_to_read(cluster, security, settings) as ports:
+        return check_release(
+            ports,
+            target,
+            chosen,
+            complete_with="To make more of them known, write an inventory with the metrics agents of the nodes: "
+            f"kafka-rollout inventory init --bootstrap-server {shlex.quote(bootstrap)}",
+            on_progress=_progress,
+        )
+
+
+def _progress(line: str) -> None:
+    if sys.stderr.isatty():
+        show.say(f"check: {line}", show.err)
+
+
+def _write_json(report: CheckReport, file: str) -> None:
+    if file == "-":
+        show.print_json(report.document())
+        return
+    _write(Path(file), json.dumps(report.document(), indent=2, ensure_ascii=False))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a result. Its mode is that of the user's new files: it is made to be passed on."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", remedy="Use a path in a folder of yours."
+        ) from None
+
+
+def _print(report: CheckReport, *, details: bool) -> None:
+    show.say(f"Cluster {report.cluster_id} ({report.bootstrap_servers}): {report.way}")
+    show.say(f"{report.nodes}; {report.contents}")
+    show.say("")
+    for entry in report.entries:
+        _print_entry(entry, details=details)
+    show.say("")
+    show.say(f"{report.totals_text}. Duration {report.seconds:.1f} s.")
+    show.say(report.sentence)
+
+
+def _print_entry(entry: CheckEntry, *, details: bool) -> None:
+    in_part = " (unknown in part)" if entry.is_unknown_in_part else ""
+    examined = f" · {entry.examined}" if entry.examined else ""
+    show.say_marked(
+        f"{entry.result.value:14}",
+        _STYLES[entry.result],
+        f"{entry.check.id}: {entry.check.title}{in_part}{examined} · {entry.duration}",
+    )
+    for reason in entry.reasons:
+        show.say(f"    {reason}")
+    for group in entry.groups:
+        show.say(f"    {group.severity.value} {group.code} {group.subjects}: {group.sentence}")
+        if group.remedy:
+            show.say(f"    What to do: {group.remedy}")
+        for finding in group.findings if details and len(group.findings) > 1 else ():
+            show.say(f"      - {finding.subject}: {finding.sentence}")
+            if not group.same_remedy and finding.remedy:
+                show.say(f"        {finding.remedy}")
+    if entry.findings or entry.reasons:
+        show.say(f"    docs/{entry.check.page}")

@@ -1,0 +1,196 @@
+"""The result of `kafka-rollout check` as typed values: each check with its result, the totals and one last sentence.
+
+The JSON document has the same fields (`document`). Its format is FORMAT.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kafka_rollout.base.finding_groups import FindingGroup, group_by_kind
+from kafka_rollout.base.findings import Check, Checked, Finding, Need, Severity
+from kafka_rollout.base.wording import count
+
+FORMAT = 1
+
+
+class Result(StrEnum):
+    """The result of one check, in the order of the totals."""
+
+    BLOCKER = "blocker"
+    WARNING = "warning"
+    UNKNOWN = "unknown"
+    INFO = "info"
+    OK = "ok"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckEntry:
+    """One check that ran. `examined`: objects with their numbers. `seconds`: of its evaluation and its own queries.
+
+    `reasons`: what it did not observe, or why it does not apply. An entry with findings can have reasons too: then the
+    result is known in part.
+    """
+
+    check: Check
+    result: Result
+    examined: str
+    findings: tuple[Finding, ...]
+    reasons: tuple[str, ...]
+    seconds: float
+
+    @classmethod
+    def of(cls, checked: Checked, unknown: Mapping[Need, str], *, examined: str, seconds: float) -> CheckEntry:
+        """Return the entry. `unknown`: as in `Checked.result`. An unknown value never counts as ok or info."""
+        if checked.not_applicable:
+            return cls(
+                check=checked.check,
+                result=Result.NOT_APPLICABLE,
+                examined="",
+                findings=(),
+                reasons=(checked.not_applicable,),
+                seconds=seconds,
+            )
+        reasons = checked.lacking(unknown)
+        worst = min((finding.severity for finding in checked.observed), key=list(Severity).index, default=None)
+        if worst in (Severity.BLOCKER, Severity.WARNING):
+            result = Result(worst.value)
+        elif reasons:
+            result = Result.UNKNOWN
+        else:
+            result = Result.OK if worst is None else Result.INFO
+        return cls(
+            check=checked.check,
+            result=result,
+            examined=examined,
+            findings=checked.observed,
+            reasons=reasons,
+            seconds=checked.seconds + seconds,
+        )
+
+    @property
+    def groups(self) -> tuple[FindingGroup, ...]:
+        return group_by_kind(self.findings)
+
+    @property
+    def duration(self) -> str:
+        """The duration with its unit: `3 ms`, `1.2 s`."""
+        return f"{self.seconds * 1000:.0f} ms" if self.seconds < 1 else f"{self.seconds:.1f} s"
+
+    @property
+    def is_unknown_in_part(self) -> bool:
+        return bool(self.reasons) and self.result in (Result.BLOCKER, Result.WARNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """All checks of one cluster for one release.
+
+    `change`: upgrade, downgrade or restart. `path`: the releases, the running one first. `nodes`, `contents`: what was
+    observed, with numbers. `checked_at`: epoch seconds. `seconds`: the whole check. `left_out`: checks that --only or
+    --skip left out. `complete_with`: command that makes unknown results known.
+    """
+
+    bootstrap_servers: str
+    cluster_id: str
+    change: str
+    path: tuple[str, ...]
+    target: str
+    nodes: str
+    contents: str
+    checked_at: float
+    seconds: float
+    entries: tuple[CheckEntry, ...]
+    left_out: int
+    complete_with: str
+
+    @property
+    def totals(self) -> Mapping[Result, int]:
+        counted = Counter(entry.result for entry in self.entries)
+        return {result: counted[result] for result in Result}
+
+    @property
+    def has_blockers(self) -> bool:
+        return self.totals[Result.BLOCKER] > 0
+
+    @property
+    def way(self) -> str:
+        """The change as a text: `upgrade 3.9.1 → 4.3.1`."""
+        return f"{self.change} {' → '.join(self.path)}" if len(self.path) > 1 else f"{self.change} on {self.target}"
+
+    @property
+    def totals_text(self) -> str:
+        parts = [_numbered(number, result) for result, number in self.totals.items() if number]
+        left_out = f", {self.left_out} left out" if self.left_out else ""
+        return f"{count(len(self.entries), 'check')}: {', '.join(parts) or 'none'}{left_out}"
+
+    @property
+    def sentence(self) -> str:
+        """The last sentence: whether something blocks the change, and what is unknown."""
+        totals = self.totals
+        if totals[Result.BLOCKER]:
+            told = f"The {self.way} is blocked: remove the blockers, then check again."
+        elif totals[Result.WARNING]:
+            told = f"No blocker was found for the {self.way}. Read the warnings before you start it."
+        else:
+            told = f"No blocker was found for the {self.way}."
+        unknown = totals[Result.UNKNOWN]
+        in_part = sum(entry.is_unknown_in_part for entry in self.entries)
+        if not unknown and not in_part:
+            return told
+        verb = "is" if unknown == 1 else "are"
+        partly = f", {in_part} more in part" if in_part else ""
+        return f"{told} {count(unknown, 'check')} {verb} unknown{partly}, which does not mean ok. {self.complete_with}"
+
+    def document(self) -> Mapping[str, Any]:
+        """Return the JSON document; docs/check.schema.json describes it."""
+        return {
+            "format": FORMAT,
+            "bootstrap_servers": self.bootstrap_servers,
+            "cluster_id": self.cluster_id,
+            "change": self.change,
+            "path": list(self.path),
+            "target": self.target,
+            "nodes": self.nodes,
+            "contents": self.contents,
+            "checked_at": round(self.checked_at, 3),
+            "seconds": round(self.seconds, 3),
+            "ok": not self.has_blockers,
+            "totals": {result.value: number for result, number in self.totals.items()},
+            "left_out": self.left_out,
+            "sentence": self.sentence,
+            "checks": [_entry(entry) for entry in self.entries],
+        }
+
+
+def _numbered(number: int, result: Result) -> str:
+    return count(number, result) if result in (Result.BLOCKER, Result.WARNING) else f"{number} {result}"
+
+
+def _entry(entry: CheckEntry) -> Mapping[str, Any]:
+    return {
+        "id": entry.check.id,
+        "title": entry.check.title,
+        "docs": f"docs/{entry.check.page}",
+        "result": entry.result.value,
+        "examined": entry.examined,
+        "reasons": list(entry.reasons),
+        "seconds": round(entry.seconds, 3),
+        "findings": [
+            {
+                "code": group.code,
+                "severity": group.severity.value,
+                "count": len(group.findings),
+                "remedy": group.remedy,
+                "objects": [
+                    {"subject": one.subject, "sentence": one.sentence, "remedy": one.remedy} for one in group.findings
+                ],
+            }
+            for group in entry.groups
+        ],
+    }

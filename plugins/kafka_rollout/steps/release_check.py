@@ -1,0 +1,305 @@
+"""Check whether a running cluster can move to another release: the checks of a plan, without a run.
+
+Nothing is changed and nothing is stored. A check that needs Kafka's own classes or a long coordinator log is unknown
+where they are not available; the reason is in its result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.errors import RefusedError, RolloutError
+from kafka_rollout.base.findings import Check, Checked, CheckOf, timed_checks
+from kafka_rollout.base.wording import count
+from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, path_findings
+from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
+from kafka_rollout.features.min_isr import MIN_ISR_CHECK
+from kafka_rollout.groups.findings import GROUPS_CHECK
+from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.right_findings import RIGHTS_CHECK, find_rights_of_checks
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.planning.checks import NO_RESTART, unknown_values
+from kafka_rollout.planning.examined import examined_text, nodes_text
+from kafka_rollout.planning.findings.clients import USE_CHECK
+from kafka_rollout.planning.findings.cluster import (
+    AGENTS_CHECK,
+    NODES_CHECK,
+    PARTITIONS_CHECK,
+    QUERIES_CHECK,
+    QUORUM_CHECK,
+)
+from kafka_rollout.planning.findings.configuration import CONFIGURATION_CHECK, JAVA_CHECK
+from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
+from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATION_CHECK
+from kafka_rollout.planning.findings.not_observable import FILES_CHECK
+from kafka_rollout.planning.observation import Observation
+from kafka_rollout.planning.plans import decide_plan
+from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.check_report import CheckEntry, CheckReport
+from kafka_rollout.steps.checks import CHECKS
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.planning.plans import check_files, check_min_isr, min_isr_effects, observe_files
+
+_T = TypeVar("_T")
+_QUERIES: Mapping[str, Check] = {
+    "cluster_id": QUERIES_CHECK,
+    "features": NODES_CHECK,
+    "registered": NODES_CHECK,
+    "read": AGENTS_CHECK,
+    "quorum": QUORUM_CHECK,
+    "partitions": PARTITIONS_CHECK,
+    "groups": GROUPS_CHECK,
+    "transactions": USE_CHECK,
+    "missing_rights": RIGHTS_CHECK,
+    "config": FILES_CHECK,
+    "java_version": JAVA_CHECK,
+    "config_problems": CONFIGURATION_CHECK,
+    "dynamic_configs": DYNAMIC_CONFIGURATION_CHECK,
+    "dynamic_config_problems": DYNAMIC_CONFIGURATION_CHECK,
+    "setting": MIN_ISR_CHECK,
+    "scan_small": LOGS_CHECK,
+}
+"""Call of a port → the check whose duration includes it. A call that several checks need counts once."""
+_ON_HOSTS = "The metadata logs are files on the hosts of the controllers."
+
+
+def checks_of(kinds: Sequence[CheckOf]) -> tuple[Check, ...]:
+    """Return the checks that belong to one of these, in the order of all checks."""
+    return tuple(check for check in CHECKS if set(check.of) & set(kinds))
+
+
+CHECKED_KINDS = (CheckOf.UPGRADE, CheckOf.DOWNGRADE)
+
+
+def check_release(
+    ports: ClusterPorts,
+    target: Release,
+    chosen: Sequence[Check],
+    *,
+    complete_with: str,
+    on_progress: Callable[[str], None] = lambda line: None,
+) -> CheckReport:
+    """Observe the cluster and run the `chosen` checks for its change to `target`, up or down.
+
+    A target that already runs on all nodes is checked as a restart. Raises RefusedError if no node's release is known,
+    and UserError for a target that cannot be planned.
+    """
+    began, at = ports.clock.monotonic(), ports.clock.now()
+    watch = _Stopwatch(ports.clock)
+    classes = _OptionalClasses(ports.classes, skip=CONFIGURATION_CHECK not in chosen)
+    ports = watch.around(replace(ports, classes=cast(Any, classes)))
+    on_progress(f"reading the state of {count(len(ports.cluster.nodes), 'node')}")
+    missing = ports.admin.missing_rights()
+    state = observe(ports)
+    run_of = direction_to(target, state)
+    on_progress(f"reading configurations, and checking them with the classes of Kafka {target}")
+    request = Request(target=target)  # with the defaults of the form: levels are finalized by a later run
+    observed = observe_files(ports, state, request, run_of)
+    ports = replace(ports, catalogue=observed.catalogue)
+    on_progress("checking, and reading the coordinator logs")
+    with timed_checks(ports.clock.monotonic):
+        plan, checked = decide_plan(observed, request, run_of)
+        rights = RIGHTS_CHECK.ran(find_rights_of_checks(ports.cluster, missing))
+        checked = (*(one for one in checked if one.check is not RIGHTS_CHECK), rights)
+        checked = (*checked, *_more(ports, plan, observed, request, chosen))
+    unknown = unknown_values(observed, plan.path)
+    entries = tuple(
+        CheckEntry.of(
+            _without_classes(one, classes.missing),
+            unknown,
+            examined=examined_text(one.check.examines, observed, plan),
+            seconds=watch.seconds(one.check),
+        )
+        for one in sorted(checked, key=lambda one: CHECKS.index(one.check))
+        if one.check in chosen
+    )
+    return CheckReport(
+        bootstrap_servers=ports.cluster.bootstrap_servers,
+        cluster_id=state.cluster_id,
+        change=run_of.value,
+        path=tuple(map(str, plan.path)) if plan.release_steps and run_of is not RunOf.RESTART else (str(plan.source),),
+        target=str(target),
+        nodes=nodes_text(observed),
+        contents=_contents(state),
+        checked_at=at,
+        seconds=ports.clock.monotonic() - began,
+        entries=entries,
+        left_out=len({one.check for one in checked}) - len(entries),
+        complete_with=complete_with,
+    )
+
+
+def direction_to(target: Release, state: ClusterState) -> RunOf:
+    """Return the kind of run that moves a cluster to `target`; restart if all nodes run it.
+
+    A cluster whose nodes run different releases is upgraded to the highest of them, as an interrupted upgrade.
+    """
+    running = state.releases
+    if not running:
+        return RunOf.UPGRADE  # the plan refuses it, because no node's release is known
+    if running == {target}:
+        return RunOf.RESTART
+    return RunOf.DOWNGRADE if target < max(running) else RunOf.UPGRADE
+
+
+def _more(
+    ports: ClusterPorts,
+    plan: Plan,
+    observed: Observation,
+    request: Request,
+    chosen: Sequence[Check],
+) -> Iterator[Checked]:
+    """Yield the checks that `decide_plan` does not have, as far as the brokers can answer them."""
+    yield from check_files(ports, plan, observed)
+    if plan.direction is Direction.RESTART:
+        return
+    if plan.direction is Direction.UPGRADE:
+        yield check_min_isr(plan, min_isr_effects(ports, plan, observed, request))
+    else:
+        yield METADATA_LOGS_CHECK.ran(unknown=_ON_HOSTS)
+        yield LOSSES_CHECK.ran(unknown=_ON_HOSTS)
+    if LOGS_CHECK in chosen:
+        yield _check_logs(ports, plan)
+
+
+def _check_logs(ports: ClusterPorts, plan: Plan) -> Checked:
+    if not plan.release_steps:
+        return LOGS_CHECK.ran(unless=NO_RESTART)
+    try:
+        scan = ports.logs.scan_small()
+    except RolloutError as error:
+        return LOGS_CHECK.ran(unknown=str(error))
+    path = plan.path[1:]
+    if plan.direction is Direction.UPGRADE:
+        return LOGS_CHECK.ran(path_findings(scan, plan.source, path))
+    return LOGS_CHECK.ran(
+        (
+            *path_findings(scan, plan.source, path, gated=ports.catalogue),
+            *dropped_tag_findings(scan, ports.catalogue, path),
+        ),
+        unknown="Tagged fields that an older release ignores (KIP-482) were not read. A scan with Spark lists them.",
+    )
+
+
+def _contents(state: ClusterState) -> str:
+    topics = len({partition.topic for partition in state.partitions})
+    return (
+        f"{count(topics, 'topic')}, {count(len(state.partitions), 'partition')}, {count(len(state.groups), 'group')}, "
+        f"{count(len(state.transactions), 'transactional id')}"
+    )
+
+
+def _without_classes(checked: Checked, missing: str) -> Checked:
+    """Add that Kafka's own classes were not available, to the checks that use them."""
+    uses = checked.check in (CONFIGURATION_CHECK, DYNAMIC_CONFIGURATION_CHECK)
+    if not (uses and missing) or checked.not_applicable:
+        return checked
+    return replace(checked, unknown=" ".join(filter(None, (checked.unknown, missing))))
+
+
+@dataclass(slots=True)
+class _OptionalClasses:
+    """KafkaClasses that finds no problem if the classes are not available; `missing` is the reason then.
+
+    `skip`: no configuration of a node is checked.
+    """
+
+    classes: Any
+    skip: bool = False
+    missing: str = ""
+
+    def config_problems(
+        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
+    ) -> tuple[str, ...]:
+        if self.skip:
+            return ()
+        return self._ask(lambda: self.classes.config_problems(release, properties, formats))
+
+    def dynamic_config_problems(
+        self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
+    ) -> tuple[ConfigProblem, ...]:
+        return self._ask(lambda: self.classes.dynamic_config_problems(release, brokers, dynamic))
+
+    def _ask(self, question: Callable[[], tuple[_T, ...]]) -> tuple[_T, ...]:
+        if self.missing:
+            return ()
+        try:
+            return question()
+        except RefusedError:
+            raise
+        except RolloutError as error:
+            self.missing = f"Kafka's own classes were not available: {error}"
+            return ()
+
+
+@dataclass(slots=True)
+class _Stopwatch:
+    """Time in which at least one call of a kind was open; calls run in parallel."""
+
+    clock: Clock
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _open: Counter[str] = field(default_factory=Counter)
+    _since: dict[str, float] = field(default_factory=dict)
+    _spent: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def around(self, ports: ClusterPorts) -> ClusterPorts:
+        """Return the ports with their calls measured."""
+        return replace(
+            ports,
+            admin=self._measured(ports.admin),
+            runtime=self._measured(ports.runtime),
+            metrics=self._measured(ports.metrics),
+            classes=self._measured(ports.classes),
+            logs=self._measured(ports.logs),
+        )
+
+    def seconds(self, check: Check) -> float:
+        return sum(spent for name, spent in self._spent.items() if _QUERIES[name] is check)
+
+    def _measured(self, port: _T) -> _T:
+        return cast(_T, _Measured(port, self))
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        with self._lock:
+            self._open[name] += 1
+            if self._open[name] == 1:
+                self._since[name] = self.clock.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open[name] -= 1
+                if not self._open[name]:
+                    self._spent[name] += self.clock.monotonic() - self._since[name]
+
+
+class _Measured:
+    """A port whose calls in _QUERIES are measured."""
+
+    def __init__(self, port: object, watch: _Stopwatch) -> None:
+        self._port = port
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        if name not in _QUERIES:
+            return found
+
+        @wraps(found)
+        def call(*args: Any, **options: Any) -> Any:
+            with self._watch.running(name):
+                return found(*args, **options)
+
+        return call

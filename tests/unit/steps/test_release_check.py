@@ -1,0 +1,122 @@
+"""The check of a release runs the checks of a plan without a run, and stores nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.model.rights import READING, MissingRight
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
+from kafka_rollout.run.memory import MemoryRunStore, NoLock
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.fenced import fence_cluster_ports
+from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of, direction_to
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.kafka_classes import FakeClasses
+from tests.fakes.ports import hidden_bench
+from tests.records import run_ids
+from tests.unit import builders
+
+ALL = checks_of(CHECKED_KINDS)
+
+
+@pytest.fixture
+def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
+    cluster.small_scan = ScanResult(cluster="c", scanned_at=0.0, logs=(), classes=(), verdicts=())
+    stored = hidden_bench(cluster, tmp_path, metrics=True)
+    return fence_cluster_ports(replace(stored, run=MemoryRunStore(), lock=NoLock()))
+
+
+def _check(ports: ClusterPorts, target: Release = R431, **options: object) -> CheckReport:
+    return check_release(ports, target, options.pop("chosen", ALL), complete_with="Add metrics.", **options)
+
+
+def _entry(report: CheckReport, check: str) -> CheckEntry:
+    return next(entry for entry in report.entries if entry.check.id == check)
+
+
+def test_a_well_cluster_has_no_blocker_and_each_check_names_what_it_examined(
+    ports: ClusterPorts, tmp_path: Path
+) -> None:
+    report = _check(ports)
+    assert (report.change, report.path, report.has_blockers) == ("upgrade", ("3.9.1", "4.3.1"), False)
+    assert _entry(report, "partition-availability").examined.endswith("partitions")
+    assert _entry(report, "coordinator-logs").result is Result.OK
+    assert run_ids(tmp_path, ports.cluster.name) == ()
+
+
+def test_every_check_of_an_upgrade_runs(ports: ClusterPorts) -> None:
+    from kafka_rollout.base.findings import CheckOf
+
+    apart = {"feature-users", "feature-levels-requested"}  # of levels that are lowered
+    assert {entry.check.id for entry in _check(ports).entries} == {c.id for c in checks_of([CheckOf.UPGRADE])} - apart
+
+
+def test_an_older_target_is_a_downgrade_and_the_same_one_a_restart(cluster: FakeCluster, ports: ClusterPorts) -> None:
+    down = _check(ports, Release(3, 4, 1))
+    assert down.change == "downgrade"
+    assert _entry(down, "metadata-logs").result is Result.UNKNOWN
+    same = _check(ports, R391)
+    assert (same.change, same.way) == ("restart", "restart on 3.9.1")
+
+
+@pytest.mark.parametrize(
+    ("running", "target", "run_of"),
+    [
+        ({R391}, R431, RunOf.UPGRADE),
+        ({R391, R431}, R431, RunOf.UPGRADE),
+        ({R431}, R391, RunOf.DOWNGRADE),
+        ({R391, R431}, R391, RunOf.DOWNGRADE),
+        ({R431}, R431, RunOf.RESTART),
+        (set(), R431, RunOf.UPGRADE),
+    ],
+)
+def test_the_direction_follows_from_what_runs(running: set[Release], target: Release, run_of: RunOf) -> None:
+    nodes = {number: builders.node_state(number, release) for number, release in enumerate(sorted(running), 1)}
+    assert direction_to(target, replace(builders.state(), nodes=nodes)) is run_of
+
+
+def test_a_long_coordinator_log_is_unknown_and_other_checks_are_made(cluster: FakeCluster, ports: ClusterPorts) -> None:
+    cluster.small_scan = None
+    entry = _entry(_check(ports), "coordinator-logs")
+    assert (entry.result, entry.findings) == (Result.UNKNOWN, ())
+    assert "more than 200,000 records" in entry.reasons[0]
+
+
+def test_without_the_target_s_classes_the_configuration_is_unknown(
+    ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_: object) -> None:
+        raise TransientError("The jars cannot be downloaded.")
+
+    monkeypatch.setattr(FakeClasses, "config_problems", unavailable)
+    entry = _entry(_check(ports), "node-configuration")
+    assert entry.result is Result.UNKNOWN
+    assert "The jars cannot be downloaded." in entry.reasons[0]
+
+
+def test_a_missing_right_is_a_warning_with_its_command(cluster: FakeCluster, ports: ClusterPorts) -> None:
+    cluster.missing_rights = [MissingRight(right=READING[0], principal="User:reader")]
+    entry = _entry(_check(ports), "user-rights")
+    assert entry.result is Result.WARNING
+    assert "kafka-acls.sh" in entry.groups[0].remedy
+
+
+def test_one_check_alone_and_progress(ports: ClusterPorts) -> None:
+    lines: list[str] = []
+    chosen = [check for check in ALL if check.id == "metadata-quorum"]
+    report = _check(ports, chosen=chosen, on_progress=lines.append)
+    assert [entry.check.id for entry in report.entries] == ["metadata-quorum"]
+    assert report.left_out > 20
+    assert lines[0] == "reading the state of 3 nodes"
+
+
+def test_a_change_through_the_ports_of_a_check_is_refused(ports: ClusterPorts) -> None:
+    with pytest.raises(RefusedError, match="it changes nothing"):
+        ports.admin.update_features({"metadata.version": 25}, validate_only=False)
