@@ -27,6 +27,7 @@ from kafka_rollout.kafka.client.requests import (
     raise_for_error,
 )
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.model.state import NodeFeatures
 from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import VersionRange
 
@@ -120,13 +121,19 @@ def _query(nodes: ClusterConnections, targets: Iterable[Target]) -> tuple[dict[i
     """Return the nodes that do not respond to ApiVersions, with the reason, and the ranges of the first that does."""
     silent: dict[int, str] = {}
     supported: dict[str, VersionRange] = {}
-    for target in targets:
+
+    def ask(target: Target) -> NodeFeatures | str:
         try:
-            features = node_features(ask_api_versions(lambda request, target=target: nodes.ask(target, request)))
+            return node_features(ask_api_versions(lambda request: nodes.ask(target, request)))
         except RolloutError as error:
-            silent[target.node_id] = error.sentence
+            return error.sentence
+
+    asked = list(targets)
+    for target, answer in zip(asked, nodes.from_each(asked, ask), strict=True):
+        if isinstance(answer, str):
+            silent[target.node_id] = answer
         else:
-            supported = supported or dict(features.supported)
+            supported = supported or dict(answer.supported)
     return silent, supported
 
 

@@ -70,10 +70,11 @@ def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str
     Every broker is queried: during a rolling upgrade only the newer brokers can report them.
     """
     found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
-    configured = [(target, *list_configured(nodes, target, {})) for target in live]
+    configured = nodes.from_each(live, lambda target: (target, *list_configured(nodes, target, {})))
     existing: set[str] = set()
     if any(listed is None for _, _, listed in configured):
-        existing = {group.group_id for broker in live for group in list_groups_of(nodes, broker)}
+        listed_by_each = nodes.from_each(live, lambda broker: list_groups_of(nodes, broker))
+        existing = {group.group_id for listed in listed_by_each for group in listed}
     for target, subscriptions, listed in configured:
         groups = sorted(existing if listed is None else listed)
         found["group_configs"] |= read_group_configs(nodes, target, groups, {})
@@ -86,11 +87,10 @@ def read_broker_configs(
 ) -> tuple[dict[int, dict[str, str]], dict[str, str]]:
     """Return the settings of each broker, which only this broker can report, and those of all brokers together."""
     of_all = read_configs(nodes, live[0], ResourceType.BROKER, [""]).get("", {})
-    brokers = {
-        broker.node_id: values
-        for broker in live
-        for values in read_configs(nodes, broker, ResourceType.BROKER, [str(broker.node_id)]).values()
-    }
+    of_each = nodes.from_each(
+        live, lambda broker: read_configs(nodes, broker, ResourceType.BROKER, [str(broker.node_id)])
+    )
+    brokers = {broker.node_id: values for broker, found in zip(live, of_each, strict=True) for values in found.values()}
     return brokers, of_all
 
 
@@ -128,9 +128,13 @@ def read_setting(nodes: ClusterConnections, live: Sequence[Target], name: str) -
     default: str | None = None
     brokers: dict[int, str] = {}
     own: dict[int, str] = {}
-    for target in live:
+
+    def ask(target: Target) -> Any:
         request = describe_configs([(ResourceType.BROKER, str(target.node_id))], [name], synonyms=True)
         (result,) = nodes.ask(target, request).results
+        return result
+
+    for target, result in zip(live, nodes.from_each(live, ask), strict=True):
         _check(result, f"{name} of broker {target.node_id}", target)
         for setting in result.configs:
             if setting.name != name:  # a broker that ignores the names

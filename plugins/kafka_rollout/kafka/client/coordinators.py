@@ -85,25 +85,28 @@ def list_groups(nodes: ClusterConnections, brokers: Sequence[Target]) -> tuple[G
     Number of members None: the group was deleted after it was listed, or this user cannot describe it.
     """
     groups: dict[str, GroupState] = {}
-    for broker in brokers:
-        listed = list_groups_of(nodes, broker)
-        members: dict[str, int] = {}
-        for group, answer in describe_listed(nodes, broker, listed):
-            if error_name(answer.error_code) in _MOVES:
-                what = f"the members of group {group.group_id}"
-                raise_for_error(answer.error_code, what=what, who=broker.who, right="DESCRIBE on GROUP")
-            if answer.error_code == 0:
-                members[group.group_id] = len(answer.members)
-        for group in listed:
-            groups[group.group_id] = GroupState(**asdict(group), members=members.get(group.group_id))
+    for of_broker in nodes.from_each(brokers, lambda broker: _groups_of(nodes, broker)):
+        groups |= of_broker
     return tuple(groups[group_id] for group_id in sorted(groups))
+
+
+def _groups_of(nodes: ClusterConnections, broker: Target) -> dict[str, GroupState]:
+    listed = list_groups_of(nodes, broker)
+    members: dict[str, int] = {}
+    for group, answer in describe_listed(nodes, broker, listed):
+        if error_name(answer.error_code) in _MOVES:
+            what = f"the members of group {group.group_id}"
+            raise_for_error(answer.error_code, what=what, who=broker.who, right="DESCRIBE on GROUP")
+        if answer.error_code == 0:
+            members[group.group_id] = len(answer.members)
+    return {group.group_id: GroupState(**asdict(group), members=members.get(group.group_id)) for group in listed}
 
 
 def list_transactions(nodes: ClusterConnections, brokers: Sequence[Target]) -> tuple[TransactionState, ...]:
     """Transactional ids of all `brokers`; raises TransientError when one does not respond or still loads."""
     found: dict[str, TransactionState] = {}
-    for broker in brokers:
-        response = nodes.ask(broker, _all_transactions())
+    responses = nodes.from_each(brokers, lambda broker: nodes.ask(broker, _all_transactions()))
+    for broker, response in zip(brokers, responses, strict=True):
         raise_for_error(
             response.error_code, what="ListTransactions", who=broker.who, right="DESCRIBE on TRANSACTIONAL_ID"
         )

@@ -17,7 +17,9 @@ def read_movements(nodes: ClusterConnections, brokers: Iterable[Target], *, time
 
     Raises TransientError if a broker or the active controller does not respond, RefusedError without the right to ask.
     """
-    directories = [name for broker in brokers for name in _moving(nodes, broker)]
+    directories = [
+        name for moving in nodes.from_each(brokers, lambda one: list(_moving(nodes, one))) for name in moving
+    ]
     return Movements(reassigned=_reassigned(nodes, timeout_s), directories=tuple(sorted(directories)))
 
 

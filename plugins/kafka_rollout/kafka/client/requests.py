@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeConfigsRequest
@@ -20,6 +21,8 @@ from kafka_rollout.kafka.client.connection import NodeConnection, NotSentError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 
+_T = TypeVar("_T")
+_AT_ONCE = 16  # nodes; most of the time is waiting for responses
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 READ_UNCOMMITTED = 0
 
@@ -213,6 +216,17 @@ class ClusterConnections:
             raise
         self._failed_at.pop(target.address, None)
         return response
+
+    def from_each(self, targets: Iterable[Target], ask: Callable[[Target], _T]) -> list[_T]:
+        """Return `ask` of each node, in their order; at most 16 nodes are queried at the same time.
+
+        Raises the error of the first node, in their order, that has one.
+        """
+        asked = list(targets)
+        if len(asked) < 2:
+            return [ask(target) for target in asked]
+        with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="nodes") as pool:
+            return list(pool.map(ask, asked))
 
     def first_answer(
         self,

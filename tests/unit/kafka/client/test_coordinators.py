@@ -22,6 +22,9 @@ class Nodes:
     def __init__(self, code: int) -> None:
         self._code = code
 
+    def from_each(self, targets: Any, ask: Any) -> list[Any]:
+        return [ask(target) for target in targets]
+
     def ask(self, target: Target, request: Any) -> Any:
         if isinstance(request, ListGroupsRequest):
             group = SimpleNamespace(group_id="g", group_type="classic", group_state="Stable", protocol_type="consumer")
