@@ -24,6 +24,13 @@ class FakeClasses:
     ) -> tuple[str, ...]:
         return self._cluster.config_problems.get(release, ())
 
+    def config_problems_of(
+        self,
+        release: Release,
+        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
+    ) -> Mapping[int, tuple[str, ...]]:
+        return {node_id: self.config_problems(release, *checked) for node_id, checked in nodes.items()}
+
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
     ) -> tuple[ConfigProblem, ...]:

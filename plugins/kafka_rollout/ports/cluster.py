@@ -172,6 +172,14 @@ class KafkaClasses(Protocol):
         `formats`: of each directory that they name (NodeRuntime.directory_formats); None: not checked."""
         ...
 
+    def config_problems_of(
+        self,
+        release: Release,
+        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
+    ) -> Mapping[int, tuple[str, ...]]:
+        """The same for several nodes (id → properties, formats), in one JVM."""
+        ...
+
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
     ) -> tuple[ConfigProblem, ...]:

@@ -66,18 +66,17 @@ class JvmKafkaClasses:
         KafkaConfig ignores unknown names. It loads the classes of settings of the type CLASS only; a node that starts
         loads those of PLUGINS as well, and ends if one is missing.
         """
+        return self.config_problems_of(release, {0: (properties, formats)})[0]
+
+    def config_problems_of(
+        self,
+        release: Release,
+        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
+    ) -> dict[int, tuple[str, ...]]:
+        if not nodes:
+            return {}
         with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
-            try:
-                _kafka_config(jvm, properties)
-            except Py4JJavaError as error:
-                return (without_secrets(sentence_of(error), secret_values(jvm, [properties])),)
-            missing = tuple(
-                f"Class {name} of {setting} is not on the class path"
-                for setting in PLUGINS
-                for name in map(str.strip, literal_settings(properties).get(setting, "").split(","))
-                if name and jvm.find_class(name) is None
-            )
-            return (*missing, *(_format_problems(jvm, properties, formats) if formats is not None else ()))
+            return {node_id: _problems(jvm, properties, formats) for node_id, (properties, formats) in nodes.items()}
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
@@ -116,6 +115,22 @@ class JvmKafkaClasses:
                 records=len(offsets),
                 sha256=sha256,
             )
+
+
+def _problems(
+    jvm: Jvm, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None
+) -> tuple[str, ...]:
+    try:
+        _kafka_config(jvm, properties)
+    except Py4JJavaError as error:
+        return (without_secrets(sentence_of(error), secret_values(jvm, [properties])),)
+    missing = tuple(
+        f"Class {name} of {setting} is not on the class path"
+        for setting in PLUGINS
+        for name in map(str.strip, literal_settings(properties).get(setting, "").split(","))
+        if name and jvm.find_class(name) is None
+    )
+    return (*missing, *(_format_problems(jvm, properties, formats) if formats is not None else ()))
 
 
 def _kafka_config(jvm: Jvm, properties: Mapping[str, str]) -> Any:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from kafka_rollout.base.errors import NotObservableError, TransientError, UserError
 from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.model.config_providers import with_inventory_values
+from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
@@ -34,11 +35,15 @@ _AT_ONCE = 8
 
 def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
     """Return the current configuration of every node; without nodes whose configuration is not observable."""
-    configs = {}
-    for node in ports.cluster.nodes:
+
+    def read(node: NodeSpec) -> Mapping[str, str] | None:
         with suppress(NotObservableError):
-            configs[node.node_id] = ports.runtime.config(node)
-    return configs
+            return ports.runtime.config(node)
+        return None
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="configs") as pool:
+        found = list(zip(ports.cluster.nodes, pool.map(read, ports.cluster.nodes), strict=True))
+    return {node.node_id: config for node, config in found if config is not None}
 
 
 def config_problems(
@@ -56,8 +61,11 @@ def config_problems(
     overrides: dict[str, str] = {}
     for release in path:
         overrides |= ports.cluster.release_overrides.get(str(release), {})  # a line stays on the releases after it
-        for node_id, config in configs.items():
-            found = _config_problems(ports, ports.cluster.node(node_id), release, {**config, **overrides}, down=down)
+        of_nodes = {
+            node_id: _to_check(ports, ports.cluster.node(node_id), {**config, **overrides}, down=down)
+            for node_id, config in configs.items()
+        }
+        for node_id, found in ports.classes.config_problems_of(release, of_nodes).items():
             problems[node_id] = (
                 *problems.get(node_id, ()),
                 *(problem if release == path[-1] else f"{release}: {problem}" for problem in found),
@@ -66,18 +74,18 @@ def config_problems(
     return problems
 
 
-def _config_problems(
-    ports: ClusterPorts, node: NodeSpec, release: Release, config: Mapping[str, str], *, down: bool
-) -> tuple[str, ...]:
-    """Return the errors of one node's configuration and directories.
+def _to_check(
+    ports: ClusterPorts, node: NodeSpec, config: Mapping[str, str], *, down: bool
+) -> tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]:
+    """Return the configuration of a node and the formats of its directories, as Kafka's classes check them.
 
-    `down` leaves out bootstrap.checkpoint: the scan of the metadata logs finds a level that `release` cannot read, and
-    the run lowers it while the node is stopped (BOOTSTRAP-CHECKPOINT-TOO-NEW).
+    `down` leaves out bootstrap.checkpoint: the scan of the metadata logs finds a level that the release cannot read,
+    and the run lowers it while the node is stopped (BOOTSTRAP-CHECKPOINT-TOO-NEW).
     """
     formats = ports.runtime.directory_formats(node, config)
     if down and formats is not None:
         formats = {path: replace(found, bootstrap=None) for path, found in formats.items()}
-    return ports.classes.config_problems(release, with_inventory_values(node, config), formats)
+    return with_inventory_values(node, config), formats
 
 
 def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
@@ -135,12 +143,9 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     config = ports.runtime.config(node)
     problems: tuple[str, ...] = ()
     if ports.run.load_fingerprints().get(node.node_id) != _fingerprint(config):
-        problems = _config_problems(
-            ports,
-            node,
-            release,
-            effective_config(node.node_id, config, plan.config_changes, release),
-            down=release < release_step.from_release,
+        checked = effective_config(node.node_id, config, plan.config_changes, release)
+        problems = ports.classes.config_problems(
+            release, *_to_check(ports, node, checked, down=release < release_step.from_release)
         )
     return (
         *config_findings(release, {node.node_id: problems}),

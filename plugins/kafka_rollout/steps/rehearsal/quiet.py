@@ -94,6 +94,13 @@ class UnpredictedConfigs:
     ) -> tuple[str, ...]:
         return ()
 
+    def config_problems_of(
+        self,
+        release: Release,
+        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
+    ) -> Mapping[int, tuple[str, ...]]:
+        return dict.fromkeys(nodes, ())
+
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
     ) -> tuple[ConfigProblem, ...]:
