@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import RefusedError, RolloutError
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.findings import Check, Checked, CheckOf, timed_checks
 from kafka_rollout.base.wording import count
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, path_findings
@@ -41,7 +41,7 @@ from kafka_rollout.planning.findings.cluster import (
 from kafka_rollout.planning.findings.configuration import CONFIGURATION_CHECK, JAVA_CHECK
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATION_CHECK
-from kafka_rollout.planning.findings.not_observable import FILES_CHECK
+from kafka_rollout.planning.findings.not_observable import FILES_CHECK, RELEASE_BY_LEVELS
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import decide_plan
 from kafka_rollout.planning.request import Request
@@ -64,7 +64,7 @@ _QUERIES: Mapping[str, Check] = {
     "missing_rights": RIGHTS_CHECK,
     "config": FILES_CHECK,
     "java_version": JAVA_CHECK,
-    "config_problems": CONFIGURATION_CHECK,
+    "config_problems_of": CONFIGURATION_CHECK,
     "dynamic_configs": DYNAMIC_CONFIGURATION_CHECK,
     "dynamic_config_problems": DYNAMIC_CONFIGURATION_CHECK,
     "setting": MIN_ISR_CHECK,
@@ -97,7 +97,7 @@ def check_release(
     """
     began, at = ports.clock.monotonic(), ports.clock.now()
     watch = _Stopwatch(ports.clock)
-    classes = _OptionalClasses(ports.classes, skip=CONFIGURATION_CHECK not in chosen)
+    classes = _OptionalClasses(ports.classes, chosen)
     ports = watch.around(replace(ports, classes=cast(Any, classes)))
     on_progress(f"reading the state of {count(len(ports.cluster.nodes), 'node')}")
     missing = ports.admin.missing_rights()
@@ -116,7 +116,7 @@ def check_release(
     unknown = unknown_values(observed, plan.path)
     entries = tuple(
         CheckEntry.of(
-            _without_classes(one, classes.missing),
+            _in_a_check(_without_classes(one, classes.missing)),
             unknown,
             examined=examined_text(one.check.examines, observed, plan),
             seconds=watch.seconds(one.check),
@@ -208,39 +208,52 @@ def _without_classes(checked: Checked, missing: str) -> Checked:
     return replace(checked, unknown=" ".join(filter(None, (checked.unknown, missing))))
 
 
+def _in_a_check(checked: Checked) -> Checked:
+    """Replace the remedy that needs an inventory, which a check does not have."""
+    findings = tuple(
+        replace(one, remedy="If the patch release is known, add it with --from.")
+        if one.code == RELEASE_BY_LEVELS.code and one.remedy
+        else one
+        for one in checked.findings
+    )
+    return replace(checked, findings=findings)
+
+
 @dataclass(slots=True)
 class _OptionalClasses:
     """KafkaClasses that finds no problem if the classes are not available; `missing` is the reason then.
 
-    `skip`: no configuration of a node is checked.
+    A check that is not `chosen` starts no JVM.
     """
 
     classes: Any
-    skip: bool = False
+    chosen: Collection[Check]
     missing: str = ""
 
-    def config_problems(
-        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
-    ) -> tuple[str, ...]:
-        if self.skip:
-            return ()
-        return self._ask(lambda: self.classes.config_problems(release, properties, formats))
+    def config_problems_of(
+        self,
+        release: Release,
+        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
+    ) -> Mapping[int, tuple[str, ...]]:
+        if CONFIGURATION_CHECK not in self.chosen:
+            return {}
+        return self._ask(lambda: self.classes.config_problems_of(release, nodes), {})
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
     ) -> tuple[ConfigProblem, ...]:
-        return self._ask(lambda: self.classes.dynamic_config_problems(release, brokers, dynamic))
-
-    def _ask(self, question: Callable[[], tuple[_T, ...]]) -> tuple[_T, ...]:
-        if self.missing:
+        if DYNAMIC_CONFIGURATION_CHECK not in self.chosen:
             return ()
+        return self._ask(lambda: self.classes.dynamic_config_problems(release, brokers, dynamic), ())
+
+    def _ask(self, question: Callable[[], _T], nothing: _T) -> _T:
+        if self.missing:
+            return nothing
         try:
             return question()
-        except RefusedError:
-            raise
-        except RolloutError as error:
+        except (RolloutError, OSError) as error:
             self.missing = f"Kafka's own classes were not available: {error}"
-            return ()
+            return nothing
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +17,10 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.findings import Check
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import ConnectionFile, JsonFile
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.reported import levels_text
 from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
+from kafka_rollout.report.page.check_page import render_check
 from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
 
 if TYPE_CHECKING:
@@ -45,6 +48,15 @@ def check(
         typer.Option(help="client.properties of Kafka's own tools; default: no TLS, no credentials."),
     ] = None,
     connection_file: ConnectionFile = None,
+    running: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RELEASE",
+            help="Patch release that runs now, for example 3.9.1. Brokers report only its minor line.",
+        ),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as one HTML page.")] = None,
     json_file: JsonFile = None,
     details: Annotated[bool, typer.Option("--details", help="Print every object of a finding.")] = False,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks and end.")] = False,
@@ -53,8 +65,8 @@ def check(
 ) -> None:
     """Check whether a running cluster can be upgraded or downgraded to a release. Changes nothing.
 
-    Needs only the address of a broker: no inventory, no database, no access to hosts. Writes nothing except the file
-    of --json. Exit code 3 with blockers. A check that could not be made is unknown. Unknown never counts as ok.
+    Needs only the address of a broker: no inventory, no database, no access to hosts. Writes nothing except the files
+    of --html and --json. Exit code 3 with blockers. A check that could not be made is unknown, which is not ok.
     """
     chosen = _choose(only or [], skip or [])
     if list_checks:
@@ -69,11 +81,19 @@ def check(
             f"The option {missing} is missing.",
             remedy="Example: kafka-rollout check --bootstrap-server kafka-1:9092 --to 4.3.1.",
         )
-    report = _check(bootstrap_server, Release.parse(to), _security(command_config, connection_file), chosen)
+    report = _check(
+        bootstrap_server,
+        Release.parse(to),
+        None if running is None else Release.parse(running),
+        _security(command_config, connection_file),
+        chosen,
+    )
     if json_file != "-":
         _print(report, details=details)
     if json_file is not None:
         _write_json(report, json_file)
+    if html is not None:
+        _write(html, render_check(report))
     if report.has_blockers:
         raise typer.Exit(RefusedError.exit_code)
 
@@ -101,7 +121,9 @@ def _security(command_config: Path | None, connection_file: Path | None) -> Clie
     return ClientSecurity() if connection_file is None else ClientSecurity.from_file(connection_file)
 
 
-def _check(bootstrap: str, target: Release, security: ClientSecurity, chosen: Sequence[Check]) -> CheckReport:
+def _check(
+    bootstrap: str, target: Release, running: Release | None, security: ClientSecurity, chosen: Sequence[Check]
+) -> CheckReport:
     from kafka_rollout.base.system.settings import Settings
     from kafka_rollout.clusters.discovery.cluster import discover_cluster
     from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
@@ -109,10 +131,20 @@ def _check(bootstrap: str, target: Release, security: ClientSecurity, chosen: Se
     from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 
     settings = Settings.from_environment()
-    get_catalogue(settings).get(target)  # an unknown target is refused before the network is used
+    catalogue = get_catalogue(settings)
+    catalogue.get(target)  # an unknown release is refused before the network is used
+    levels = None if running is None else catalogue.get(running).features[METADATA_VERSION].supported
     _progress(f"finding the nodes of the cluster of {bootstrap}")
     found = discover_cluster(bootstrap, security)
     cluster = ClusterSpec(name=found.cluster_id, runtime=NO_RUNTIME, nodes=found.nodes)
+    if levels is not None:
+        reported = found.supported.get(METADATA_VERSION)
+        if reported != levels:
+            raise UserError(
+                f"The brokers support metadata.version {reported or 'nothing'}, and Kafka {running} supports {levels}.",
+                remedy="Correct --from, or omit it.",
+            )
+        cluster = replace(cluster, apache_releases={levels_text(levels): str(running)})
     with open_ports_to_read(cluster, security, settings) as ports:
         return check_release(
             ports,
