@@ -219,7 +219,7 @@ def _downgrade(folder: Path, cluster: LocalCluster, way: str, arguments: argpars
             "-c",
             f"{patch}\nfrom kafka_rollout.cli.app import main; main()",
             *words.split(),
-            *("--approve-as", "bench", "--reason", "a benchmark", "--yes"),
+            *("--as", "bench", "--reason", "a benchmark", "--yes"),
         ],
         env={
             **os.environ,

@@ -130,7 +130,7 @@ def _measured(bed: Bed, folder: Path, way: str, target: str) -> dict[str, float]
         lines.write_text(_call(*words, str(bed.ssh_config), target, *order))
     else:
         policy = ("--soak", "0", "--checks", "3", "--interval", "1", "--no-scan")
-        approval = ("--approve-as", "bench", "--reason", "a benchmark", "--yes")
+        approval = ("--as", "bench", "--reason", "a benchmark", "--yes")
         words = [sys.executable, "-c", _TIMED.format(path=str(lines)) + _CALL, "upgrade", "--cluster", bed.spec.name]
         _call(*words, "--to", target, *policy, *approval)
     command_s = time.monotonic() - began

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.table import Table
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
@@ -23,7 +24,7 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.store.opening import open_run
-from kafka_rollout.steps.progress import Progress, duration
+from kafka_rollout.steps.progress import Progress
 from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from tools.demo.approvals import Approve, Approver
 from tools.demo.cluster import NAME, create_cluster, live_traffic, lowerable_from

@@ -11,10 +11,10 @@ from kafka_rollout.model.topology import NodeSpec
 from tools.faults.plan import Procedure, Round, Scenario, Stand
 from tools.faults.tool import Call
 
-APPROVED = ("--approve-as", "alice", "--reason", "a campaign of faults", "--yes")
+APPROVED = ("--as", "alice", "--reason", "a campaign of faults", "--yes")
 # The nodes of a cluster have min.insync.replicas in the brokers' files only: its plans refuse to lower it.
 PINNED = ("--pin-min-insync-replicas",)
-GATES = ("--soak", "0", "--checks", "2", "--interval", "0.5", "--timeout", "90")
+GATES = ("--soak", "0", "--checks", "2", "--interval", "0.5", "--gate-timeout", "90")
 _FEATURE = "share.version"
 _LOCKED = 4
 _NOT_BEGUN = ("has no plan", "is not approved")  # the command was refused or ended before its approval
@@ -59,7 +59,7 @@ class Commands:
         if not run_id:
             return self.first()
         if self.first()[0] == "features":
-            return ["features", "resume", "--cluster", self.cluster, "--run", run_id, "--approve-as", "alice"]
+            return ["features", "resume", "--cluster", self.cluster, "--run", run_id, "--as", "alice"]
         return [*self.first(), "--run", run_id]
 
     def back(self, run_id: str) -> list[str]:
@@ -69,7 +69,7 @@ class Commands:
         return ["retry", "--cluster", self.cluster, "--run", run_id, *GATES, *APPROVED]
 
     def break_lock(self) -> list[str]:
-        return ["lock", "break", "--cluster", self.cluster, "--by", "alice"]
+        return ["lock", "break", "--cluster", self.cluster, "--as", "alice"]
 
 
 def nodes_to_restart(call: Call, nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:

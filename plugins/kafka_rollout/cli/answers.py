@@ -21,7 +21,7 @@ from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 def shell_responder() -> Responder:
     """Return the operating system's user of this process and the host name; no environment variable is read.
 
-    The channel proves no more than that: a name given with `--approve-as` is claimed by this user.
+    The channel proves no more than that: a name given with `--as` is claimed by this user.
     """
     try:
         user = pwd.getpwuid(os.getuid()).pw_name

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,7 +16,12 @@ from typer.exceptions import TyperException
 
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.system.settings import is_debug
+from kafka_rollout.cli.json_result import file_of, kind_of, wants_json, with_output
+from kafka_rollout.cli.old_words import current_words
 from kafka_rollout.model.run_of import RUN_COMMANDS
+
+if TYPE_CHECKING:
+    from kafka_rollout.cli.show import JsonResult
 
 HELP = (
     "Upgrades or downgrades a running Apache Kafka (KRaft) cluster. The next step starts only after the checks of the "
@@ -53,14 +58,11 @@ COMMANDS: Mapping[str, str] = {
     "db": "db",
     "scans": "scans",
 }
-# Names of earlier versions → command. They work, but no help lists them.
-HIDDEN: Mapping[str, str] = {"roll": "upgrade", "roll-back": "rollback"}
 _OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 def _load(name: str) -> Any:
     """Import a command."""
-    name = HIDDEN.get(name, name)
     module, _, function = COMMANDS[name].partition(".")
     imported = import_module(f"kafka_rollout.cli.commands.{module}")
     run = imported.command_of_kind(_KINDS[name]) if name in _KINDS else getattr(imported, function, None)
@@ -68,6 +70,8 @@ def _load(name: str) -> Any:
     app.rich_markup_mode = "markdown"  # joins the lines of a paragraph
     if run:
         app.command(name, context_settings=_OWN_PARSER if name == "demo" else {})(run)
+    for one in app.registered_commands:
+        one.callback = one.callback and with_output(one.callback)
     command: Any = typer.main.get_command(app) if run else typer.main.get_group(app)
     command.name = name
     return command
@@ -108,12 +112,11 @@ class _Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        name = HIDDEN.get(cmd_name, cmd_name)
-        return TyperCommand(name, help=_read_help(name)) if name in COMMANDS else None
+        return TyperCommand(cmd_name, help=_read_help(cmd_name)) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        return name and HIDDEN.get(name, name), command if name is None else self.commands[name], rest
+        return name, command if name is None else self.commands[name], rest
 
 
 app = typer.Typer(
@@ -148,34 +151,54 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_main(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code. `help COMMAND` is `COMMAND --help`."""
-    words = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments)
+    words = current_words([*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments)
+    if not wants_json(words):
+        return _run(words)
+    from kafka_rollout.cli import show
+
+    with show.json_result(file_of(words)) as result:
+        return _run(words, result)
+
+
+def _run(words: list[str], result: JsonResult | None = None) -> int:
     try:
         code = app(args=words, prog_name="kafka-rollout", standalone_mode=False)
     except RolloutError as error:
         if is_debug():
             raise
-        return _fail(str(error), error.exit_code)
+        return _fail(_Failure(kind_of(error), error.sentence, error.remedy, error.exit_code), result)
     except TyperException as error:
         from kafka_rollout.cli.usage import sentence_of
 
-        return _fail(sentence_of(error), UserError.exit_code)
+        return _fail(_Failure(kind_of(UserError("")), sentence_of(error), "", UserError.exit_code), result)
     except (KeyboardInterrupt, typer.Abort):
         from kafka_rollout.cli.run import INTERRUPTED
 
-        return _fail("Stopped by Ctrl-C.", INTERRUPTED)
+        return _fail(_Failure("interrupted", "Stopped by Ctrl-C.", "", INTERRUPTED), result)
     except Exception as error:
         if is_debug():
             raise
-        return _fail(
-            f"Unexpected error: {type(error).__name__}: {str(error) or 'no message'}. Set "
-            "KAFKA_ROLLOUT_DEBUG=1 to see the traceback.",
-            FatalError.exit_code,
-        )
+        sentence = f"Unexpected error: {type(error).__name__}: {str(error) or 'no message'}."
+        remedy = "Set KAFKA_ROLLOUT_DEBUG=1 to see the traceback."
+        return _fail(_Failure(kind_of(error), sentence, remedy, FatalError.exit_code), result)
     return int(code or 0)
 
 
-def _fail(sentence: str, code: int) -> int:
+class _Failure(NamedTuple):
+    """The keys of `error` in JSON."""
+
+    kind: str
+    sentence: str
+    remedy: str
+    exit_code: int
+
+
+def _fail(failure: _Failure, result: JsonResult | None) -> int:
+    """Print the sentence. With --json, also print the error as the result, unless the command has printed one."""
     from kafka_rollout.cli import show
 
-    show.err.print(show.as_text(" ".join(sentence.split())), style="red", soft_wrap=True)
-    return code
+    sentence = " ".join(f"{failure.sentence} {failure.remedy}".split())
+    show.err.print(show.as_text(sentence), style="red", soft_wrap=True)
+    if result is not None and not result.is_written:
+        show.print_json({"error": failure._asdict(), **({"run": result.run} if result.run else {})})
+    return failure.exit_code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
@@ -16,6 +16,7 @@ import typer
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.cli.levels import read_feature, read_level, read_release
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.fields import Field, fields_of
@@ -29,43 +30,53 @@ if TYPE_CHECKING:
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
 RunId = Annotated[str | None, typer.Option("--run", help="Id of the run to continue; default: a new run.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="File for the JSON result; - prints it.")]
-ConnectionFile = Annotated[
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
+CommandConfig = Annotated[
     Path | None,
-    typer.Option(help="JSON file with credentials and TLS settings, file mode 0600; default: no TLS, no credentials."),
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Kafka's client.properties with credentials and TLS settings; default: no TLS, no credentials.",
+    ),
 ]
-Approver = Annotated[str | None, typer.Option("--approve-as", help="Name of the approver, from the inventory's list.")]
+Approver = Annotated[
+    str | None, typer.Option("--as", metavar="NAME", help="Name of the approver, from the inventory's list.")
+]
 Reason = Annotated[str | None, typer.Option(help="Reason of the approval, as a sentence; stored in the run history.")]
 TakeOver = Annotated[
     bool,
-    typer.Option("--take-over", help="Continue a run that a DAG started, as the approver in --approve-as."),
+    typer.Option("--take-over", help="Continue a run that a DAG started, as the approver in --as."),
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Skip the confirmation at the terminal: --approve-as has approved already.")
-]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal: --as is the approval.")]
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "level": read_level,
+    "release_version": read_release,
+    "upgrade": read_feature,
+    "downgrade": read_feature,
+}
 
 
 def new_run_id() -> str:
-    """Return a new unique run id. It also identifies the holder of the cluster's lock."""
-    return f"{time.strftime('%Y%m%dT%H%M%S')}-shell-{secrets.token_hex(3)}"
+    """Return a new unique run id, which begins with the time (UTC). It also identifies the holder of the lock."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-shell-{secrets.token_hex(3)}"
 
 
 def require_name(change: str, approve_as: str | None, reason: str | None, *, remedy: str = "") -> None:
     """Raise UserError without an approver and a reason. `change`: its subject, such as `An upgrade`."""
     if not approve_as or not reason:
-        raise UserError(f"{change} needs a named approval.", remedy=f"Add --approve-as NAME --reason TEXT{remedy}.")
+        raise UserError(f"{change} needs a named approval.", remedy=f"Add --as NAME --reason TEXT{remedy}.")
 
 
 @contextmanager
 def open_ports(
-    cluster: str, run: str | None, connection_file: Path | None
+    cluster: str, run: str | None, command_config: Path | None
 ) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
     """Open the ports of a cluster, for an existing run or (`run` None) for a new one."""
     from kafka_rollout.kafka.client.security.credentials import read_credentials
 
     settings = Settings.from_environment()
-    security = read_credentials(get_cluster(cluster, settings), connection_file)
+    security = read_credentials(get_cluster(cluster, settings), command_config)
     if run is not None:
         require_run(cluster, run, settings)
     with open_cluster_ports(cluster, run or new_run_id(), security, settings) as ports:
@@ -108,7 +119,7 @@ def takes_request(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def call(**given: Any) -> None:
-            values = {one.name: one.from_option(given.pop(one.parameter)) for one in shown}
+            values = {one.name: one.from_option(_read(one, given.pop(one.parameter))) for one in shown}
             command(**given, request=request(**values))
 
         parameters: list[Parameter] = []
@@ -120,24 +131,38 @@ def takes_request(
     return decorate
 
 
+def _read(field: Field, value: Any) -> Any:
+    """Return the value of an option whose names the catalogue knows."""
+    read = _READERS.get(field.name)
+    if read is None or value is None:
+        return value
+    return [read(one) for one in value] if field.is_list else read(value)
+
+
 def _option(field: Field) -> Parameter:
     """Return a field as the parameter of a command, as typer reads it."""
-    unit = field.option_unit
-    kind: Any = bool if field.switch is not None else str if field.type is Release else field.type
+    as_text = field.type is Release or field.is_duration or field.name in _READERS
+    kind: Any = bool if field.switch is not None else str if as_text else field.type
     if field.is_list:
         kind = list[kind]
     limits = {
-        name: field.type(limit / unit.size)
+        name: field.type(limit)
         for name, limit in (("min", field.least), ("max", field.most))
-        if limit is not None
+        if limit is not None and not as_text
     }
-    more = f" In {unit.name}." if unit.name else " Repeatable." if field.is_list else ""
+    shown = {"metavar": "DURATION"} if field.is_duration else {"case_sensitive": False}
+    more = f" {_duration_help(field)}" if field.is_duration else " Repeatable." if field.is_list else ""
     return Parameter(
         field.parameter,
         Parameter.KEYWORD_ONLY,
         default=Parameter.empty if field.required else field.option_default,
         annotation=Annotated[
             kind | None if field.is_list or (field.is_optional and not field.required) else kind,
-            typer.Option(field.option, help=field.text + more, **limits),
+            typer.Option(field.option, help=field.text + more, **limits, **shown),
         ],
     )
+
+
+def _duration_help(field: Field) -> str:
+    limits = f", {field.option_limits}" if field.option_limits else ""
+    return f"Such as 30s, 10m or 2h{limits}; a number is seconds."

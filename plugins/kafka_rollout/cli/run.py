@@ -116,7 +116,7 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
     """Show the command that plans again, or after a failed gate the commands for the answers that the DAG offers."""
     events = ports.run.events()
     if plan.release_steps and is_plan_refused(events, plan):
-        again = f"{command_of(ports, plan)} --approve-as NAME --reason REASON"
+        again = f"{command_of(ports, plan)} --as NAME --reason REASON"
         say(f"Nothing was changed. Follow the remedies. Then plan again with: {again}", err)
     if not has_stopped_nodes(events):
         return

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,8 +20,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import CheckResult, CheckState, Finding, Severity
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
+from kafka_rollout.base.system.files import write_file
 from kafka_rollout.gates.check import GateCheck
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release, VersionRange
@@ -76,8 +82,54 @@ def plain(value: Any) -> Any:
     return value
 
 
+@dataclass(slots=True)
+class JsonResult:
+    """The JSON result of one call. `file`: None for standard output. `run`: the id of its run, once it is known."""
+
+    file: Path | None = None
+    run: str = ""
+    is_written: bool = False
+
+
+_RESULT: ContextVar[JsonResult] = ContextVar("result", default=JsonResult())  # noqa: B039 — for calls without --json
+
+
+@contextmanager
+def json_result(file: Path | None) -> Iterator[JsonResult]:
+    """Let standard output have the JSON result and nothing else: all other text goes to standard error."""
+    result = JsonResult(file=file)
+    before = _RESULT.set(result)
+    out.stderr = True
+    try:
+        yield result
+    finally:
+        out.stderr = False
+        _RESULT.reset(before)
+
+
+def name_run(run_id: str) -> None:
+    """Let an error in JSON name the run."""
+    _RESULT.get().run = run_id
+
+
 def print_json(value: Any) -> None:
-    print(escape_json(json.dumps(plain(value), indent=2, ensure_ascii=False)))
+    """Print the JSON result, or write it to the file of --output."""
+    print_json_text(escape_json(json.dumps(plain(value), indent=2, ensure_ascii=False)) + "\n")
+
+
+def print_json_text(text: str) -> None:
+    """The same for a result that is JSON already."""
+    result = _RESULT.get()
+    result.is_written = True
+    if result.file is None:
+        sys.stdout.write(text)
+    else:
+        write_file(result.file, text.encode())
+
+
+def utc(at: float) -> str:
+    """Return epoch seconds as `2026-11-25T02:14:07Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 def say(line: object, console: Console = out) -> None:
@@ -136,9 +188,9 @@ class ProgressLines:
         self._said_at = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        left = "" if progress.remaining_s is None else f", about {_span(progress.remaining_s)} left"
+        left = "" if progress.remaining_s is None else f", about {duration(progress.remaining_s)} left"
         line = f"node {progress.k} of {progress.n}, {progress.node}: {progress.message}"
-        self.say(line, f"[{_span(progress.elapsed_s)}{left}]")
+        self.say(line, f"[{duration(progress.elapsed_s)}{left}]")
 
     def on_check(self, seen: GateCheck, message: str) -> None:
         """Print one check of a gate; called by `wait_for_gate`."""
@@ -152,7 +204,7 @@ class ProgressLines:
             return
         self._last, self._said_at = subject, now
         line = line if len(line) <= self.LONGEST else f"{line[: self.LONGEST]}…"
-        say(f"{time.strftime('%H:%M:%S')} {line} {clock}".rstrip(), err)
+        say(f"{time.strftime('%H:%M:%SZ', time.gmtime())} {line} {clock}".rstrip(), err)
 
 
 class Silent:
@@ -163,8 +215,3 @@ class Silent:
     def on_check(self, seen: GateCheck, message: str) -> None: ...
 
     def say(self, line: str) -> None: ...
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

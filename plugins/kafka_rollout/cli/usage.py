@@ -24,7 +24,7 @@ def sentence_of(error: TyperException) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the known word that is most like a mistyped one; empty if none is.
 
-    A word for raising is never answered with one for lowering: both are named only to somebody who typed their first
+    A word for raising is never answered with one for lowering: both are suggested only for a word with the same first
     letter.
     """
     begins = word.lstrip("-")[:1]

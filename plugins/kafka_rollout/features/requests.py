@@ -48,7 +48,7 @@ class FeatureRequest:
 def parse_requests(
     upgrades: Iterable[str] = (), downgrades: Iterable[str] = (), deletions: Iterable[str] = ()
 ) -> tuple[FeatureRequest, ...]:
-    """Parse `feature:level` (deletions: `feature`). Each text can be a comma-separated list, as in the KIP.
+    """Parse `feature=level` or `feature:level` (deletions: `feature`). Each text can be a list with commas.
 
     Raises UserError for an invalid level, and for two requests for the same feature.
     """
@@ -176,12 +176,12 @@ def _split(texts: Iterable[str]) -> list[str]:
 
 
 def _with_level(text: str, kind: RequestKind) -> FeatureRequest:
-    name, colon, level = text.rpartition(":")
-    if not colon or not re.fullmatch(r"-?\d{1,9}", level) or int(level) > _HIGHEST_LEVEL:
-        raise UserError(
-            f"'{text}' is not in the form feature:level.",
-            remedy=f"Example: group.version:1. The highest level is {_HIGHEST_LEVEL}.",
-        )
+    form = re.fullmatch(r"(.*)[:=](-?\d{1,9})", text)
+    if form is None:
+        raise UserError(f"'{text}' is not in the form feature=level.", remedy="Example: group.version=1.")
+    name, level = form[1], form[2]
+    if int(level) > _HIGHEST_LEVEL:
+        raise UserError(f"'{text}' has a level above {_HIGHEST_LEVEL}.", remedy="Example: group.version=1.")
     if kind is RequestKind.DOWNGRADE and int(level) < 1:
         kind = RequestKind.DELETE
     return FeatureRequest(feature=_name(name), level=int(level), kind=kind)

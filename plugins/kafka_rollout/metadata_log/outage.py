@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 
@@ -149,5 +150,5 @@ def expected(seconds: float, at_most_s: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a duration as text: `40 s`, `15 min`."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    """Return a duration as text: `40 s`, `15 min`, `3 h 20 min`."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else duration(seconds)

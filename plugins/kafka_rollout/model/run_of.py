@@ -33,9 +33,9 @@ RUN_COMMANDS: Mapping[RunOf, RunCommand] = {
         help=(
             "Upgrade a cluster to a release, one node at a time. The next node is stopped after the gate of the "
             "previous node has passed.\n\n"
-            "An upgrade needs --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it. "
+            "An upgrade needs --as and --reason. Ctrl-C stops it at the next safe point; --run continues it. "
             "With --canary but without a terminal, the command exits after the first node (exit code 130). Check this "
-            "node. To approve it, repeat the command with --run and --approve-as."
+            "node. To approve it, repeat the command with --run and --as."
         ),
     ),
     RunOf.DOWNGRADE: RunCommand(
@@ -44,7 +44,7 @@ RUN_COMMANDS: Mapping[RunOf, RunCommand] = {
         help=(
             "Downgrade a cluster to an older release, one node at a time.\n\n"
             "Before the first node, the run scans the logs, reports the losses and lowers the feature levels. A "
-            "downgrade needs --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it."
+            "downgrade needs --as and --reason. Ctrl-C stops it at the next safe point; --run continues it."
         ),
     ),
     RunOf.RESTART: RunCommand(
@@ -53,7 +53,7 @@ RUN_COMMANDS: Mapping[RunOf, RunCommand] = {
         help=(
             "Restart the nodes of a cluster on the release that they run, one node at a time.\n\n"
             "Use it after a change of what a node reads only when it starts: its configuration file, its Java version. "
-            "--node restarts only the named nodes. A restart needs --approve-as and --reason. Ctrl-C stops it at the "
+            "--node restarts only the named nodes. A restart needs --as and --reason. Ctrl-C stops it at the "
             "next safe point; --run continues it."
         ),
     ),

@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from kafka_rollout.base.durations import parse_duration, typed_duration
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
@@ -83,13 +84,27 @@ class Field:
         return int(number) if number.is_integer() else number
 
     @property
+    def is_duration(self) -> bool:
+        """Whether the option is a duration; `option_unit` is then the second."""
+        return self.option_unit is not UNITLESS
+
+    @property
     def option_default(self) -> Any:
         """The default as a command has it; None for an empty list."""
         if self.switch is not None:
             return self.default is self.switch
         if self.is_list:
             return None
-        return self.default / self.option_unit.size if isinstance(self.default, float) else self.default
+        return self._typed(self.default) if self.is_duration and self.default is not None else self.default
+
+    @property
+    def option_limits(self) -> str:
+        """The limits of a duration as a command shows them: `from 5s to 1h`; empty without limits."""
+        words = ("from", self.least), ("to", self.most)
+        return " ".join(f"{word} {self._typed(limit)}" for word, limit in words if limit is not None)
+
+    def _typed(self, value: float) -> str:
+        return typed_duration(value / self.option_unit.size)
 
     def from_form(self, value: Any) -> Any:
         """Return the value of the request for a value of the form. Raises UserError for an invalid one."""
@@ -99,7 +114,15 @@ class Field:
         """Return the value of the request for a value of the option. Raises UserError for an invalid one."""
         if self.switch is not None:
             return self.switch if value else self.default
+        if self.is_duration and value is not None:
+            return self._read_duration(value)
         return self._read(value, self.option_unit)
+
+    def _read_duration(self, text: str) -> Any:
+        found = self.type(parse_duration(text) * self.option_unit.size)
+        if not (self.least or 0) <= found <= (found if self.most is None else self.most):
+            raise UserError(f"{self.option} is {text}.", remedy=f"Set it {self.option_limits}.")
+        return found
 
     def form_value(self, value: StrEnum) -> str:
         """Return a value of several as the forms spell it."""

@@ -54,7 +54,7 @@ _SECONDS_OF_MS = Unit("seconds", 1000)
 _MINUTES = Unit("minutes", 60)
 _WEEK_S = 7 * 24 * 3600
 _FEATURE = r"^[A-Za-z][A-Za-z0-9._-]*"
-_LEVEL = ":-?[0-9]{1,5}$"
+_LEVEL = "[:=]-?[0-9]{1,5}$"
 _ONLY_SINGLE = "Used only if the action changes single features."
 
 
@@ -104,8 +104,8 @@ class Request:
             form="target_level",
             option="--to-level",
             title="Target metadata.version",
-            text="Level as a number, for example 25 for 4.0-IV3. Empty: the highest level that the target release "
-            "supports, but not above the current level.",
+            text="Level as a number, for example 25 for 4.0-IV3; a command also accepts the name. Empty: the highest "
+            "level that the target release supports, but not above the current level.",
             of=_DOWNGRADE,
             in_plan=True,
             least=1,
@@ -141,7 +141,7 @@ class Request:
             form="upgrade",
             option="--upgrade",
             title="Levels to raise",
-            text=f"feature:level to add or raise. {_ONLY_SINGLE}",
+            text=f"feature=level to add or raise. {_ONLY_SINGLE}",
             of=_FEATURES,
             section=_SINGLE_FEATURES,
             pattern=f"{_FEATURE}{_LEVEL}",
@@ -153,7 +153,7 @@ class Request:
             form="downgrade",
             option="--downgrade",
             title="Levels to lower",
-            text=f"feature:level to lower. A level below 1 deletes the feature. {_ONLY_SINGLE}",
+            text=f"feature=level to lower. A level below 1 deletes the feature. {_ONLY_SINGLE}",
             of=_FEATURES,
             section=_SINGLE_FEATURES,
             pattern=f"{_FEATURE}{_LEVEL}",
@@ -321,7 +321,7 @@ class Request:
         1800.0,
         Field(
             form="gate_timeout_minutes",
-            option="--timeout",
+            option="--gate-timeout",
             title="Gate timeout",
             text="If a gate has not passed by then, the run stops there: a DAG asks an approver how to continue, a "
             "command exits and can be continued.",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.base.wording import few
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
@@ -199,12 +200,6 @@ def place(plan: Plan | None, release_step: str, node_id: int) -> str:
             if (key, known) == (release_step, node_id):
                 return direction + str(Place(number=number, total=len(places), name=name, release=release))
     return f"node {node_id}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text: `8 s` or `2 min 05 s`."""
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
 
 def _without_counts(line: str) -> str:

@@ -33,7 +33,7 @@ DAGS: dict[str, dict[str, Any]] = {
     "kafka_downgrade_fake": {"target_release": "4.0.1", "target_level": 23},
     "kafka_features_fake": {},
 }
-BY_ALICE = "--approve-as alice --reason test --yes"
+BY_ALICE = "--as alice --reason test --yes"
 COMMANDS = (
     f"upgrade --to 4.3.1 {BY_ALICE}",
     f"downgrade --to 4.0.1 {BY_ALICE}",
@@ -92,7 +92,7 @@ def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_ta
     assert not events_of(record.events(), Planned), "it would report the blockers of a plan"
     assert f"Run {SHELL} holds the lock of cluster fake (Stop node 2). Its lease expires at 20" in failed.sentence
     assert "clear this task and all downstream tasks" in failed.sentence
-    assert "kafka-rollout lock break --cluster fake --by NAME" in failed.sentence
+    assert "kafka-rollout lock break --cluster fake --as NAME" in failed.sentence
     held = lock.holder("fake")
     assert held is not None, "the end of a run that was refused takes nobody's lock"
     assert held.holder == SHELL

@@ -65,7 +65,5 @@ def test_the_inventory_of_a_running_cluster_answers_the_questions_of_a_read_only
     # One controller cannot be spared; nothing that is hidden blocks, and the configuration was read from the nodes.
     assert [f["code"] for f in findings if f["severity"] == "blocker"] == ["QUORUM-NO-SPARE"]
     assert not [f for f in findings if f["subject"].startswith("configurations")]
-    code, said = call(
-        "upgrade", "--cluster", "found", "--to", "4.3.1", "--approve-as", "alice", "--reason", "x", "--yes"
-    )
+    code, said = call("upgrade", "--cluster", "found", "--to", "4.3.1", "--as", "alice", "--reason", "x", "--yes")
     assert (code, "Cluster found has runtime none" in said) == (3, True)

@@ -174,7 +174,7 @@ def test_the_command_line_observes_it_by_one_file_and_says_when_the_file_lacks_t
     def observe(**more: object) -> Result:
         secured.security().write_file(file)
         file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
-        return CliRunner().invoke(app, ["observe", "--cluster", "two", "--connection-file", str(file), "--json"])
+        return CliRunner().invoke(app, ["observe", "--cluster", "two", "--command-config", str(file), "--json"])
 
     refused = observe()
     assert isinstance(refused.exception, UserError)
@@ -197,7 +197,7 @@ def test_the_inventory_of_a_secured_cluster_is_written_with_the_file(
     secured.security().write_file(file)
     more = {"controllers": {"protocol": "SSL", "ca_location": secured.controllers.ca_location}}
     file.write_text(json.dumps({**json.loads(file.read_text()), **(more if knows_controllers else {})}))
-    words = ["inventory", "init", "--bootstrap-server", secured.spec.bootstrap_servers, "--connection-file", str(file)]
+    words = ["inventory", "init", "--bootstrap-server", secured.spec.bootstrap_servers, "--command-config", str(file)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     (path,) = (tmp_path / "clusters").iterdir()

@@ -90,13 +90,13 @@ def test_every_client_library_connects_with_a_token_and_with_a_certificate(
         nodes = (replace(node, broker_address=secured.mutual_addresses[node.node_id]) for node in spec.nodes)
         security, spec, principal = mutual(secured.files, MUTUAL), replace(spec, nodes=tuple(nodes)), f"CN={MUTUAL}"
     secured.allow(principal, (*READING, *TRAFFIC))
-    file = secured.connection_file(secured.complete(security, traffic=security))
+    file = secured.command_config(secured.complete(security, traffic=security))
     shell = Shell(tmp_path, replace(secured.cluster, inventory_path=tmp_path / "clusters" / "rights.yaml"))
     shell.cluster.inventory_path.parent.mkdir()
     shell.cluster.inventory_path.write_text(dump_cluster(spec))
 
     def call(*words: str) -> str:
-        done = shell(*words, "--cluster", "rights", "--connection-file", str(file))
+        done = shell(*words, "--cluster", "rights", "--command-config", str(file))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -132,11 +132,11 @@ def test_a_plan_names_each_right_that_was_removed_and_stops_nothing(
 
 def test_the_check_of_the_inventory_names_the_right_to_set_a_default(secured: SecuredCluster, tmp_path: Path) -> None:
     (right,) = PINNING
-    file = secured.connection_file(secured.security(CHANGER))
+    file = secured.command_config(secured.security(CHANGER))
     shell = Shell(tmp_path, secured.cluster)
 
     def check() -> tuple[bool, list[tuple[str, str]]]:
-        done = shell("inventory", "check", "-c", "rights", "--json", "--connection-file", str(file))
+        done = shell("inventory", "check", "-c", "rights", "--json", "--command-config", str(file))
         found = json.loads(done.stdout)
         of_rights = [one for one in found["findings"] if one["code"] == "RIGHT-MISSING"]
         return found["ok"], [(one["severity"], one["remedy"]) for one in of_rights]
@@ -158,11 +158,11 @@ def test_a_plan_names_the_right_of_the_controllers_user(secured: SecuredCluster,
 def test_a_command_that_reads_names_each_right_that_was_removed(
     secured: SecuredCluster, tmp_path: Path, right: Right
 ) -> None:
-    file = secured.connection_file(secured.security(READER))
+    file = secured.command_config(secured.security(READER))
     shell = Shell(tmp_path, secured.cluster)
     with secured.without(READER, right):
         wait_until(lambda: (str(right), Role.BROKER) in _missing(secured, READER), 60)
-        seen = shell("observe", "-c", "rights", "--connection-file", str(file))
+        seen = shell("observe", "-c", "rights", "--command-config", str(file))
     assert seen.returncode == 3, seen.stdout
     assert f"User:{READER} does not have the right {right}." in seen.stderr
 
@@ -187,13 +187,13 @@ def test_the_test_traffic_names_each_right_that_was_removed(secured: SecuredClus
 
 
 def _expect_named(secured: SecuredCluster, folder: Path, user: str, right: Right) -> None:
-    file = secured.connection_file(secured.security(CHANGER))
+    file = secured.command_config(secured.security(CHANGER))
     shell = Shell(folder, secured.cluster)
     before = [secured.cluster.runtime.process(node).pid for node in secured.spec.nodes]
     listener = Role.CONTROLLER if user == CONTROLLERS else Role.BROKER
     with secured.without(user, right):
         wait_until(lambda: (str(right), listener) in _missing(secured, CHANGER), 60)
-        plan = shell("plan", "-c", "rights", "--to", "4.3.1", "--connection-file", str(file))
+        plan = shell("plan", "-c", "rights", "--to", "4.3.1", "--command-config", str(file))
     assert plan.returncode == 3
     said = " ".join(f"{plan.stdout} {plan.stderr}".split())
     assert "RIGHT-MISSING" in said

@@ -64,7 +64,7 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     expect(page.get_by_role("heading", name="All nodes will be stopped")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="Expected outage of the whole cluster")).to_be_visible()
     expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
-    expect(page.get_by_role("listitem").filter(has_text="--approve-as <name> --reason <text>")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="--as <name> --reason <text>")).to_be_visible()
     page.screenshot(path=pictures / "downgrade-approval.png")
     show_the_graph(page, airflow, run, pictures)
     run.answer("approve_roll", "Approve", "the shop is closed")

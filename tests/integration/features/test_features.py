@@ -101,7 +101,7 @@ class TestFrom340:
     def test_upgrade_all_raises_metadata_version_first_to_the_latest_stable_level_and_then_the_others_are_accepted(
         self, cluster: LocalCluster, command: Command
     ) -> None:
-        approval = "--approve-as alice --reason test --yes"
+        approval = "--as alice --reason test --yes"
         code, told, _ = command(cluster, f"features upgrade-all {approval}")
         assert code == 0, told
         lines = told.splitlines()

@@ -205,8 +205,8 @@ def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
         (f"update --downgrade {METADATA_VERSION}:99 --unsafe", f"{METADATA_VERSION} 99 does not exist"),
         ("update --upgrade group.version:1 --downgrade group.version:0", "There are two requests for group.version"),
         ("update --upgrade group.version:1 --delete group.version", "There are two requests for group.version"),
-        ("update --upgrade group.version", "'group.version' is not in the form feature:level"),
-        ("update --upgrade group.version:99999", "'group.version:99999' is not in the form feature:level"),
+        ("update --upgrade group.version", "'group.version' is not in the form feature=level"),
+        ("update --upgrade group.version:99999", "'group.version:99999' has a level above 32767"),
         ("update --delete group,version:1", "'version:1' is not a feature name"),
         ("update", "The request must contain either features or a release"),
         (

@@ -13,7 +13,7 @@ from tests.records import run_history, run_ids
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster
 
-APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")
+APPROVED = ("--as", "alice", "--reason", "a test", "--yes")
 QUICK = ("--soak", "0", "--checks", "2", "--interval", "0.5")
 _CALL_S = 900.0  # one call on a busy machine
 

@@ -96,7 +96,7 @@ def upgrade(
         "--to",
         NEW,
         *QUICK,
-        "--timeout",
+        "--gate-timeout",
         "90",
         *APPROVED,
         "--no-scan",

@@ -73,7 +73,7 @@ def test_a_short_stop_timeout_blocks_the_plan(shell: Shell, bed: Bed) -> None:
 
 
 def test_sudo_reads_the_printed_file_and_it_is_the_one_with_which_the_bed_is_ready(shell: Shell, bed: Bed) -> None:
-    done = shell("inventory", "sudoers", "--cluster", "testbed", "--log-dirs", DATA, "--user", LOGIN)
+    done = shell("inventory", "sudoers", "--cluster", "testbed", "--log-dir", DATA, "--user", LOGIN)
     assert done.returncode == 0, done.stderr
     hosts, _, text = done.stdout.partition("\n")
     assert hosts == "# " + ", ".join(host.address for host in bed.hosts)

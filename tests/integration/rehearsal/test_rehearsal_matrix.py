@@ -117,7 +117,7 @@ def test_a_release_that_cannot_load_the_coordinator_logs_fails_at_its_first_node
     cluster.start()
     with KafkaAdmin(cluster.spec) as admin:
         wait_until(lambda: all(len(partition.isr) == 3 for partition in admin.partitions()), 120)
-    code, printed, progress = command(cluster, "rehearse --to 3.4.0 --timeout 120 --json")
+    code, printed, progress = command(cluster, "rehearse --to 3.4.0 --gate-timeout 120 --json")
     assert code == 3, printed + progress
     (finding,) = json.loads(printed)["findings"]
     assert "could not load" in finding["sentence"]
@@ -159,7 +159,7 @@ def test_every_log_that_the_target_cannot_load_fails_the_rehearsal(
     cluster.start()
     with KafkaAdmin(cluster.spec) as admin:
         wait_until(lambda: all(one.leader >= 0 for one in admin.partitions()), 120)
-    code, printed, progress = command(cluster, f"rehearse --to {target} --timeout 120 --json")
+    code, printed, progress = command(cluster, f"rehearse --to {target} --gate-timeout 120 --json")
     assert code == 3, printed + progress
     (finding,) = json.loads(printed)["findings"]
     counted = re.findall(r"(?:could not load|does not serve) (\d+) ", finding["sentence"])  # 3.x serves a part of them

@@ -23,7 +23,7 @@ from tests.records import change_lock
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
-BY_ANNA = ("--approve-as", APPROVER, "--reason", "a test", "--yes")
+BY_ANNA = ("--as", APPROVER, "--reason", "a test", "--yes")
 HANGS = (
     "import time\nfrom kafka_rollout.steps.features import update\n"
     "update.ensure_levels = lambda *_, **__: time.sleep(1800)"
@@ -55,7 +55,7 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
 
     shown = shell("lock", "show", "--cluster", "wanted")
     assert f"Run {held.holder} holds the lock of wanted" in shown.stdout
-    broken = shell("lock", "break", "--cluster", "wanted", "--by", APPROVER)
+    broken = shell("lock", "break", "--cluster", "wanted", "--as", APPROVER)
     assert f"Lock of {held.holder}" in broken.stdout
     run.clear("observe")
     run.wait_for_question("approve")

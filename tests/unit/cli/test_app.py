@@ -68,12 +68,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("rollback -c fake --run never", 2, "has no run never"),
         ("retry -c fake --run never", 2, "A retry needs a named approval"),
         ("report -c fake", 2, "has no run yet"),
-        ("features update -c fake --upgrade group.version", 2, "is not in the form feature:level"),
+        ("features update -c fake --upgrade group.version", 2, "is not in the form feature=level"),
         ("features update -c fake --upgrade group.version:1", 2, "needs a named approval"),
         ("features update -c fake --upgrade group.version:1 --delete group.version", 2, "There are two requests for"),
         ("features update -c fake", 2, "either features or a release"),
         ("features describe -c fake", 1, "No node of cluster fake responds"),
-        ("features downgrade-all -c fake --release-version 3.9 --dry-run", 2, "is not a Kafka release"),
+        ("features downgrade-all -c fake --release-version 3 --dry-run", 2, "is not a Kafka release"),
+        ("observe -c fake --command-config /nowhere", 2, "/nowhere"),
         ("observe -c fake --connection-file /nowhere", 2, "/nowhere"),
         ("traffic stop -c fake", 2, "There is no test traffic"),
         ("observe -c fake", 1, "127.0.0.1"),
@@ -108,7 +109,7 @@ def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFi
     assert cli.run_main(["lock", "show", "-c", "fake"]) == 0
     assert "run-7 holds the lock" in capsys.readouterr().out.replace("\n", " ")
     assert cli.run_main(["lock", "break", "-c", "fake"]) == 2
-    assert cli.run_main(["lock", "break", "-c", "fake", "--by", "alice"]) == 0
+    assert cli.run_main(["lock", "break", "-c", "fake", "--as", "alice"]) == 0
     assert change_lock(home).holder("fake") is None
 
 

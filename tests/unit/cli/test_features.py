@@ -26,7 +26,7 @@ from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.records import change_lock, run_history, run_ids
 
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
-APPROVED = "--approve-as alice --reason test --yes"
+APPROVED = "--as alice --reason test --yes"
 Shell = Callable[[str], tuple[int, str, str]]
 
 
@@ -129,7 +129,7 @@ def test_another_change_under_way_ends_with_4(shell: Shell, cluster: FakeCluster
 
 
 def test_a_stranger_may_not_change_features(shell: Shell, cluster: FakeCluster) -> None:
-    code, _, error = shell("upgrade-all --approve-as mallory --reason fun --yes")
+    code, _, error = shell("upgrade-all --as mallory --reason fun --yes")
     assert (code, "mallory is not an approver" in error) == (3, True)
     assert cluster.updates == []
 
@@ -145,7 +145,7 @@ def test_with_four_eyes_the_user_who_starts_a_run_at_a_shell_cannot_approve_it(
     assert "alice started run run-0 and cannot approve it" in error
     (started,) = events_of(run_history(tmp_path, "fake", "run-0").events(), StartedAtShell)
     assert started.starter == starter
-    ben = "--approve-as ben --reason test --yes"
+    ben = "--as ben --reason test --yes"
     code, _, error = shell(f"update --downgrade transaction.version:1 {ben}")
     assert (code, f"ben is a name that the user {starter.user} claims" in error, sent(cluster)) == (3, True, [])
 

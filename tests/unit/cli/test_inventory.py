@@ -41,7 +41,7 @@ def sudoers(*words: str, cluster: str = "orders") -> int:
 
 
 def test_each_different_file_is_printed_once_with_its_hosts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sudoers("--log-dirs", DATA) == 0
+    assert sudoers("--log-dir", DATA) == 0
     broker = Rights(ServiceSpec(host="kafka-1")).all(DATA)
     controller = ServiceSpec(
         host="kafka-2", unit="controller.service", configuration_file="/etc/kafka/controller.properties"
@@ -53,7 +53,7 @@ def test_each_different_file_is_printed_once_with_its_hosts(capsys: pytest.Captu
 
 
 def test_one_host_with_its_own_directories_and_user(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--log-dirs", "/data/a, /data/b", "--metadata-log-dir", "/meta", "--host", "kafka-1", "--user", "deploy")
+    words = ("--log-dir", "/data/a, /data/b", "--metadata-log-dir", "/meta", "--host", "kafka-1", "--user", "deploy")
     assert sudoers(*words) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("# kafka-1\nDefaults:deploy !requiretty\n")
@@ -66,13 +66,13 @@ def test_one_host_with_its_own_directories_and_user(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("cluster", "words", "said"),
     [
-        ("laptop", ["--log-dirs", DATA], "Cluster laptop has the runtime none, which uses no sudo."),
-        ("orders", ["--log-dirs", "data"], "'data' is not an absolute path"),
-        ("orders", ["--log-dirs", f"{DATA},"], "'' is not an absolute path"),
-        ("orders", ["--log-dirs", f"{DATA}\nALL ALL=(ALL) ALL"], "is not an absolute path"),
-        ("orders", ["--log-dirs", DATA, "--metadata-log-dir", "/m*"], "'/m*' is not an absolute path"),
-        ("orders", ["--log-dirs", DATA, "--user", "a ALL=(ALL) ALL #"], "is not the name of a user."),
-        ("orders", ["--log-dirs", DATA, "--host", "kafka-9"], "Cluster orders has no host kafka-9."),
+        ("laptop", ["--log-dir", DATA], "Cluster laptop has the runtime none, which uses no sudo."),
+        ("orders", ["--log-dir", "data"], "'data' is not an absolute path"),
+        ("orders", ["--log-dir", f"{DATA},"], "'' is not an absolute path"),
+        ("orders", ["--log-dir", f"{DATA}\nALL ALL=(ALL) ALL"], "is not an absolute path"),
+        ("orders", ["--log-dir", DATA, "--metadata-log-dir", "/m*"], "'/m*' is not an absolute path"),
+        ("orders", ["--log-dir", DATA, "--user", "a ALL=(ALL) ALL #"], "is not the name of a user."),
+        ("orders", ["--log-dir", DATA, "--host", "kafka-9"], "Cluster orders has no host kafka-9."),
     ],
 )
 def test_what_a_sudoers_file_cannot_have_is_refused(

@@ -34,7 +34,7 @@ def test_an_approver_breaks_a_lock_and_the_shell_s_user_and_host_are_recorded(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "carol")
-    assert run_main(["lock", "break", "-c", "fake", "--by", "alice"]) == 0
+    assert run_main(["lock", "break", "-c", "fake", "--as", "alice"]) == 0
     assert change_lock(home).holder("fake") is None
     with database_of(home).reading() as connection:
         said = connection.execute(select(lease_log.c.body).where(lease_log.c.what == "broken")).scalar_one()
@@ -43,6 +43,6 @@ def test_an_approver_breaks_a_lock_and_the_shell_s_user_and_host_are_recorded(
 
 @pytest.mark.parametrize("name", ["mallory", "Alice", " "])
 def test_nobody_else_breaks_a_lock(home: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert run_main(["lock", "break", "-c", "fake", "--by", name]) in {2, 3}
+    assert run_main(["lock", "break", "-c", "fake", "--as", name]) in {2, 3}
     assert "alice" in capsys.readouterr().err or not name.strip()
     assert change_lock(home).holder("fake") is not None

@@ -60,7 +60,7 @@ def asked(requests: tuple[FeatureRequest, ...]) -> dict[str, tuple[str, int]]:
 
 def test_features_are_named_one_by_one_or_in_a_list_as_in_the_kip() -> None:
     requests = parse_requests(
-        ["group.version:1,share.version:1", "metadata.version:30"], ["transaction.version:1"], ["x.y"]
+        ["group.version:1,share.version=1", "metadata.version=30"], ["transaction.version:1"], ["x.y"]
     )
     assert asked(requests) == {
         "group.version": ("upgrade", 1),
@@ -83,7 +83,7 @@ def test_a_downgrade_below_one_is_a_deletion_and_every_level_below_one_is_sent_a
     "text", ["group.version", "group.version:", ":1", "group.version:one", "g v:1", "g:40000", "g:1.5"]
 )
 def test_what_is_no_feature_and_level_is_bad_input(text: str) -> None:
-    with pytest.raises(UserError, match="is not"):
+    with pytest.raises(UserError, match=r"is not|has a level above 32767"):
         parse_requests([text])
 
 

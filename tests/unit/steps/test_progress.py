@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kafka_rollout.features.answers import FeatureOutcome, Result
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.run.step_events import FeatureResults, Finalized, GateChecked, GatePassed, Started, Stopping
-from kafka_rollout.steps.progress import Progress, duration, place
+from kafka_rollout.steps.progress import Progress, place
 from tests.unit.tools.demo.examples import MIDDLE, plan
 
 FIRST, SECOND = ("3.4.0-to-3.4.1", 101), ("3.4.0-to-3.4.1", 1)
@@ -92,8 +90,3 @@ def test_levels_that_were_finalized_are_told_and_what_became_of_the_others() -> 
     )
     refused = FeatureResults(at=2, outcomes=(failed,))
     assert list(Progress().lines(None, [refused], {})) == ["group.version: FAILED node 3 does not support it."]
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s")])
-def test_durations_read_well(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

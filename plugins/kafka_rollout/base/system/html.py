@@ -7,6 +7,7 @@ import time
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import size
@@ -50,5 +51,4 @@ def seconds_in_words(seconds: float | None) -> str:
         return "–"
     if seconds < 90:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s"
+    return duration(seconds)

@@ -66,15 +66,19 @@ def add(releases: Names) -> None:
 
 
 @app.command("check")
-def check(releases: Names) -> None:
+def check(releases: Names, as_json: AsJson = False) -> None:
     """Derive the facts of releases of the catalogue again from their jars, and compare them with the catalogue."""
     from kafka_rollout.derivation.adding import check_release
 
     differing = []
+    found = {}
     for release in [Release.parse(text) for text in releases]:
         differences = check_release(Settings.from_environment(), release, _progress(release))
         differing += differences
-        print(f"{release}: {few(differences) if differences else 'as derived from its jars'}")
+        found[str(release)] = differences
+        show.say(f"{release}: {few(differences) if differences else 'as derived from its jars'}")
+    if as_json:
+        show.print_json({"ok": not differing, "differences": found})
     if differing:
         raise RefusedError(
             f"The catalogue differs from what the jars show: {few(differing)}.",

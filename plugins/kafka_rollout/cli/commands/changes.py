@@ -10,11 +10,13 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.options import (
     Approver,
+    AsJson,
     ClusterName,
-    ConnectionFile,
+    CommandConfig,
     Reason,
     RunId,
     TakeOver,
@@ -48,15 +50,17 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
         yes: Yes = False,
         take_over: TakeOver = False,
         run: RunId = None,
-        connection_file: ConnectionFile = None,
+        as_json: AsJson = False,
+        command_config: CommandConfig = None,
     ) -> None:
         if not request.dry_run and run is None:
             require_name(shown.change, approve_as, reason, remedy=_OR_DRY_RUN)
         # A command plans levels only if it must finalize them; a later run of the DAG finds what is left.
         request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
-        with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
+        with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
             ports, answers, services = opened
-            raise typer.Exit(run_procedure(KINDS[kind].procedure, ports, request, answers, services))
+            code = run_procedure(KINDS[kind].procedure, ports, request, answers, services)
+            _end(ports, code, dry_run=request.dry_run, as_json=as_json)
 
     change.__doc__ = shown.help
     return takes_request(kind)(change)
@@ -71,17 +75,19 @@ def rollback(
     reason: Reason = None,
     yes: Yes = False,
     take_over: TakeOver = False,
-    connection_file: ConnectionFile = None,
+    as_json: AsJson = False,
+    command_config: CommandConfig = None,
 ) -> None:
     """Roll back the nodes of a run to their previous release. Begins with the node at which the run stopped.
 
     For an offline downgrade, restores the metadata log of every node from its backup. This is possible until a broker
     has started.
     """
-    with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
+    with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
         ports, answers, services = opened
         require_name("A rollback", approve_as, reason)
-        raise typer.Exit(roll_back_run(procedure_of(ports.run.events()), ports, request, answers, services))
+        code = roll_back_run(procedure_of(ports.run.events()), ports, request, answers, services)
+        _end(ports, code, as_json=as_json)
 
 
 @takes_request(RunOf.UPGRADE, only=_GATES, soak_s=0.0)
@@ -93,23 +99,33 @@ def retry(
     reason: Reason = None,
     yes: Yes = False,
     take_over: TakeOver = False,
-    connection_file: ConnectionFile = None,
+    as_json: AsJson = False,
+    command_config: CommandConfig = None,
 ) -> None:
     """Restart the node at which a run stopped, and wait for its gate. First fix the error in the node's log.
 
-    If the process of the node hangs in its shutdown, the command kills it. Needs --approve-as and --reason.
+    If the process of the node hangs in its shutdown, the command kills it. Needs --as and --reason.
     """
     require_name("A retry", approve_as, reason)
-    with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
+    with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
         ports, answers, _ = opened
         start_node_again(ports, request, answers)
+        _end(ports, 0, as_json=as_json)
+
+
+def _end(ports: ClusterPorts, code: int, *, as_json: bool, dry_run: bool = False) -> None:
+    """Print the JSON result of a run, and exit."""
+    if as_json:
+        plan = ports.run.load_plan()
+        show.print_json({"run": ports.run_id, "dry_run": dry_run, "exit_code": code, "hash": plan.hash, "plan": plan})
+    raise typer.Exit(code)
 
 
 @contextmanager
 def _open_change(
     cluster: str,
     run: str | None,
-    connection_file: Path | None,
+    command_config: Path | None,
     approve_as: str | None,
     reason: str | None,
     *,
@@ -117,7 +133,8 @@ def _open_change(
     take_over: bool,
 ) -> Iterator[tuple[ClusterPorts, TerminalAnswers, ShellServices]]:
     """Open a new or an existing run; raises RefusedError for a DAG's run without `take_over` by an approver."""
-    with open_ports(cluster, run, connection_file) as (ports, settings, security):
+    with open_ports(cluster, run, command_config) as (ports, settings, security):
+        show.name_run(ports.run_id)
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         answers = TerminalAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
         yield ports, answers, shell_services(ports, settings, security)

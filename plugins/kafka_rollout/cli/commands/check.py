@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -16,11 +15,10 @@ import typer
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.findings import Check
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import ConnectionFile, JsonFile
+from kafka_rollout.cli.options import AsJson, CommandConfig
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.reported import levels_text
 from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
-from kafka_rollout.report.page.check_page import render_check
 from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
 
 if TYPE_CHECKING:
@@ -43,11 +41,7 @@ def check(
     to: Annotated[
         str | None, typer.Option("--to", metavar="RELEASE", help="Target release, for example 4.3.1.")
     ] = None,
-    command_config: Annotated[
-        Path | None,
-        typer.Option(help="client.properties of Kafka's own tools; default: no TLS, no credentials."),
-    ] = None,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
     running: Annotated[
         str | None,
         typer.Option(
@@ -57,7 +51,7 @@ def check(
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as one HTML page.")] = None,
-    json_file: JsonFile = None,
+    as_json: AsJson = False,
     details: Annotated[bool, typer.Option("--details", help="Print every object of a finding.")] = False,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks and end.")] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="ID", help="Run only this check. Repeatable.")] = None,
@@ -66,7 +60,7 @@ def check(
     """Check whether a running cluster can be upgraded or downgraded to a release. Changes nothing.
 
     Needs only the address of a broker: no inventory, no database, no access to hosts. Writes nothing except the files
-    of --html and --json. Exit code 3 with blockers. A check that could not be made is unknown, which is not ok.
+    of --html and --output. Exit code 3 with blockers. A check that could not be made is unknown, which is not ok.
     """
     chosen = _choose(only or [], skip or [])
     if list_checks:
@@ -85,14 +79,16 @@ def check(
         bootstrap_server,
         Release.parse(to),
         None if running is None else Release.parse(running),
-        _security(command_config, connection_file),
+        _security(command_config),
         chosen,
     )
-    if json_file != "-":
+    if as_json:
+        show.print_json(report.document())
+    else:
         _print(report, details=details)
-    if json_file is not None:
-        _write_json(report, json_file)
     if html is not None:
+        from kafka_rollout.report.page.check_page import render_check
+
         _write(html, render_check(report))
     if report.has_blockers:
         raise typer.Exit(RefusedError.exit_code)
@@ -110,15 +106,11 @@ def _choose(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
     return chosen
 
 
-def _security(command_config: Path | None, connection_file: Path | None) -> ClientSecurity:
-    from kafka_rollout.kafka.client.security.client_properties import read_client_properties
+def _security(command_config: Path | None) -> ClientSecurity:
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.credentials import read_security_file
 
-    if command_config is not None and connection_file is not None:
-        raise UserError("--command-config and --connection-file exclude each other.", remedy="Remove one of them.")
-    if command_config is not None:
-        return read_client_properties(command_config)
-    return ClientSecurity() if connection_file is None else ClientSecurity.from_file(connection_file)
+    return ClientSecurity() if command_config is None else read_security_file(command_config)
 
 
 def _check(
@@ -159,13 +151,6 @@ def _check(
 def _progress(line: str) -> None:
     if sys.stderr.isatty():
         show.say(f"check: {line}", show.err)
-
-
-def _write_json(report: CheckReport, file: str) -> None:
-    if file == "-":
-        show.print_json(report.document())
-        return
-    _write(Path(file), json.dumps(report.document(), indent=2, ensure_ascii=False))
 
 
 def _write(path: Path, text: str) -> None:

@@ -15,10 +15,11 @@ from kafka_rollout.cli.feature_table import print_levels
 from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
-    ConnectionFile,
+    CommandConfig,
     open_ports,
     takes_request,
 )
+from kafka_rollout.cli.run import command_of
 from kafka_rollout.clusters.inventory import get_cluster, list_clusters
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
@@ -46,9 +47,9 @@ def clusters(as_json: AsJson = False) -> None:
     show.print_table(("Cluster", "Owner", "Runtime", "Controllers", "Brokers", "Connection"), rows)
 
 
-def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
+def observe(cluster: ClusterName, as_json: AsJson = False, command_config: CommandConfig = None) -> None:
     """Show the state of a cluster: nodes, releases, features, quorum, partitions, groups, findings. Read-only."""
-    with open_ports(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, command_config) as (ports, _, _security):
         state = observe_cluster(ports)
         verdict = cluster_findings(ports.cluster, ports.catalogue, state)
     if as_json:
@@ -67,30 +68,36 @@ def plan(
         typer.Option("--list-checks", help="Also list every check that ran, with its result. --json always has them."),
     ] = False,
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
 
     With --finalize later, the plan raises no feature levels. This command does not scan the coordinator logs. `upgrade
     --dry-run` scans them. `upgrade --run ID` also scans them before it carries out this plan.
     """
-    with open_ports(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, command_config) as (ports, _, _security):
         if unknown := target_finding(ports.catalogue, request.target_release):
             if as_json:
                 show.print_json({"run": ports.run_id, "findings": [unknown]})
             raise UserError(unknown.sentence, remedy=unknown.remedy)
         raises = request.finalize is FinalizePolicy.AFTER_APPROVAL
         made = plan_change(ports, replace(request, plans_features=raises, scan=False), RunOf.UPGRADE)
-    show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
-    if list_checks and not as_json:
-        show.print_checks(made.checks)
+    if as_json:
+        show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made})
+    else:
+        show.print_plan(made)
+        if list_checks:
+            show.print_checks(made.checks)
+        if not made.blockers:
+            show.say(f"Carry out this plan: {command_of(ports, made)} --as NAME --reason TEXT", show.err)
+        show.say(f"run: {ports.run_id}")
     if made.blockers:
         raise typer.Exit(RefusedError.exit_code)
 
 
-def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
+def verify(cluster: ClusterName, as_json: AsJson = False, command_config: CommandConfig = None) -> None:
     """Check that all nodes report the same feature levels and that the cluster has no findings. Exit code 3 if not."""
-    with open_ports(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, command_config) as (ports, _, _security):
         seen = verify_cluster(ports)
     if as_json:
         show.print_json({"ok": seen.ok, "verification": seen})
@@ -105,7 +112,8 @@ def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: Conne
 def report(
     cluster: ClusterName,
     run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest run.")] = None,
-    connection_file: ConnectionFile = None,
+    as_json: AsJson = False,
+    command_config: CommandConfig = None,
 ) -> None:
     """Write the report of a run again. Prints the path of the page, then the path of the JSON file."""
     from kafka_rollout.run.store.opening import database_of
@@ -116,10 +124,13 @@ def report(
     known = list_runs(database_of(settings), get_cluster(cluster, settings).name)
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
-    with open_ports(cluster, run or known[0], connection_file) as (ports, _, _security):
+    with open_ports(cluster, run or known[0], command_config) as (ports, _, _security):
         stored = stored_report(ports.run)
         dry_run = stored is not None and stored.outcome == Outcome.DRY_RUN
         _, page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run)
+    if as_json:
+        show.print_json({"run": run or known[0], "page": page, "data": data})
+        return
     show.say(f"report: {page}")
     show.say(data)
 

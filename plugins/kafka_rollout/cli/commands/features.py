@@ -1,6 +1,6 @@
 """Feature levels (KIP-584): show the finalized and the supported levels, and change them.
 
-Changes need --approve-as and --reason; --dry-run shows the result and changes nothing. Standard output has one line per
+Changes need --as and --reason; --dry-run shows the result and changes nothing. Standard output has one line per
 feature: action, existing and new finalized level, result.
 
 Exit codes: 0 every level is as requested (with --dry-run: the change would be accepted); 1 the result is unknown, or
@@ -26,7 +26,7 @@ from kafka_rollout.cli.options import (
     Approver,
     AsJson,
     ClusterName,
-    ConnectionFile,
+    CommandConfig,
     Reason,
     TakeOver,
     Yes,
@@ -65,9 +65,9 @@ _SINGLE = ("upgrade", "downgrade", "delete")
 
 
 @app.command("describe")
-def describe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
+def describe(cluster: ClusterName, as_json: AsJson = False, command_config: CommandConfig = None) -> None:
     """Show every feature: finalized level, epoch, and the range that every node supports. Read-only."""
-    with open_ports(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, command_config) as (ports, _, _security):
         state = observe_features(ports)
         if as_json:
             show.print_json(describe_json(ports.cluster, state))
@@ -84,7 +84,7 @@ def upgrade_everything(
     reason: Reason = None,
     yes: Yes = False,
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Raise every feature to the default level of the running release, if all nodes support it.
 
@@ -99,7 +99,7 @@ def upgrade_everything(
         None,
         yes,
         as_json,
-        connection_file,
+        command_config,
     )
 
 
@@ -113,7 +113,7 @@ def downgrade_everything(
     safe: Safety = None,
     yes: Yes = False,
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Lower every feature to the highest stable level that a release supports.
 
@@ -127,7 +127,7 @@ def downgrade_everything(
         safe,
         yes,
         as_json,
-        connection_file,
+        command_config,
     )
 
 
@@ -141,7 +141,7 @@ def update(
     safe: Safety = None,
     yes: Yes = False,
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Raise, lower and delete single features, or set all levels of --release-version.
 
@@ -149,7 +149,7 @@ def update(
     not support. Levels and names can be comma-separated lists.
     """
     _change(
-        cluster, replace(request, action=FeatureAction.UPDATE), approve_as, reason, safe, yes, as_json, connection_file
+        cluster, replace(request, action=FeatureAction.UPDATE), approve_as, reason, safe, yes, as_json, command_config
     )
 
 
@@ -161,7 +161,7 @@ def _change(
     safe: bool | None,
     yes: bool,
     as_json: bool,
-    connection_file: Path | None,
+    command_config: Path | None,
 ) -> None:
     """`safe`: None if the command does not lower the levels of a release."""
     request = replace(
@@ -173,7 +173,7 @@ def _change(
     request.feature_order()  # an invalid request is refused before any query of the cluster
     if not request.dry_run:
         require_name("A feature change", approve_as, reason, remedy=", or --dry-run")
-    with open_ports(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, command_config) as (ports, _, _security):
         if not request.dry_run:
             refuse_unlisted_approver(ports.cluster, approve_as or "")  # before any query of the cluster
         answers = ScriptAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
@@ -187,10 +187,10 @@ def resume(
     approve_as: Approver = None,
     take_over: TakeOver = False,
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Continue an approved run that was interrupted. Levels that are already set are not sent again."""
-    with open_ports(cluster, run, connection_file) as (ports, _, _security):
+    with open_ports(cluster, run, command_config) as (ports, _, _security):
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         plan = ports.run.load_plan()
         if plan.release_steps:

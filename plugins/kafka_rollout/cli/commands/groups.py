@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_rollout.base.durations import parse_duration
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
+from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_ports
 from kafka_rollout.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
 from kafka_rollout.groups.described import with_records
 from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
@@ -70,12 +71,12 @@ class _Groups:
 
 
 @contextmanager
-def _open_groups(cluster: str, connection_file: ConnectionFile) -> Iterator[_Groups]:
+def _open_groups(cluster: str, command_config: CommandConfig) -> Iterator[_Groups]:
     from kafka_rollout.kafka.client.requests import ClusterConnections
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
     with (
-        open_ports(cluster, None, connection_file) as (ports, _, security),
+        open_ports(cluster, None, command_config) as (ports, _, security),
         closing(ClusterConnections(ports.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)) as connections,
     ):
         yield _Groups(ports=ports, connections=connections, security=security)
@@ -86,12 +87,12 @@ def list_(
     cluster: ClusterName,
     records: Records = True,
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """List every group: type, protocol, assignors of its members, static members, lag. Marks Kafka Connect groups."""
     from kafka_rollout.kafka.client.groups import with_lag
 
-    with _open_groups(cluster, connection_file) as opened:
+    with _open_groups(cluster, command_config) as opened:
         groups, note = opened.groups(records=records)
         groups = with_lag(opened.ports.cluster.bootstrap_servers, opened.security, groups)
     if as_json:
@@ -138,12 +139,12 @@ def plan(
     ] = Goal.COOPERATIVE,
     records: Records = True,
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Show for each group the steps of the move in order, and how often its members must be restarted."""
     from kafka_rollout.kafka.client.groups import migration_policies
 
-    with _open_groups(cluster, connection_file) as opened:
+    with _open_groups(cluster, command_config) as opened:
         ports = opened.ports
         finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
         policies = migration_policies(opened.connections)
@@ -173,18 +174,22 @@ def watch(
         list[str] | None,
         typer.Option("--release", help="Release that must be able to load the remaining records; repeatable."),
     ] = None,
-    interval: Annotated[float, typer.Option(help="Seconds between two checks.", min=0)] = 5.0,
-    timeout: Annotated[float, typer.Option(help="Seconds until the command gives up.", min=1)] = 3600.0,
-    connection_file: ConnectionFile = None,
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between two checks, such as 5s.")] = "5s",
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="Time until the command gives up, such as 30m or 2h.")
+    ] = "1h",
+    as_json: AsJson = False,
+    command_config: CommandConfig = None,
 ) -> None:
     """Wait until no group of the types is left, its records have tombstones, and the releases can load the log."""
     kinds = frozenset(types or [CONSUMER])
     if unknown := kinds - set(_TYPES):
         raise typer.BadParameter(f"Unknown group type {', '.join(sorted(unknown))}. Group types: {', '.join(_TYPES)}.")
     releases = [Release.parse(text) for text in release or ()]
-    waiting = GateWatch(policy=GatePolicy(checks=1, interval_s=interval, timeout_s=timeout))
+    interval_s = parse_duration(interval)
+    waiting = GateWatch(policy=GatePolicy(checks=1, interval_s=interval_s, timeout_s=parse_duration(timeout)))
     printed = ""
-    with _open_groups(cluster, connection_file) as opened:
+    with _open_groups(cluster, command_config) as opened:
         for each in releases:
             opened.ports.catalogue.get(each)
         while True:
@@ -195,9 +200,11 @@ def watch(
                 printed = status.message
             if status.done:
                 break
-            opened.ports.clock.sleep(interval)
+            opened.ports.clock.sleep(interval_s)
     for condition in seen.conditions:
         show.say(f"{'✓' if condition.is_met else '✗'} {condition.name}: {condition.evidence}")
+    if as_json:
+        show.print_json({"cluster": cluster, "ok": status.state is WatchState.PASSED, "check": seen})
     if status.state is not WatchState.PASSED:
         raise typer.Exit(RefusedError.exit_code)
 

@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, open_ports
+from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_ports
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
@@ -27,7 +27,8 @@ def inventory_init(
         str | None,
         typer.Option(help="Name of the cluster; default: kafka- and the start of the cluster id."),
     ] = None,
-    connection_file: ConnectionFile = None,
+    as_json: AsJson = False,
+    command_config: CommandConfig = None,
 ) -> None:
     """Write the inventory of a running cluster: its nodes with their roles, addresses and racks, for runtime none.
 
@@ -35,15 +36,15 @@ def inventory_init(
     the file.
     """
     from kafka_rollout.clusters.discovery.draft import discover_inventory
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.credentials import read_security_file
 
     settings = Settings.from_environment()
-    security = None if connection_file is None else ClientSecurity.from_file(connection_file)
+    security = None if command_config is None else read_security_file(command_config)
     path, spec = discover_inventory(bootstrap_server, name, security, settings)
     found = f"{count(len(spec.brokers), 'broker')} and {count(len(spec.controllers), 'controller')}"
     check = f"kafka-rollout inventory check --cluster {spec.name}"
     show.say(f"Found {found}. Answer the questions in the file, then run `{check}`.", show.err)
-    show.say(path)
+    show.print_json({"cluster": spec.name, "file": path}) if as_json else show.say(path)
 
 
 @app.command("check")
@@ -53,13 +54,13 @@ def inventory_check(
         str | None, typer.Option("--to", help="Release that must be on every host, for example 4.3.1.")
     ] = None,
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Check hosts, host keys, rights, units, Java and listeners of every node, and the rights of a run in Kafka.
 
     Exit code 3 with blockers. Read-only.
     """
-    with open_ports(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, command_config) as (ports, _, _security):
         nodes, verdict = check_inventory(ports, [] if to is None else [Release.parse(to)])
     if as_json:
         show.print_json({"ok": verdict.ok, "nodes": nodes, "findings": verdict.findings})
@@ -76,12 +77,10 @@ def inventory_check(
 @app.command("sudoers")
 def inventory_sudoers(
     cluster: ClusterName,
-    log_dirs: Annotated[
-        str, typer.Option("--log-dirs", metavar="DIR,…", help="log.dirs of the nodes, separated by commas.")
-    ],
+    log_dir: Annotated[list[str], typer.Option(metavar="DIR", help="One of log.dirs of the nodes; repeatable.")],
     metadata_log_dir: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="metadata.log.dir of the nodes; default: the first of --log-dirs."),
+        typer.Option(metavar="DIR", help="metadata.log.dir of the nodes; default: the first --log-dir."),
     ] = None,
     user: Annotated[str, typer.Option(help="The SSH user of the hosts.")] = "rollout",
     host: Annotated[str | None, typer.Option(help="Print the file of this host; default: of all hosts.")] = None,
@@ -93,7 +92,7 @@ def inventory_sudoers(
     """
     from kafka_rollout.clusters.sudoers import list_sudoers_files
 
-    directories = [one.strip() for one in log_dirs.split(",")]
+    directories = [one.strip() for given in log_dir for one in given.split(",")]
     files = list_sudoers_files(get_cluster(cluster), user, directories, metadata_log_dir)
     if host is not None:
         files = {text: [host] for text, hosts in files.items() if host in hosts}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import shell_responder
-from kafka_rollout.cli.options import ClusterName
+from kafka_rollout.cli.options import AsJson, ClusterName
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
@@ -19,24 +18,30 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
 @app.command("show")
-def lock_show(cluster: ClusterName) -> None:
+def lock_show(cluster: ClusterName, as_json: AsJson = False) -> None:
     """Show the run that holds the cluster's lock, its purpose and when its lease expires."""
     from kafka_rollout.run.store.opening import open_lock
 
     settings = Settings.from_environment()
     lease = open_lock(settings).holder(get_cluster(cluster, settings).name)
+    if as_json:
+        held = lease and {"run": lease.holder, "purpose": lease.purpose, "expires_at": show.utc(lease.expires_at)}
+        show.print_json({"cluster": cluster, "lock": held})
+        return
     if lease is None:
         show.out.print(f"No run holds the lock of {cluster}.")
         return
-    until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(lease.expires_at))
-    show.say(f"Run {lease.holder} holds the lock of {cluster} until {until}: {lease.purpose}")
+    show.say(f"Run {lease.holder} holds the lock of {cluster} until {show.utc(lease.expires_at)}: {lease.purpose}")
 
 
 @app.command("break")
 def lock_break(
     cluster: ClusterName,
     by: Annotated[
-        str, typer.Option("--by", help="Your name, one of the approvers; recorded with the shell user and the host.")
+        str,
+        typer.Option(
+            "--as", metavar="NAME", help="Your name, one of the approvers; recorded with the shell user and the host."
+        ),
     ],
 ) -> None:
     """Break the lock of a run that was killed. Only an approver in the inventory's list can break a lock."""
@@ -45,7 +50,7 @@ def lock_break(
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
     if not by.strip():
-        raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --by NAME.")
+        raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --as NAME.")
     refuse_unlisted_approver(spec, by)
     lease = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
     show.say("No run held the lock." if lease is None else f"Lock of {lease.holder} ({lease.purpose}) was broken.")

@@ -6,23 +6,19 @@ These commands read directories. They need neither a running cluster nor an inve
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.base.outside_text import escape_json
-from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import JsonFile
+from kafka_rollout.cli.levels import read_level
+from kafka_rollout.cli.options import AsJson
 from kafka_rollout.features.requests import parse_requests
 from kafka_rollout.metadata_log.log_choice import choose_log
 from kafka_rollout.metadata_log.losses import Loss, LossReport, with_paths
@@ -42,7 +38,9 @@ LogDir = Annotated[
     Path,
     typer.Option("--log-dir", help="A node's metadata.log.dir, or a copy of its __cluster_metadata-0."),
 ]
-ToLevel = Annotated[int, typer.Option("--to-level", help="The metadata.version to set, for example 29.")]
+ToLevel = Annotated[
+    str, typer.Option("--to-level", help="The metadata.version to set, for example 25 or its name, 4.0-IV3.")
+]
 ClusterId = Annotated[
     str | None, typer.Option("--cluster-id", help="Expected cluster id; refuse if meta.properties has another id.")
 ]
@@ -52,7 +50,7 @@ ClusterId = Annotated[
 def losses(
     log_dir: LogDir,
     to_level: ToLevel,
-    json_file: JsonFile = None,
+    as_json: AsJson = False,
     release: Annotated[
         str | None, typer.Option(help="Release whose Kafka classes compute the losses; default: the newest release.")
     ] = None,
@@ -66,20 +64,19 @@ def losses(
     from kafka_rollout.metadata_log.classes.loss_report import loss_report
 
     folder, cache = _open(log_dir, cluster_id)
-    report = loss_report(folder, to_level, cache=cache, release=_release(cache, release))
+    report = loss_report(folder, read_level(to_level), cache=cache, release=_release(cache, release))
     paths = directory_ids({"log.dirs": str(folder.root), **read_properties(config)})
     report = replace(
         report, losses=with_paths(report.losses, paths), default_only=with_paths(report.default_only, paths)
     )
-    if not _json(json_file, to_json(report)):
-        _print_losses(report)
+    show.print_json(to_json(report)) if as_json else _print_losses(report)
 
 
 @app.command("scan")
 def scan(
     log_dir: LogDir,
     release: Annotated[str, typer.Option("--release", help="The release that must start on this log.")],
-    json_file: JsonFile = None,
+    as_json: AsJson = False,
     config: Annotated[
         Path | None, typer.Option(help="server.properties of the node, to compute the waiting times in the remedies.")
     ] = None,
@@ -91,8 +88,7 @@ def scan(
 
     folder, cache = _open(log_dir, cluster_id)
     found = scan_metadata_log(folder, _release(cache, release), cache=cache, settings=read_properties(config))
-    if not _json(json_file, found.to_dict()):
-        _print_scan(found)
+    show.print_json(found.to_dict()) if as_json else _print_scan(found)
     if found.failures:
         raise typer.Exit(RefusedError.exit_code)
 
@@ -111,7 +107,7 @@ def snapshot(
     feature: Annotated[
         list[str] | None,
         typer.Option(
-            "--feature", metavar="NAME:LEVEL", help="Also lower this feature; level 0 deletes it; repeatable."
+            "--feature", metavar="NAME=LEVEL", help="Also lower this feature; level 0 deletes it; repeatable."
         ),
     ] = None,
     epoch: Annotated[
@@ -124,10 +120,11 @@ def snapshot(
     from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
 
     folder, cache = _open(log_dir, cluster_id)
+    level = read_level(to_level)
     features = {one.feature: one.level for one in parse_requests(downgrades=feature or ())}
     written = write_snapshot(
         folder,
-        to_level,
+        level,
         out,
         cache=cache,
         release=_release(cache),
@@ -185,7 +182,7 @@ def choose(
         typer.Option("--log-dir", help="metadata.log.dir of a stopped node; repeat the option for every node."),
     ],
     cluster_id: ClusterId = None,
-    json_file: JsonFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Choose among the logs of stopped nodes the log that contains every committed record. Read-only."""
     from kafka_rollout.metadata_log.disk.folder import open_folder
@@ -207,7 +204,9 @@ def choose(
     if not voters:
         raise UserError("None of these logs contains the voters of the quorum.", remedy="Use the logs of controllers.")
     chosen = choose_log(logs, voters, {})
-    if not _json(json_file, {**to_json(chosen), "log_dir": str(by_node[chosen.node_id].root)}):
+    if as_json:
+        show.print_json({**to_json(chosen), "log_dir": str(by_node[chosen.node_id].root)})
+    else:
         show.out.print(
             f"node {chosen.node_id}, {show.as_text(by_node[chosen.node_id].root)}: ends at offset "
             f"{chosen.end_offset} in epoch {chosen.epoch}; logs of nodes {', '.join(map(str, chosen.read))} "
@@ -271,18 +270,6 @@ def _release(cache: ReleaseCache, name: str | None = None) -> Release:
     release = known_releases(*cache.catalogue_folders)[-1] if name is None else Release.parse(name)
     metadata_facts(release, *cache.catalogue_folders)
     return release
-
-
-def _json(where: str | None, data: Mapping[str, Any]) -> bool:
-    """Write the JSON result if it was requested; return whether it was."""
-    if where is None:
-        return False
-    text = escape_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
-    if where == "-":
-        sys.stdout.write(text)
-        return True
-    write_file(Path(where), text.encode())
-    return True
 
 
 def _print_losses(report: LossReport) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.durations import parse_duration, typed_duration
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
@@ -15,7 +16,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
-    ConnectionFile,
+    CommandConfig,
     open_ports,
     takes_request,
 )
@@ -44,9 +45,11 @@ def rehearse(
             "queried."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Gate timeout in the sandbox, in seconds.", min=1)] = GATE_TIMEOUT_S,
+    gate_timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="Gate timeout in the sandbox, such as 90s or 5m.")
+    ] = typed_duration(GATE_TIMEOUT_S),
     as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Try an upgrade or a downgrade on a copy of the cluster, on this machine. Only reads the cluster.
 
@@ -57,14 +60,16 @@ def rehearse(
     """
     from kafka_rollout.rehearsal.machine.local import LocalRehearsals, read_backup_release
 
-    with open_ports(cluster, None, connection_file) as (ports, settings, _):
+    with open_ports(cluster, None, command_config) as (ports, settings, _):
         request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
         if backup is None:
             direction, releases = planned_releases(ports, request.target_release)
         else:
             source = read_backup_release(ports.cluster, backup)
             direction, releases = releases_between(ports.catalogue, source, request.target_release)
-        job = order_rehearsal(request, ports.cluster.name, direction, releases, gate_timeout_s=timeout)
+        job = order_rehearsal(
+            request, ports.cluster.name, direction, releases, gate_timeout_s=parse_duration(gate_timeout)
+        )
         rehearsals = LocalRehearsals(
             cluster=ports.cluster,
             admin=ports.admin,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -46,14 +45,13 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
         return
     rows = []
     for event in events:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(float(event["at"])))
         content = ", ".join(f"{key}={value}" for key, value in event.items() if key not in {"at", "kind"})
-        rows.append((at, event["kind"], content[:300]))
-    show.print_table(("Time (UTC)", "Event", "Content"), rows)
+        rows.append((show.utc(float(event["at"])), event["kind"], content[:300]))
+    show.print_table(("Time", "Event", "Content"), rows)
 
 
 @app.command("verify")
-def runs_verify(cluster: ClusterName, run: Run) -> None:
+def runs_verify(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     """Find events of a run that were altered, removed or reordered, and changed documents. Exit code 1 if there are."""
     from kafka_rollout.run.store.opening import open_run
 
@@ -69,7 +67,10 @@ def runs_verify(cluster: ClusterName, run: Run) -> None:
             f"The history of run {run} of cluster {cluster} has an approval that Airflow does not confirm. {forged}",
             remedy="Find out who can write to the database. Ask the approver, and do not continue this run.",
         )
-    show.say(f"The history of run {run} is complete and unchanged.")
+    if as_json:
+        show.print_json({"run": run, "ok": True})
+    else:
+        show.say(f"The history of run {run} is complete and unchanged.")
 
 
 def _require_run_of_cluster(cluster: str, run: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -19,13 +18,12 @@ from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import ConnectionFile, JsonFile
+from kafka_rollout.cli.options import AsJson, CommandConfig
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanRequest, ScanResult, worst_of
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 
-STANDARD_OUTPUT = "-"
 TREND = 30  # number of earlier scans on the page
 _COLOURS = {
     LoadVerdict.FAILS: "red",
@@ -67,7 +65,7 @@ def scan(
             "the settings of the brokers.",
         ),
     ] = False,
-    json_file: JsonFile = None,
+    as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option("--html", help="File for the result page.")] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Folder for the result as Parquet.")] = None,
     fail_on: Annotated[
@@ -79,7 +77,7 @@ def scan(
     master: Annotated[
         str | None, typer.Option("--master", help="Spark master; default: KAFKA_ROLLOUT_SPARK_MASTER or local[2].")
     ] = None,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Check which releases can load the coordinator logs. Reads a running cluster or log directories."""
     from kafka_rollout.coordinator_logs.spark.submit import submit
@@ -111,15 +109,13 @@ def scan(
         )
         if cluster is not None:
             spec = get_cluster(cluster, settings)
-            security = read_credentials(spec, connection_file)
+            security = read_credentials(spec, command_config)
             request = replace(request, cluster=spec.name, bootstrap_servers=spec.bootstrap_servers)
             file = stack.enter_context(credentials_file(settings.home, security))
             request = replace(request, security_file=file)
         code, result = submit(request, settings, master=master, on_progress=_say)
         text = request.json_file.read_text(encoding="utf-8")
-    _write_result(
-        result, text, catalogue, json_file=json_file, html=html, keep=settings if cluster is not None else None
-    )
+    _write_result(result, text, catalogue, as_json=as_json, html=html, keep=settings if cluster is not None else None)
     raise typer.Exit(code)
 
 
@@ -128,7 +124,7 @@ def _write_result(
     text: str,
     catalogue: Catalogue,
     *,
-    json_file: str | None,
+    as_json: bool,
     html: Path | None,
     keep: Settings | None,
 ) -> None:
@@ -144,12 +140,7 @@ def _write_result(
             write_file(html, page.encode())
         if history is not None:
             _say(f"stored as {history.keep(result, page).location}")
-    if json_file == STANDARD_OUTPUT:
-        sys.stdout.write(text)
-        return
-    if json_file is not None:
-        write_file(Path(json_file), text.encode())
-    print_scan(result)
+    show.print_json_text(text) if as_json else print_scan(result)
 
 
 def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[Path], topics: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import typer
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile
+from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 
@@ -26,7 +26,8 @@ def traffic_start(
     folder: Annotated[
         Path | None, typer.Option(help="Folder for the journals of the clients; default: in the folder of the runs.")
     ] = None,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Start test traffic in the background."""
     from kafka_rollout.kafka.client.security.credentials import read_credentials
@@ -34,25 +35,29 @@ def traffic_start(
 
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
-    security = read_credentials(spec, connection_file)
+    security = read_credentials(spec, command_config)
     group = f"kafka-rollout-{cluster}"
     started = start_traffic(
         spec, _RUN_ID, security=security, group=group, folder=folder, leased=False, settings=settings
     )
-    show.out.print(f"process {started.pid}, journals in {started.folder}", soft_wrap=True)
+    if as_json:
+        show.print_json({"cluster": cluster, "traffic": started})
+    else:
+        show.say(f"process {started.pid}, journals in {started.folder}")
 
 
 @app.command("show")
-def traffic_show(cluster: ClusterName) -> None:
+def traffic_show(cluster: ClusterName, as_json: AsJson = False) -> None:
     """Show the host, the process id, the state and the last report of the test traffic."""
-    show.say(_traffic_of(cluster, None).sentence)
+    process = _traffic_of(cluster, None)
+    show.print_json({"cluster": cluster, "traffic": process}) if as_json else show.say(process.sentence)
 
 
 @app.command("stop")
 def traffic_stop(
     cluster: ClusterName,
     folder: Annotated[Path | None, typer.Option(help="The folder that was given to `traffic start`.")] = None,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Stop the test traffic, read all its records and compare. Exit code 1 if the traffic check failed.
@@ -65,7 +70,7 @@ def traffic_stop(
     settings = Settings.from_environment()
     process = _traffic_of(cluster, folder)
     spec = get_cluster(cluster, settings)
-    security = read_credentials(spec, connection_file) if connection_file else None
+    security = read_credentials(spec, command_config) if command_config else None
     verdict = stop_traffic(spec, _RUN_ID, security=security, settings=settings, on_progress=show.ProgressLines().say)
     if verdict is None:
         return
@@ -87,19 +92,19 @@ def traffic_stop(
 def traffic_run(
     cluster: ClusterName,
     folder: Annotated[Path | None, typer.Option(help="Folder for the journals of the clients.")] = None,
-    connection_file: ConnectionFile = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Run test traffic until Ctrl-C, then compare acknowledged with consumed records."""
     from kafka_rollout.base.system.signals import interrupt_on_sigterm
 
     with interrupt_on_sigterm():
-        traffic_start(cluster, folder, connection_file)
+        traffic_start(cluster, folder, command_config)
         show.err.print("Test traffic runs. Press Ctrl-C to stop and compare.")
         try:
             while True:
                 time.sleep(1)
         except KeyboardInterrupt:
-            traffic_stop(cluster, folder, connection_file)
+            traffic_stop(cluster, folder, command_config)
 
 
 def _traffic_of(cluster: str, folder: Path | None) -> BackgroundProcess:

@@ -79,7 +79,7 @@ class SqlChangeLock:
                         f"Run {current.holder} holds the lock of cluster {cluster} {_describe_lease(current)}",
                         remedy="Try again when that run has ended (in a DAG: clear this task and all downstream "
                         "tasks). If that run was killed, wait until its lease expires, or let an approver break the "
-                        f"lock: kafka-rollout lock break --cluster {cluster} --by NAME",
+                        f"lock: kafka-rollout lock break --cluster {cluster} --as NAME",
                     )
                 ours = current
                 cluster_id = cluster_id or current.cluster_id

@@ -164,7 +164,7 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
         raise RefusedError(
             f"Run {ports.run_id} belongs to the DAG {dag_id}.",
             remedy="Continue it in Airflow. If Airflow cannot continue it, an approver can take it over: add "
-            "--take-over --approve-as NAME.",
+            "--take-over --as NAME.",
         )
     refuse_unlisted_approver(ports.cluster, by)
     refuse_claimed_name(ports.cluster, by, responder)

@@ -1,6 +1,6 @@
 """Four eyes: the operator who started a run cannot approve it.
 
-Airflow proves who answers. A shell proves only the operating system's user: the name of `--approve-as` is a claim. So a
+Airflow proves who answers. A shell proves only the operating system's user: the name of `--as` is a claim. So a
 cluster with four eyes accepts an approval at a shell only from a user whom the inventory names in `shell_approvers`, as
 the approver that it names there.
 """

@@ -136,7 +136,7 @@ def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
         f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the "
         "log recovery at the next start.",
         undo=f"Undo command: kafka-rollout rollback --cluster {plan.cluster} --run {ports.run_id} "
-        "--approve-as <name> --reason <text>",
+        "--as <name> --reason <text>",
     )
 
 

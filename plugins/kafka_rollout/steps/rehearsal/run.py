@@ -243,7 +243,7 @@ class Rehearsal:
             if ports.clock.monotonic() >= ends:
                 raise RefusedError(
                     f"The copy is not in service on {release} after {self.job.request.gate_timeout_s:.0f} s: {why}",
-                    remedy="Read the message of the node, or repeat the rehearsal with a longer --timeout.",
+                    remedy="Read the message of the node, or repeat the rehearsal with a longer --gate-timeout.",
                 )
             self.say(f"waiting for {waiting[0].name}: {why}"[:200])
             ports.clock.sleep(_POLL_S)

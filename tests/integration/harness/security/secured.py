@@ -193,8 +193,8 @@ class SecuredCluster:
             found[name] = body | ({"login": login, "password": password} if login else {})
         return found
 
-    def connection_file(self, security: ClientSecurity) -> Path:
-        """A file for --connection-file."""
+    def command_config(self, security: ClientSecurity) -> Path:
+        """A file for --command-config."""
         path = self.files / f"connection-{secrets.token_hex(4)}.json"
         assert security.controllers is not None
         assert security.traffic is not None

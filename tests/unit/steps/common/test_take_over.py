@@ -33,7 +33,7 @@ def test_an_approver_takes_a_dag_s_run_over_and_the_record_says_who_from_where(p
 @pytest.mark.parametrize(
     ("by", "wanted", "why"),
     [
-        ("alice", False, "belongs to the DAG kafka_upgrade_fake.*--take-over --approve-as NAME"),
+        ("alice", False, "belongs to the DAG kafka_upgrade_fake.*--take-over --as NAME"),
         (None, True, "belongs to the DAG"),
         ("mallory", True, "mallory is not an approver of cluster fake"),
         (" ", True, "is not an approver"),

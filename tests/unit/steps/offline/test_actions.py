@@ -337,7 +337,7 @@ def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(p
     facts = offline_facts(ports, approved(ports))
     assert 30 < facts.outage.total_s < 300
     assert "the first broker starts at the new level" in facts.no_return
-    command = "kafka-rollout rollback --cluster fake --run run-1 --approve-as <name> --reason <text>"
+    command = "kafka-rollout rollback --cluster fake --run run-1 --as <name> --reason <text>"
     assert facts.undo.endswith(command)
     assert len(facts.lines) == 5
 

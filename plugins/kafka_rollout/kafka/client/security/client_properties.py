@@ -84,7 +84,7 @@ def read_client_properties(path: Path) -> ClientSecurity:
     if content.lstrip().startswith(b"{"):
         raise UserError(
             f"{path} is JSON, not a properties file.",
-            remedy="Give the JSON file with --connection-file, or write the settings as key=value.",
+            remedy="Write the settings as key=value.",
         )
     settings = {key: value.strip() for key, value in parse(content).items() if value.strip() or key == _HOST_NAMES}
     secret = sorted(key for key in settings if _SECRET.fullmatch(key))

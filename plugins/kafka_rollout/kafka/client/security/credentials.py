@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.system.files import open_regular
+from kafka_rollout.kafka.client.security.client_properties import read_client_properties
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 
@@ -21,18 +24,33 @@ class ConnectionSettings:
     extra: Mapping[str, Any]
 
 
+def read_security_file(path: Path) -> ClientSecurity:
+    """Read Kafka's client.properties, or the JSON form, which can also have settings of controllers and test traffic.
+
+    Raises UserError for a file that cannot be read, is not usable, or has secrets that others can read.
+    """
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            is_json = file.read(1024).lstrip().startswith(b"{")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}.", remedy="Use the path of a client.properties file."
+        ) from None
+    return ClientSecurity.from_file(path) if is_json else read_client_properties(path)
+
+
 def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity | None:
-    """Read a credentials file (mode 0600); None without one.
+    """Read the file of --command-config; None without one.
 
     Raises UserError if the inventory names a Connection and the file has no settings for it.
     """
-    security = None if file is None else ClientSecurity.from_file(file)
+    security = None if file is None else read_security_file(file)
     needed = [name for name in cluster.connection_ids if name is not None]
     if needed and security is None:
         raise UserError(
             f"Cluster {cluster.name} requires the settings of Connection {' and '.join(needed)}, which the command "
             "line cannot read.",
-            remedy="Add a file with these settings: --connection-file FILE (mode 0600).",
+            remedy="Add a client.properties file with these settings: --command-config FILE.",
         )
     if security is not None:
         _, of_controllers, of_traffic = cluster.connection_ids
@@ -44,7 +62,8 @@ def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity 
                 raise UserError(
                     f"The {what} of cluster {cluster.name} needs its own settings (Connection {name}), which {file} "
                     "does not contain.",
-                    remedy=f'Add them to the file as an object "{key}".',
+                    remedy=f'Write the settings as JSON, with those of the {what} in an object "{key}" '
+                    "(docs/inventory.md).",
                 )
     return security
 

@@ -175,7 +175,7 @@ def test_a_file_with_a_secret_must_be_private(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"protocol": "SSL"}', "is JSON, not a properties file. Give the JSON file with --connection-file"),
+        ('{"protocol": "SSL"}', "is JSON, not a properties file. Write the settings as key=value."),
         ("security.protocol=TLS\n", "security.protocol is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("security.protocol=SASL_SSL\n", "do not support sasl.mechanism=GSSAPI, the default"),
         ("security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n", "do not support sasl.mechanism=AWS_MSK_IAM."),
