@@ -100,7 +100,7 @@ bench-scan-start: setup ## compare a scan of a small log with a bare Spark sessi
 	$(BIN)/python -m bench.scan.start $(ARGS)
 
 lock: setup ## resolve requirements.in into requirements.txt again
-	$(BIN)/uv pip compile requirements.in --override requirements-overrides.txt --python-version 3.11 --universal \
+	$(BIN)/uv pip compile requirements.in --python-version 3.11 --universal \
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.txt
 	$(BIN)/uv pip compile requirements-celery.in --constraints requirements.txt --no-deps --python-version 3.11 --universal \
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements-celery.txt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +23,7 @@ DEVELOPERS = {"pytest", "mypy", "ruff", "hypothesis", "playwright"}
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the wheel and its extra `airflow`, in the versions of the lock."""
     folder = tmp_path_factory.mktemp("foreign")
-    run(UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", folder, ROOT)
-    (wheel,) = folder.glob("*.whl")
+    wheel = build_wheel(folder)
     run(UV, "venv", "--quiet", "--python", sys.executable, folder / "venv")
     found = folder / "venv" / "bin" / "python"
     install = (UV, "pip", "install", "--quiet", "--python", found)
@@ -35,13 +35,18 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *install,
         "--no-build-isolation-package",
         "pyspark",
-        "--override",
-        ROOT / "requirements-overrides.txt",
         "--constraint",
         folder / "constraints.txt",
         f"{wheel}[airflow]",
     )
     return found
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel from the sdist, as an index gets both, and return its path."""
+    run(UV, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "-o", folder, ROOT)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def run(*command: str | Path) -> str:
@@ -58,6 +63,20 @@ def run(*command: str | Path) -> str:
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("lowest", [False, True], ids=["newest", "oldest Airflow"])
+def test_a_plain_installation_has_one_pyspark(tmp_path: Path, version: str, lowest: bool) -> None:
+    # Without the lock: pip takes the newest packages that the wheel allows.
+    wanted = tmp_path / "wanted.in"
+    oldest = re.search(r"apache-airflow>=([\d.]+)", (ROOT / "pyproject.toml").read_text())
+    assert oldest
+    airflow = f"apache-airflow=={oldest[1]}\n" if lowest else ""
+    wanted.write_text(f"kafka-rollout[all] @ {build_wheel(tmp_path).as_uri()}\n{airflow}")
+    found = run(UV, "pip", "compile", "--quiet", "--no-header", "--python-version", version, wanted)
+    names = re.findall("^(pyspark[a-z-]*|apache-airflow)==([^ ]+)", found, re.MULTILINE)
+    assert [name for name, _ in names] == ["apache-airflow", "pyspark"]
 
 
 def test_the_environment_has_no_tool_of_developers(python: Path) -> None:
