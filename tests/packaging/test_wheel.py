@@ -7,12 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import yaml
 from airflow.providers_manager import _create_provider_info_schema_validator
+from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
+from airflow.triggers.base import BaseTrigger
 
 from kafka_rollout.airflow.provider import get_provider_info
 from tests.paths import ROOT
@@ -158,3 +162,35 @@ def test_airflow_accepts_the_provider_and_its_hook_has_the_connection_type() -> 
     module, _, name = connection["hook-class-name"].rpartition(".")
     hook = getattr(__import__(module, fromlist=[name]), name)
     assert hook.conn_type == connection["connection-type"]
+
+
+def test_the_provider_names_each_module_with_an_operator_sensor_hook_or_trigger() -> None:
+    bases = {"operators": BaseOperator, "sensors": BaseSensorOperator, "hooks": BaseHook, "triggers": BaseTrigger}
+    defined: dict[str, set[str]] = {kind: set() for kind in bases}
+    package = ROOT / "plugins"
+    for path in (package / "kafka_rollout" / "airflow").rglob("*.py"):
+        name = ".".join(path.relative_to(package).with_suffix("").parts)
+        for one in vars(import_module(name.removesuffix(".__init__"))).values():
+            # A sensor is an operator too; `graphs` has an operator of its DAGs, which is not for other DAGs.
+            kind = next(
+                (kind for kind in ("sensors", *bases) if isinstance(one, type) and issubclass(one, bases[kind])), ""
+            )
+            if (
+                kind
+                and one.__module__ == name
+                and ".graphs." not in name
+                and name != "kafka_rollout.airflow.common.base"
+            ):
+                defined[kind].add(name)
+    info = get_provider_info()
+    assert {kind: set(info[kind][0]["python-modules"]) for kind in bases} == defined
+
+
+def test_the_registry_file_names_classes_and_functions_that_exist() -> None:
+    about = yaml.safe_load((ROOT / ".airflow-registry.yaml").read_text())
+    assert about["package-name"] == get_provider_info()["package-name"]
+    named = [entry["module"] for kind in ("hooks", "sensors", "other") for entry in about[kind]]
+    assert len(named) >= 4
+    for dotted in named:
+        module, _, name = dotted.rpartition(".")
+        assert hasattr(import_module(module), name), dotted

@@ -1,8 +1,15 @@
-"""Provider metadata for Airflow: the connection type and the fields of its form. Plain data."""
+"""Provider metadata for Airflow: its modules, the connection type and the fields of its form. Plain data."""
 
 from __future__ import annotations
 
 from typing import Any
+
+_INTEGRATION = "Apache Kafka rollout"
+
+
+def _modules(*names: str) -> list[dict[str, Any]]:
+    """Return the modules below this package as an entry of the provider's metadata."""
+    return [{"integration-name": _INTEGRATION, "python-modules": [f"kafka_rollout.airflow.{name}" for name in names]}]
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -13,6 +20,23 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "kafka-rollout",
         "name": "Kafka rollout",
         "description": "Upgrades and downgrades Apache Kafka (KRaft) clusters, one node at a time.",
+        "integrations": [
+            {
+                "integration-name": _INTEGRATION,
+                "external-doc-url": "https://kafka.apache.org/documentation/#upgrade",
+                "tags": ["apache", "kafka"],
+            }
+        ],
+        "operators": _modules(
+            *(
+                f"operators.{name}"
+                for name in ("approvals", "compatibility_scan", "ending", "nodes", "spark_scan", "step")
+            )
+        ),
+        "sensors": _modules("gates.sensor"),
+        "hooks": _modules("common.cluster_hook"),
+        "triggers": _modules("approvals.records", "gates.trigger"),
+        # The entry point airflow.plugins registers the plugin with its links; a second registration is an import error.
         "connection-types": [
             {
                 "connection-type": "kafka_rollout",
