@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -16,7 +17,7 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.rights import find_missing, refuse_without_traffic_rights
-from kafka_rollout.model.rights import CHANGING, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
+from kafka_rollout.model.rights import CHANGING, CLUSTER, LIST_CONTROLLERS, PINNING, READING, TRAFFIC, Right
 from kafka_rollout.model.topology import Role
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.security.secured import (
@@ -191,7 +192,11 @@ def _expect_named(secured: SecuredCluster, folder: Path, user: str, right: Right
     shell = Shell(folder, secured.cluster)
     before = [secured.cluster.runtime.process(node).pid for node in secured.spec.nodes]
     listener = Role.CONTROLLER if user == CONTROLLERS else Role.BROKER
-    with secured.without(user, right):
+    # ALTER_CONFIGS, which the user has for the default of min.insync.replicas, implies DESCRIBE_CONFIGS.
+    implying = PINNING if (right.operation, right.resource) == ("DESCRIBE_CONFIGS", CLUSTER) else ()
+    with ExitStack() as stack:
+        for one in (*implying, right):
+            stack.enter_context(secured.without(user, one))
         wait_until(lambda: (str(right), listener) in _missing(secured, CHANGER), 60)
         plan = shell("plan", "-c", "rights", "--to", "4.3.1", "--command-config", str(file))
     assert plan.returncode == 3
