@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import typer
 
@@ -22,7 +22,7 @@ def test_commands_and_their_options_stay_as_recorded() -> None:
 def _lines(command: Any, name: str) -> Iterator[str]:
     yield name
     for found in sorted(command.params, key=lambda param: str(param.name)):
-        kind = found.type_descriptor.annotation
+        kind = get_origin(found.type_descriptor.annotation) or found.type_descriptor.annotation
         allowed = "|".join(str(member.value) for member in kind) if issubclass(kind, Enum) else kind.__name__
         bounds = "" if found.min is found.max is None else f" from {found.min} to {found.max}"
         default = found.default.value if isinstance(found.default, Enum) else found.default

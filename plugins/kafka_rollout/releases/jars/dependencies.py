@@ -80,7 +80,7 @@ class _Poms:
         names = {"groupId": module.group, "artifactId": module.artifact, "version": module.version}
         properties = {
             **above.properties,
-            **{one.tag.rpartition("}")[2]: (one.text or "").strip() for one in root.find("{*}properties") or ()},
+            **{one.tag.rpartition("}")[2]: (one.text or "").strip() for one in root.iterfind("{*}properties/{*}*")},
             **{f"{prefix}.{name}": value for name, value in names.items() for prefix in ("project", "pom")},
         }
         management: dict[_Key, _Dependency] = {}
