@@ -36,7 +36,7 @@ from importlib.abc import MetaPathFinder
 
 class WithoutExtras(MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name.split(".")[0] in {"airflow", "asyncpg", "numba", "psycopg2", "pyarrow", "pyspark"}:
+        if name.split(".")[0] in {"airflow", "asyncpg", "numba", "psycopg", "pyarrow", "pyspark"}:
             raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, WithoutExtras())

@@ -70,12 +70,12 @@ def shared(postgres: Postgres, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Settings that both workers share."""
     artifacts = folder / "artifacts"
     artifacts.mkdir()
-    airflow = postgres.create_database().replace("postgresql://", "postgresql+psycopg2://")
+    airflow = postgres.create_database().replace("postgresql://", "postgresql+psycopg://")
     database = postgres.create_upgraded_database()
     monkeypatch.setenv("KAFKA_ROLLOUT_DATABASE", database)
     return {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": airflow,
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": airflow.replace("+psycopg2", "+asyncpg"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": airflow.replace("+psycopg", "+asyncpg"),
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
         "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",

@@ -322,7 +322,7 @@ def _parse_url(url: str) -> URL:
         )
     if parsed.get_backend_name() == "sqlite" and not parsed.database:
         raise UserError("KAFKA_ROLLOUT_DATABASE contains no file name.", remedy="Write sqlite:////folder/file.db.")
-    return parsed.set(drivername="postgresql+psycopg2") if parsed.get_backend_name() == "postgresql" else parsed
+    return parsed.set(drivername="postgresql+psycopg") if parsed.get_backend_name() == "postgresql" else parsed
 
 
 def _password(path: Path) -> str:

@@ -104,10 +104,10 @@ def control_services(folder: Path) -> Iterator[Postgres]:
 
 def airflow_settings(postgres: Postgres, shared: Path) -> dict[str, str]:
     """The settings of Airflow and of this tool that all hosts share; `shared`: a folder that they share."""
-    airflow = postgres.create_database().replace("postgresql://", "postgresql+psycopg2://")
+    airflow = postgres.create_database().replace("postgresql://", "postgresql+psycopg://")
     return {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": airflow,
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": airflow.replace("+psycopg2", "+asyncpg"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": airflow.replace("+psycopg", "+asyncpg"),
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
         "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
         "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
