@@ -186,5 +186,5 @@ def test_ctrl_c_ends_the_command_without_a_trace(tmp_path: Path) -> None:
         silent.accept()  # it waits for an answer now
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
-    assert (running.returncode, out) == (130, b"")
+    assert (running.returncode, out) == (130, b""), err
     assert b"Traceback" not in err
