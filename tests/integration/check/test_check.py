@@ -43,7 +43,7 @@ def check(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Check]:
     """Run the command in this process: exit code, JSON document (empty without one), standard error."""
 
     def run(*words: str | Path) -> tuple[int, dict[str, Any], str]:
-        code = cli.run_main(["check", *map(str, words), "--json", "-"])
+        code = cli.run_main(["check", *map(str, words), "--json"])
         printed = capsys.readouterr()
         document = json.loads(printed.out) if printed.out else {}
         if document:

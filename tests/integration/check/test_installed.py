@@ -45,7 +45,7 @@ def test_the_base_install_checks_a_cluster_and_is_small(make_cluster: MakeCluste
 
     cluster = make_cluster("3.9.1", layout="combined", size=1)
     home, command = tmp_path / "home", venv / "bin" / "kafka-rollout"
-    words = ("check", "--bootstrap-server", cluster.spec.bootstrap_servers, "--to", "4.3.1", "--json", "-")
+    words = ("check", "--bootstrap-server", cluster.spec.bootstrap_servers, "--to", "4.3.1", "--json")
     found = json.loads(run(command, *words, code=3, KAFKA_ROLLOUT_HOME=str(home)))
     results = {one["id"]: one["result"] for one in found["checks"]}
     assert (results["node-configuration"], results["coordinator-logs"]) == ("ok", "ok")

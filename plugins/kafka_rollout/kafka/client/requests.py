@@ -147,7 +147,8 @@ def controller_target(node: NodeSpec) -> Target | None:
 def _target(node: NodeSpec, address: str | None, listener: Role) -> Target | None:
     if not address:
         return None
-    who = f"Node {node.node_id} ({node.name}) at {address}"
+    # A bootstrap server has no id yet.
+    who = f"Broker {address}" if node.node_id < 0 else f"Node {node.node_id} ({node.name}) at {address}"
     return Target(node_id=node.node_id, address=address, who=who, listener=listener)
 
 
