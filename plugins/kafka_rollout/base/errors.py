@@ -7,7 +7,7 @@ one sentence, which names the object, and a remedy.
 
 from __future__ import annotations
 
-from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_invisible
 
 
 class RolloutError(Exception):
@@ -21,8 +21,11 @@ class RolloutError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        """One line without invisible characters, for a log or a terminal; `sentence` is as it was given."""
-        return escape_invisible(f"{self.sentence} {self.remedy}".strip())
+        """One line without invisible characters, for a log or a terminal; `sentence` is as it was given.
+
+        A long sentence is cut, a remedy never.
+        """
+        return f"{escape_invisible(self.sentence)} {escape_invisible(self.remedy, limit=REMEDY_LIMIT)}".strip()
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword-only arguments cannot be unpickled without help; Spark and Airflow pickle them.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NewType
 
-from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
 
 
@@ -47,9 +47,9 @@ class Finding:
         return (self.code, self.subject)
 
     def __str__(self) -> str:
-        """One line without invisible characters, for a log or a terminal."""
-        line = f"[{self.severity}] {self.code} ({self.subject}): {self.sentence} {self.remedy}"
-        return escape_invisible(line.rstrip())
+        """One line without invisible characters, for a log or a terminal. The remedy is never cut."""
+        line = escape_invisible(f"[{self.severity}] {self.code} ({self.subject}): {self.sentence}")
+        return f"{line} {escape_invisible(self.remedy, limit=REMEDY_LIMIT)}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

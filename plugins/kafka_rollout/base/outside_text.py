@@ -15,6 +15,7 @@ from typing import Final
 
 NAME_LIMIT: Final = 256
 TEXT_LIMIT: Final = 4000
+REMEDY_LIMIT: Final = 100_000  # a remedy is complete: half a command would be worse than none
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _STACKED = 4  # combining marks on one character; more of them cover other lines

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+_LISTED_NODES = 8
 
 
 def few(things: Iterable[object], *, limit: int = 4) -> str:
@@ -19,9 +22,22 @@ def count(number: int, noun: str) -> str:
 
 
 def nodes(ids: Iterable[int]) -> str:
-    """Return node ids as text: `node 3`, `nodes 1, 2, 3`."""
+    """Return node ids as text: `node 3`, `nodes 1, 2, 3`; of more than eight ids with ranges: `nodes 1, 101 to 300`.
+
+    No id is left out, because findings are compared by such texts.
+    """
     ordered = sorted(ids)
-    return f"node{'' if len(ordered) == 1 else 's'} {', '.join(str(node_id) for node_id in ordered)}"
+    listed = [str(node_id) for node_id in ordered] if len(ordered) <= _LISTED_NODES else list(_ranges(ordered))
+    return f"node{'' if len(ordered) == 1 else 's'} {', '.join(listed)}"
+
+
+def _ranges(ordered: Sequence[int]) -> Iterator[str]:
+    for _, run in groupby(enumerate(ordered), key=lambda item: item[1] - item[0]):
+        found = [node_id for _, node_id in run]
+        if len(found) < 3:
+            yield from map(str, found)
+        else:
+            yield f"{found[0]} to {found[-1]}"
 
 
 def size(number: float) -> str:

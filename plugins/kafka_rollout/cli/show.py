@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_rollout.base.durations import duration
+from kafka_rollout.base.finding_groups import group_by_kind
 from kafka_rollout.base.findings import CheckResult, CheckState, Finding, Severity
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
@@ -162,9 +163,10 @@ def print_body(text: str, console: Console = out) -> None:
 
 
 def print_findings(findings: tuple[Finding, ...]) -> None:
-    for finding in findings:
-        say_marked(finding.severity.value, _COLOURS[finding.severity], f"{finding.code} {finding.subject}")
-        say(f"  {finding.sentence} {finding.remedy}")
+    """Print findings of one kind as one entry."""
+    for group in group_by_kind(findings):
+        say_marked(group.severity.value, _COLOURS[group.severity], f"{group.code} {group.subjects}")
+        say(f"  {group.sentence} {group.remedy}")
 
 
 def print_checks(results: Iterable[CheckResult]) -> None:

@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import size
 
@@ -35,7 +35,11 @@ def page_environment(settings: Settings) -> Environment:
 
 def _show(value: object) -> object:
     """Escape text, which can contain names from outside, but not the markup of a macro."""
-    return escape_invisible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return (
+        escape_invisible(value, limit=REMEDY_LIMIT)
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    )
 
 
 def clock(at: float | None) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from kafka_rollout.base.finding_groups import group_by_kind
 from kafka_rollout.base.system.html import clock, page_environment
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.report.event_form import feature_results
@@ -38,6 +39,7 @@ def render(report: RunReport, *, settings: Settings | None = None) -> str:
         tone=tone,
         outcome_title=title,
         timeline=_timeline(report.nodes),
+        groups=group_by_kind(report.findings),
         scan=_scan(report.scan),
     )
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.base.findings import Finding, Severity, Verdict
-from kafka_rollout.base.outside_text import escape_markdown, quote_markdown
-from kafka_rollout.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.base.finding_groups import group_by_kind
+from kafka_rollout.base.findings import Finding, Verdict
+from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
+from kafka_rollout.base.wording import count, nodes
+from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.level_undo import LevelUndo
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -27,6 +31,9 @@ from kafka_rollout.run.projections.approvals import find_invalidity, is_invalid,
 from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import FOUR_EYES, refuse_claimed_name, refuse_starter
+
+_LISTED_NODES = 40  # of a release step; more are shown with ranges
+_LISTED_RUNS = 60
 
 
 def record_approval(
@@ -93,10 +100,11 @@ def _require_name_and_reason(what: ApprovalOf, by: str, reason: str) -> None:
 def refuse_blockers(plan: Plan) -> None:
     """Raise RefusedError with the plan's blockers, if it has any."""
     if plan.blockers:
+        groups = group_by_kind(plan.blockers)
         raise RefusedError(
             f"The plan has {len(plan.blockers)} blocker(s), which cannot be approved: "
-            f"{'; '.join(f'{f.code} {f.subject}: {f.sentence}' for f in plan.blockers)}",
-            remedy=" ".join(dict.fromkeys(finding.remedy for finding in plan.blockers)),
+            f"{'; '.join(f'{group.code} {group.subjects}: {group.sentence}' for group in groups)}",
+            remedy=" ".join(dict.fromkeys(group.remedy for group in groups)),
         )
 
 
@@ -253,13 +261,17 @@ def canary_body(plan: Plan) -> str:
 def findings_part(findings: tuple[Finding, ...]) -> list[str]:
     if not findings:
         return [heading("Findings: none")]
-    ranked = sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
+    groups = group_by_kind(findings)
     lines = [
-        f"- **{f.severity.value}** {quote_markdown(f.code)} {escape_markdown(f.subject)}: {escape_markdown(f.sentence)}"
-        + (f" **What to do:** {escape_markdown(f.remedy)}" if f.remedy else "")
-        for f in ranked
+        f"- **{group.severity.value}** {quote_markdown(group.code)} {escape_markdown(group.subjects)}: "
+        f"{escape_markdown(group.sentence)}"
+        + (f" **What to do:** {escape_markdown(group.remedy, limit=REMEDY_LIMIT)}" if group.remedy else "")
+        for group in groups
     ]
-    return [heading(f"Findings: {len(findings)}"), "\n".join(lines)]
+    if len(groups) == len(findings):
+        return [heading(f"Findings: {len(findings)}"), "\n".join(lines)]
+    kinds = heading(f"Findings: {len(findings):,}, of {count(len(groups), 'kind')}")
+    return [kinds, "\n".join(lines), "The report of the run and `kafka-rollout plan --json` list every object."]
 
 
 def release_steps_part(plan: Plan) -> list[str]:
@@ -267,11 +279,7 @@ def release_steps_part(plan: Plan) -> list[str]:
         return [f"Every node already runs {plan.target}: no node is restarted."]
     parts = []
     for release_step in plan.release_steps:
-        order = "\n".join(
-            f"{place}. {node_step.name} "
-            f"({node_step.node_id}{', active controller' if node_step.active_controller else ''})"
-            for place, node_step in enumerate(release_step.order, start=1)
-        )
+        order = "\n".join(_order(release_step.order))
         way = f"{release_step.from_release} → {release_step.to_release}"
         if release_step.restarts:
             way = f"Restart on {release_step.to_release}"
@@ -280,6 +288,31 @@ def release_steps_part(plan: Plan) -> list[str]:
         else:
             parts += [heading(f"{way}, one node at a time"), order, escape_markdown(release_step.reason)]
     return parts
+
+
+def _order(steps: Sequence[NodeStep]) -> Iterator[str]:
+    """Yield the lines of the order; of more than _LISTED_NODES nodes, one line for nodes with consecutive ids."""
+    if len(steps) <= _LISTED_NODES:
+        yield from (f"{place}. {_node(step)}" for place, step in enumerate(steps, start=1))
+        return
+    lines: list[str] = []
+    place = 1
+    for _, run in groupby(enumerate(steps), key=lambda item: (item[1].section, item[1].node_id - item[0])):
+        some = [step for _, step in run]
+        last = place + len(some) - 1
+        if len(some) < 3 or any(step.active_controller for step in some):
+            lines += [f"- {number:,}: {_node(step)}" for number, step in enumerate(some, start=place)]
+        else:
+            first, end = some[0], some[-1]
+            lines.append(f"- {place:,} to {last:,}: {first.name} to {end.name} ({first.node_id} to {end.node_id})")
+        place = last + 1
+    yield from lines[:_LISTED_RUNS]
+    if len(lines) > _LISTED_RUNS:
+        yield f"- … and {len(lines) - _LISTED_RUNS:,} more lines; `kafka-rollout plan --json` prints the whole order"
+
+
+def _node(step: NodeStep) -> str:
+    return f"{step.name} ({step.node_id}{', active controller' if step.active_controller else ''})"
 
 
 def terms_part(plan: Plan) -> list[str]:
@@ -318,11 +351,14 @@ def unavailability_part(plan: Plan) -> list[str]:
 def config_part(plan: Plan) -> list[str]:
     if not plan.config_changes:
         return []
+    alike: dict[tuple[Release, str, str | None, str], list[int]] = {}
+    for change in plan.config_changes:
+        alike.setdefault((change.release, change.key, change.value, change.reason), []).append(change.node_id)
     lines = [
-        f"- node {c.node_id} on {c.release}: {quote_markdown(c.key)} "
-        f"{f'= {quote_markdown(c.value)}' if c.value else 'is removed'}. "
-        f"{escape_markdown(c.reason)}"
-        for c in plan.config_changes
+        f"- {nodes(ids)} on {release}: {quote_markdown(key)} "
+        f"{f'= {quote_markdown(value)}' if value else 'is removed'}. "
+        f"{escape_markdown(reason)}"
+        for (release, key, value, reason), ids in alike.items()
     ]
     return [heading("Configuration changes"), "\n".join(lines)]
 
