@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -111,8 +111,14 @@ _NO_RESPONSE_S = 180.0
 _SILENCE_S = 20.0  # without news, the current tasks are printed after this time
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Answer invalid input in one sentence, as the other commands do."""
+        raise UserError(f"{self.prog}: {message}.", remedy=f"For all options, see `{self.prog} --help`.")
+
+
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kafka-rollout demo",
         description="Start a real cluster, test traffic and Airflow on this machine. Upgrade or downgrade the cluster "
         "through the DAG.",

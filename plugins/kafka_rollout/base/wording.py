@@ -16,6 +16,13 @@ def few(things: Iterable[object], *, limit: int = 4) -> str:
     return f"{', '.join(texts[:limit])} and {len(texts) - limit} more"
 
 
+def few_failures(sentences: Iterable[str], things: str, *, limit: int = 3) -> str:
+    """Return the first different sentences, and the number of the others: `… 197 more nodes do not respond.`"""
+    found = list(dict.fromkeys(sentences))
+    more = [f"{len(found) - limit} more {things} do not respond."] if len(found) > limit else []
+    return " ".join([*found[:limit], *more])
+
+
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: `1 partition`, `1,204 partitions`."""
     return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from kafka_rollout.base.errors import FatalError, RolloutError, UserError
+from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import is_debug
 from kafka_rollout.cli.json_result import file_of, kind_of, wants_json, with_output
 from kafka_rollout.cli.old_words import current_words
@@ -123,9 +123,11 @@ app = typer.Typer(
     cls=_Commands,
     help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda word: word.replace("_", "-"),  # a form's spelling: after_approval
+    },
 )
 
 
@@ -168,9 +170,10 @@ def _run(words: list[str], result: JsonResult | None = None) -> int:
             raise
         return _fail(_Failure(kind_of(error), error.sentence, error.remedy, error.exit_code), result)
     except TyperException as error:
-        from kafka_rollout.cli.usage import sentence_of
+        from kafka_rollout.cli.usage import usage_error
 
-        return _fail(_Failure(kind_of(UserError("")), sentence_of(error), "", UserError.exit_code), result)
+        wrong = usage_error(error)
+        return _fail(_Failure(kind_of(wrong), wrong.sentence, wrong.remedy, wrong.exit_code), result)
     except (KeyboardInterrupt, typer.Abort):
         from kafka_rollout.cli.run import INTERRUPTED
 

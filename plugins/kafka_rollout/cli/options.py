@@ -28,7 +28,18 @@ from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 if TYPE_CHECKING:
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
-ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
+
+def _known_clusters() -> list[str]:
+    """Return the names of the clusters, for the completion of a shell."""
+    from kafka_rollout.clusters.inventory import list_readable_clusters
+
+    return list(list_readable_clusters()[0])
+
+
+ClusterName = Annotated[
+    str,
+    typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).", autocompletion=_known_clusters),
+]
 RunId = Annotated[str | None, typer.Option("--run", help="Id of the run to continue; default: a new run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 CommandConfig = Annotated[
@@ -64,8 +75,10 @@ def new_run_id() -> str:
 
 def require_name(change: str, approve_as: str | None, reason: str | None, *, remedy: str = "") -> None:
     """Raise UserError without an approver and a reason. `change`: its subject, such as `An upgrade`."""
-    if not approve_as or not reason:
-        raise UserError(f"{change} needs a named approval.", remedy=f"Add --as NAME --reason TEXT{remedy}.")
+    missing = [words for words, given in (("--as NAME", approve_as), ("--reason TEXT", reason)) if not given]
+    if missing:
+        needed = "a named approval" if len(missing) == 2 else "a reason" if approve_as else "the name of the approver"
+        raise UserError(f"{change} needs {needed}.", remedy=f"Add {' '.join(missing)}{remedy}.")
 
 
 @contextmanager

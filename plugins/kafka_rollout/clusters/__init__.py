@@ -4,7 +4,7 @@ Outside: inventory files, brokers of the cluster to discover.
 
 Begin with:
 - `inventory.get_cluster`: reads one cluster of the inventory
-- `inventory.list_clusters`: reads all clusters
+- `inventory.list_readable_clusters`: reads all clusters
 - `inventory.dump_cluster`: writes a cluster as YAML
 - `host_entries.ServiceEntry`: how nodes are installed on their hosts
 - `discovery.draft.discover_inventory`: writes the inventory of a running cluster

@@ -11,13 +11,28 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from kafka_rollout.model.topology import HostCommand, NodeSpec, Role, ServiceSpec
 
 _SUFFIX = ".service"
-Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$")]
-Unit = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]*$")]
-User = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]*$")]
+_HOST = r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$"
+Host = Annotated[str, StringConstraints(pattern=_HOST)]
+_UNIT = r"^[A-Za-z0-9][A-Za-z0-9:_.@-]*$"
+Unit = Annotated[str, StringConstraints(pattern=_UNIT)]
+_USER = r"^[a-z_][a-z0-9_-]*$"
+User = Annotated[str, StringConstraints(pattern=_USER)]
 # No character that a shell, sudoers or a pattern of either treats specially.
-HostPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._@+/-]*[A-Za-z0-9._@+-]$")]
-Sha512 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{128}$", to_lower=True)]
-ReleasePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._@+/{}-]*[A-Za-z0-9._@+}-]$")]
+_HOST_PATH = r"^/[A-Za-z0-9._@+/-]*[A-Za-z0-9._@+-]$"
+HostPath = Annotated[str, StringConstraints(pattern=_HOST_PATH)]
+_SHA512 = r"^[0-9a-fA-F]{128}$"
+Sha512 = Annotated[str, StringConstraints(pattern=_SHA512, to_lower=True)]
+_RELEASE_PATH = r"^/[A-Za-z0-9._@+/{}-]*[A-Za-z0-9._@+}-]$"
+ReleasePath = Annotated[str, StringConstraints(pattern=_RELEASE_PATH)]
+# Pattern → the form in words.
+FORMS = {
+    _HOST: "a host name or an address, for example kafka-1.example.com",
+    _UNIT: "the name of a systemd unit, for example kafka",
+    _USER: "the name of a user, for example kafka",
+    _HOST_PATH: "an absolute path, for example /etc/kafka/server.properties",
+    _SHA512: "a SHA-512 of 128 hexadecimal digits",
+    _RELEASE_PATH: "an absolute path, for example /opt/kafka_2.13-{release}",
+}
 
 
 class _Strict(BaseModel):

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -33,8 +34,9 @@ from pydantic import (
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import few
 from kafka_rollout.clusters.credential_search import find_credential
-from kafka_rollout.clusters.host_entries import Host, ServiceEntry, dump_services, service_of
+from kafka_rollout.clusters.host_entries import FORMS, Host, ServiceEntry, dump_services, service_of
 from kafka_rollout.model.topology import (
     DAILY,
     NEVER,
@@ -45,7 +47,7 @@ from kafka_rollout.model.topology import (
     RuntimeName,
     ServiceSpec,
 )
-from kafka_rollout.nodes.metric_names import MetricName, OwnMetric
+from kafka_rollout.nodes.metric_names import OWN_METRIC, MetricName, OwnMetric
 from kafka_rollout.releases.facts import Release
 
 _UNIQUE = ("id", "name", "broker_address", "controller_address", "prometheus_url", "jolokia_url")
@@ -63,8 +65,18 @@ NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
 Name = Annotated[str, StringConstraints(pattern=NAME.pattern)]
 HOST_AND_PORT = re.compile(r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")
 HostAndPort = Annotated[str, StringConstraints(pattern=HOST_AND_PORT.pattern)]
-HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")]
-ReleaseText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$")]
+_HTTP_URL = r"^https?://[^\s@]+$"
+HttpUrl = Annotated[str, StringConstraints(pattern=_HTTP_URL)]
+_RELEASE = r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$"
+ReleaseText = Annotated[str, StringConstraints(pattern=_RELEASE)]
+_FORMS = {
+    NAME.pattern: "lower-case letters, digits, - and _",
+    HOST_AND_PORT.pattern: "host:port, for example kafka-1:9092",
+    _HTTP_URL: "an http or https address without credentials",
+    _RELEASE: "a release, for example 4.3.1",
+    OWN_METRIC: "the name of a metric, for example kafka_server_levels{name=feature}",
+    **FORMS,
+}
 Text = Annotated[str, BeforeValidator(_as_text)]
 
 
@@ -229,6 +241,7 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+_KEYS = frozenset({*ClusterEntry.model_fields, *NodeEntry.model_fields, *ServiceEntry.model_fields})
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -285,14 +298,6 @@ def load_cluster(path: Path) -> ClusterSpec:
         raise UserError(f"The inventory {path} is wrong: {sentence}.", remedy=remedy) from None
 
 
-def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
-    """Return all clusters by name, sorted; raise the first file's error."""
-    clusters, problems = list_readable_clusters(settings)
-    for problem in problems.values():
-        raise problem
-    return clusters
-
-
 def list_readable_clusters(settings: Settings | None = None) -> tuple[dict[str, ClusterSpec], dict[Path, UserError]]:
     """Return the readable clusters by name, and the errors of the other files."""
     folder = (settings or Settings.from_environment()).clusters
@@ -329,13 +334,26 @@ def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
     """Return the cluster of that name; raise UserError with the existing names, also if its file cannot be read."""
     settings = settings or Settings.from_environment()
     clusters, problems = list_readable_clusters(settings)
-    if name not in clusters:
-        unread = f", and cannot be read: {', '.join(path.name for path in problems)}" if problems else ""
-        raise UserError(
-            f"The inventory contains no cluster {name}.",
-            remedy=f"{settings.clusters} has {', '.join(clusters) or 'none'}{unread}.",
-        )
-    return clusters[name]
+    if name in clusters:
+        return clusters[name]
+    for path, problem in problems.items():
+        if path.stem == name or _describes(path, name):
+            raise problem
+    unread = f", and files that cannot be read: {', '.join(path.name for path in problems)}" if problems else ""
+    meant = next(iter(get_close_matches(name, clusters, n=1)), "")
+    raise UserError(
+        f"The inventory contains no cluster {name}.",
+        remedy=(f"Did you mean {meant}? " if meant else "")
+        + f"{settings.clusters} has {few(clusters, limit=20) or 'none'}{unread}.",
+    )
+
+
+def _describes(path: Path, name: str) -> bool:
+    """Return whether a file that cannot be used has the name of the cluster in its text."""
+    try:
+        return re.search(rf"^name: *['\"]?{re.escape(name)}\b", read_regular(path).decode(), re.MULTILINE) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def dump_cluster(spec: ClusterSpec) -> str:
@@ -371,20 +389,27 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
 
 
 def _first_problem(error: ValidationError) -> tuple[str, str]:
-    problem = error.errors(include_url=False, include_context=False)[0]
+    problem: Any = error.errors(include_url=False)[0]
     where = ""
     for part in problem["loc"]:
         where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
     match problem["type"]:
         case "extra_forbidden":
-            return f"{where} is not a key of an inventory", "Remove it, or correct its name."
+            meant = next(iter(get_close_matches(str(problem["loc"][-1]), _KEYS, n=1)), "")
+            remedy = f"Did you mean {meant}?" if meant else "Remove it, or correct its name."
+            return f"{where} is not a key of an inventory", remedy
+        case "string_pattern_mismatch":
+            form = _FORMS.get(problem["ctx"]["pattern"], "another text (docs/inventory.md)")
+            return f"{where} must be {form}", "Correct it."
         case "missing":
             return f"{where} is missing", "Use include/clusters/local.yaml as an example."
         case "value_error":
             text = problem["msg"].removeprefix("Value error, ")
             return (f"at {where}, {text}" if where else text), "Correct it and repeat the command."
         case _:
-            return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}", "Follow include/clusters/local.yaml."
+            message = problem["msg"].removeprefix("Input should be ")
+            must = f"must be {message}" if message != problem["msg"] else f"{message[0].lower()}{message[1:]}"
+            return f"{where} {must}", "Example: include/clusters/local.yaml."
 
 
 def _yaml_problem(error: yaml.YAMLError | ValueError) -> str:

@@ -33,9 +33,8 @@ MetricName = Literal[
     "remote_copy_errors",
     "remote_fetch_errors",
 ]
-OwnMetric = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]*(\{[a-z_]+=[A-Za-z_]\w*(, ?[a-z_]+=[A-Za-z_]\w*)*\})?$")
-]
+OWN_METRIC = r"^[A-Za-z_:][A-Za-z0-9_:]*(\{[a-z_]+=[A-Za-z_]\w*(, ?[a-z_]+=[A-Za-z_]\w*)*\})?$"
+OwnMetric = Annotated[str, StringConstraints(pattern=OWN_METRIC)]
 OwnNames = Mapping[str, tuple[str, Mapping[str, str]]]
 """Name of the operator → our name, and the operator's labels → ours."""
 

@@ -119,7 +119,10 @@ class Field:
         return self._read(value, self.option_unit)
 
     def _read_duration(self, text: str) -> Any:
-        found = self.type(parse_duration(text) * self.option_unit.size)
+        try:
+            found = self.type(parse_duration(text) * self.option_unit.size)
+        except UserError as error:
+            raise UserError(f"{self.option}: {error.sentence}", remedy=error.remedy) from None
         if not (self.least or 0) <= found <= (found if self.most is None else self.most):
             raise UserError(f"{self.option} is {text}.", remedy=f"Set it {self.option_limits}.")
         return found

@@ -314,10 +314,10 @@ class Catalogue:
         try:
             return self.releases[release]
         except KeyError:
-            known = ", ".join(str(known) for known in sorted(self.releases))
+            known = ", ".join(map(str, newest_patches(self.releases)))
             raise UserError(
                 f"Release {release} is not in the catalogue.",
-                remedy=f"Choose one of {known}, or add it with `kafka-rollout catalogue add {release}`.",
+                remedy=f"Choose another one, such as {known}, or add it with `kafka-rollout catalogue add {release}`.",
             ) from None
 
     def configured(self, *, new_group_coordinator: bool) -> Catalogue:

@@ -76,7 +76,8 @@ def test_a_wrong_password_and_no_security_are_one_sentence(
     secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, found, said = run(capsys, secured, properties(tmp_path, secured, "wrong-password"))
-    sentence = f"Broker {secured.spec.bootstrap_servers} refused the authentication of user {READER} (SCRAM-SHA-512)."
+    who = f"Bootstrap server {secured.spec.bootstrap_servers}"
+    sentence = f"{who} refused the authentication of user {READER} (SCRAM-SHA-512)."
     assert (code, found["error"]["sentence"]) == (3, sentence)
     assert "wrong-password" not in f"{found}{said}"
     code, found, said = run(capsys, secured, None)

@@ -66,7 +66,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("upgrade -c fake --to 4.3 --dry-run", 2, "'4.3' is not a Kafka release"),
         ("upgrade -c fake --to 4.3.1 --run never", 2, "has no run never"),
         ("rollback -c fake --run never", 2, "has no run never"),
-        ("retry -c fake --run never", 2, "A retry needs a named approval"),
+        ("retry -c fake --run never", 2, "has no run never"),
         ("report -c fake", 2, "has no run yet"),
         ("features update -c fake --upgrade group.version", 2, "is not in the form feature=level"),
         ("features update -c fake --upgrade group.version:1", 2, "needs a named approval"),
@@ -96,7 +96,7 @@ def test_what_we_did_not_foresee_is_a_sentence_too(
     def broken() -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(cluster_commands, "list_clusters", broken)
+    monkeypatch.setattr(cluster_commands, "list_readable_clusters", broken)
     assert cli.run_main(["clusters"]) == 1
     assert "KAFKA_ROLLOUT_DEBUG=1" in capsys.readouterr().err
     monkeypatch.setenv("KAFKA_ROLLOUT_DEBUG", "1")

@@ -95,7 +95,7 @@ def test_compare_gives_machines_what_got_worse(history: SqlScanHistory, capsys: 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["show", "--cluster", "nobody"], "Cluster nobody has no scan newest."),
+        (["show", "--cluster", "nobody"], "Cluster nobody has no stored scan yet."),
         (["show", "--cluster", "orders", "--scan", "2025"], "Cluster orders has 2 scans 2025."),
         (["compare", "--cluster", "orders", "--after", "20251121"], "has no scan before 20251121T040000.000Z"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -81,3 +82,34 @@ def test_names_of_earlier_versions_work_and_are_not_listed(capsys: pytest.Captur
         assert said == capsys.readouterr().out
     assert run_main(["--help"]) == 0
     assert not {f" {old} " for old in old_words.COMMANDS if f" {old} " in capsys.readouterr().out}
+
+
+COMMAND = [sys.executable, "-c", "from kafka_rollout.cli.app import main; main()"]
+
+
+def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+    return subprocess.run([*COMMAND, *words], env={**known, **environment}, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("kafka-rollout up", {"upgrade"}),
+        ("kafka-rollout features up", {"upgrade-all", "update"}),
+        ("kafka-rollout upgrade --gate", {"--gate-timeout"}),
+        ("kafka-rollout plan --finalize ", {"later", "after-approval"}),
+        ("kafka-rollout plan --cluster ", {"local"}),
+        ("kafka-rollout rol", {"rollback"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_clusters(typed: str, offered: set[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    done = call(_KAFKA_ROLLOUT_COMPLETE="complete_bash", **words)
+    assert set(done.stdout.split()) == offered
+
+
+def test_no_color_is_without_colours() -> None:
+    words = ("observe", "--cluster", "nope")
+    assert "\x1b[31m" in call(*words, FORCE_COLOR="1").stderr
+    assert "\x1b[" not in call(*words, FORCE_COLOR="1", NO_COLOR="1").stderr

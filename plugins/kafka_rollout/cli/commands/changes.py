@@ -106,9 +106,9 @@ def retry(
 
     If the process of the node hangs in its shutdown, the command kills it. Needs --as and --reason.
     """
-    require_name("A retry", approve_as, reason)
     with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
         ports, answers, _ = opened
+        require_name("A retry", approve_as, reason)
         start_node_again(ports, request, answers)
         _end(ports, 0, as_json=as_json)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from kafka_rollout.cli.options import (
     takes_request,
 )
 from kafka_rollout.cli.run import command_of
-from kafka_rollout.clusters.inventory import get_cluster, list_clusters
+from kafka_rollout.clusters.inventory import get_cluster, list_readable_clusters
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
@@ -34,15 +35,23 @@ from kafka_rollout.steps.verify import verify as verify_cluster
 
 
 def clusters(as_json: AsJson = False) -> None:
-    """List the clusters of the inventory."""
-    found = list_clusters()
+    """List the clusters of the inventory. Exit code 2 if a file cannot be read; the others are listed."""
+    found, problems = list_readable_clusters()
+    for problem in problems.values():
+        show.say(problem, show.err)
     if as_json:
         show.print_json(found)
-        return
+    else:
+        _print_clusters(found)
+    if problems:
+        raise typer.Exit(UserError.exit_code)
+
+
+def _print_clusters(found: Mapping[str, ClusterSpec]) -> None:
     rows = []
     for spec in found.values():
         connections = [name for name in spec.connection_ids if name]
-        nodes = (", ".join(str(node.node_id) for node in some) for some in (spec.controllers, spec.brokers))
+        nodes = (len(some) for some in (spec.controllers, spec.brokers))
         rows.append((spec.name, spec.owner, spec.runtime, *nodes, ", ".join(connections) or "none (PLAINTEXT)"))
     show.print_table(("Cluster", "Owner", "Runtime", "Controllers", "Brokers", "Connection"), rows)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafka_rollout.base.durations import parse_duration
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_ports
@@ -184,7 +184,7 @@ def watch(
     """Wait until no group of the types is left, its records have tombstones, and the releases can load the log."""
     kinds = frozenset(types or [CONSUMER])
     if unknown := kinds - set(_TYPES):
-        raise typer.BadParameter(f"Unknown group type {', '.join(sorted(unknown))}. Group types: {', '.join(_TYPES)}.")
+        raise UserError(f"Unknown group type {', '.join(sorted(unknown))}.", remedy=f"Use {', '.join(_TYPES)}.")
     releases = [Release.parse(text) for text in release or ()]
     interval_s = parse_duration(interval)
     waiting = GateWatch(policy=GatePolicy(checks=1, interval_s=interval_s, timeout_s=parse_duration(timeout)))

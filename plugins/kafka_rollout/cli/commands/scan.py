@@ -151,7 +151,11 @@ def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[
     for topic in topics:
         if topic not in known:
             raise UserError(f"{topic} is not a coordinator log.", remedy=f"Coordinator logs: {', '.join(known)}.")
-    if (cluster is None) == (not log_dirs):
+    if cluster is not None and log_dirs:
+        raise UserError(
+            "A scan reads either a cluster or log directories.", remedy="Remove --cluster, or all --log-dir."
+        )
+    if cluster is None and not log_dirs:
         raise UserError(
             "A scan reads either a cluster or log directories.", remedy="Add --cluster NAME or --log-dir DIR."
         )

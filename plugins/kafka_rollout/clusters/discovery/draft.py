@@ -39,18 +39,24 @@ def discover_inventory(
     """
     existing, _ = list_readable_clusters(settings)
     if name is not None:
-        _refuse_existing(name, existing)
+        _refuse_name(name, existing)
     found = discover_cluster(bootstrap, security or ClientSecurity())
     name = name or default_name(found.cluster_id)
-    _refuse_existing(name, existing)
+    _refuse_name(name, existing)
     return write_inventory(
         found, name, settings.clusters, get_catalogue(settings), bootstrap=bootstrap, secured=security is not None
     )
 
 
-def _refuse_existing(name: str, existing: Mapping[str, ClusterSpec]) -> None:
+def _refuse_name(name: str, existing: Mapping[str, ClusterSpec]) -> None:
+    _refuse_invalid_name(name)
     if name in existing:
         raise UserError(f"The inventory has a cluster {name} already.", remedy="Choose another name with --name.")
+
+
+def _refuse_invalid_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise UserError(f"'{name}' is not a name of a cluster.", remedy="Use lower-case letters, digits, - and _.")
 
 
 def default_name(cluster_id: str) -> str:
@@ -65,8 +71,7 @@ def write_inventory(
 
     Raises UserError if the file exists, and for an invalid name.
     """
-    if not NAME.fullmatch(name):
-        raise UserError(f"'{name}' is not a name of a cluster.", remedy="Use lower-case letters, digits, - and _.")
+    _refuse_invalid_name(name)
     path = folder / f"{name}.yaml"
     draft = folder / f".{name}.yaml.draft"
     text = "".join(_lines(found, name, catalogue, bootstrap, secured))
@@ -80,7 +85,8 @@ def write_inventory(
         ) from None
     except OSError as error:
         raise UserError(
-            f"The inventory {path} cannot be written: {error.strerror}.", remedy="Make its folder writable."
+            f"The inventory {path} cannot be written: {error.strerror}.",
+            remedy="Make its folder writable, or set KAFKA_ROLLOUT_CLUSTERS to another folder.",
         ) from None
     finally:
         draft.unlink(missing_ok=True)

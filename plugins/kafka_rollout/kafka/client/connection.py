@@ -14,6 +14,7 @@ import ssl
 import struct
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from kafka import errors as kafka_errors
@@ -31,12 +32,22 @@ _UNSUPPORTED_VERSION = 35
 _MOST_AT_ONCE = 1 << 20
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
+_SETTINGS = "--command-config; in Airflow the cluster's Connection"
+_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
 # Errors of a lost connection, a timeout or another protocol; undecodable bytes raise the last three.
 _NO_ANSWER = (OSError, ValueError, IndexError, struct.error)
 
 
 class NotSentError(TransientError):
     """The node could not be reached: the request was not sent, so it can be sent to another node."""
+
+
+class _OtherProtocolError(ValueError):
+    """The port answered in another protocol than Kafka's. `remedy`: which settings the listener needs."""
+
+    def __init__(self, sentence: str, remedy: str) -> None:
+        super().__init__(sentence)
+        self.remedy = remedy
 
 
 class NotOfferedError(RefusedError):
@@ -83,7 +94,8 @@ class NodeConnection:
                 return link.exchange(request, deadline)
             except _NO_ANSWER as error:
                 self._drop()
-                raise TransientError(f"{self.who} did not answer {what}: {_reason(error, timeout_s)}.") from None
+                reason, remedy = self._cause(error, timeout_s)
+                raise TransientError(f"{self.who} did not answer {what}: {reason}.", remedy=remedy) from None
         finally:
             self._lock.release()
 
@@ -118,10 +130,39 @@ class NodeConnection:
         except ssl.SSLCertVerificationError as error:
             raise RefusedError(
                 f"The certificate of {self.who} is not trusted: {error.verify_message}.",
-                remedy="Check ssl.ca.location, and that the certificate names the host.",
+                remedy=f"Check the CA file ({_SETTINGS}), and that the certificate names the host.",
             ) from None
         except _NO_ANSWER as error:
-            raise NotSentError(f"{self.who} cannot be reached: {_reason(error, timeout_s)}.") from None
+            reason, remedy = self._cause(error, timeout_s)
+            raise NotSentError(f"{self.who} cannot be reached: {reason}.", remedy=remedy) from None
+
+    def _cause(self, error: Exception, timeout_s: float) -> tuple[str, str]:
+        """Return why there was no response, and what to do."""
+        if isinstance(error, TimeoutError):
+            return f"no answer within {timeout_s:.1f} s", ""
+        if isinstance(error, ConnectionRefusedError):
+            return "connection refused", ""
+        if isinstance(error, socket.gaierror):
+            return f"the host name {self._host} cannot be resolved", "Correct the host name in the address."
+        if isinstance(error, _OtherProtocolError):
+            return str(error), error.remedy
+        if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+            return "this port does not speak TLS", f"Correct security.protocol ({_SETTINGS})."
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+            words = (error.reason or str(error)).replace("_", " ").lower()
+            return f"the TLS handshake failed: {words}", f"Compare the TLS settings with the listener's ({_SETTINGS})."
+        if isinstance(error, ConnectionError | ssl.SSLEOFError):
+            return "the node closed the connection", self._other_security
+        return str(error) or type(error).__name__, ""
+
+    @property
+    def _other_security(self) -> str:
+        """What a listener can need that closes connections with these settings."""
+        uses = self._security
+        missing = [name for name, used in (("TLS", uses.uses_tls), ("SASL", uses.uses_sasl)) if not used]
+        if not missing:
+            return f"Compare the security settings with those of the listener ({_SETTINGS})."
+        return f"Does the listener need {' or '.join(missing)}? Add its settings ({_SETTINGS})."
 
     def _connect(self, deadline: float) -> socket.socket:
         plain = socket.create_connection((self._host, self._port), timeout=_remaining(deadline))
@@ -154,7 +195,7 @@ class NodeConnection:
             if response.error_code:
                 raise RefusedError(
                     f"{self.who} refused the authentication of user {self._security.username} ({name}).",
-                    remedy="Check username and password in the cluster's Connection.",
+                    remedy=f"Check the user name and the password ({_SETTINGS}).",
                 )
             mechanism.receive(response.auth_bytes)
             lifetime_ms = response.session_lifetime_ms or 0
@@ -200,7 +241,7 @@ class _Link:
         self._socket.sendall(request.encode(framed=True, header=True))
         (size,) = struct.unpack(">i", self._receive(4, deadline))
         if not 0 < size <= _MAX_RESPONSE_BYTES:
-            raise ValueError(f"it does not speak Kafka's protocol here (frame of {size} bytes)")
+            raise _other_protocol(struct.pack(">i", size))
         answer = self._receive(size, deadline)
         response_class = request.header.get_response_class()
         header = io.BytesIO(answer[:_MOST_HEADER_BYTES])
@@ -215,7 +256,7 @@ class _Link:
             self._socket.settimeout(_remaining(deadline))
             part = self._socket.recv(min(size - len(received), _MOST_AT_ONCE))
             if not part:
-                raise ConnectionResetError("connection closed by the node")
+                raise ConnectionResetError
             received += part
         return memoryview(received)
 
@@ -249,12 +290,35 @@ def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
             password = security.key_password.get_secret_value() if security.key_password else None
             context.load_cert_chain(security.certificate_location, security.key_location, password)
     except OSError as error:  # ssl.SSLError is one
-        files = [security.ca_location, security.certificate_location, security.key_location]
-        raise RefusedError(
-            f"The TLS files {', '.join(f for f in files if f)} cannot be used: {error.strerror or error}.",
-            remedy="Use readable PEM files; the key must belong to the certificate.",
-        ) from None
+        raise _unusable(security, error) from None
     return context
+
+
+def _unusable(security: ClientSecurity, error: OSError) -> RefusedError:
+    """Return which file of the TLS settings cannot be used."""
+    files = [f for f in (security.ca_location, security.certificate_location, security.key_location) if f]
+    for file in files:
+        try:
+            with Path(file).open("rb"):
+                pass
+        except OSError as unread:
+            return RefusedError(
+                f"The file {file} of the TLS settings cannot be read: {unread.strerror}.",
+                remedy=f"Correct its path ({_SETTINGS}).",
+            )
+    reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else error
+    pair = "; the key must belong to the certificate" if security.key_location else ""
+    return RefusedError(
+        f"The TLS settings cannot be used ({', '.join(files)}): {reason}.", remedy=f"Use PEM files{pair} ({_SETTINGS})."
+    )
+
+
+def _other_protocol(begin: bytes) -> _OtherProtocolError:
+    """Return the error for the first bytes of a response that cannot be the size of one of Kafka's."""
+    if begin[:2] in (b"\x15\x03", b"\x16\x03"):  # a TLS record: alert, handshake
+        return _OtherProtocolError("this port speaks TLS", f"Set security.protocol to SSL or SASL_SSL ({_SETTINGS}).")
+    protocol = "HTTP" if begin == b"HTTP" else "not Kafka's protocol"
+    return _OtherProtocolError(f"this port speaks {protocol}", "Use the address of one of Kafka's listeners.")
 
 
 def _remaining(deadline: float) -> float:
@@ -262,11 +326,3 @@ def _remaining(deadline: float) -> float:
     if remaining <= 0:
         raise TimeoutError
     return remaining
-
-
-def _reason(error: Exception, timeout_s: float) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {timeout_s:.1f} s"
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    return str(error) or type(error).__name__

@@ -17,6 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.fence import Fence, unfenced
+from kafka_rollout.base.wording import few_failures
 from kafka_rollout.kafka.client.connection import NodeConnection, NotSentError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
@@ -147,9 +148,16 @@ def controller_target(node: NodeSpec) -> Target | None:
 def _target(node: NodeSpec, address: str | None, listener: Role) -> Target | None:
     if not address:
         return None
-    # A bootstrap server has no id yet.
-    who = f"Broker {address}" if node.node_id < 0 else f"Node {node.node_id} ({node.name}) at {address}"
+    # A bootstrap server is a node without an id.
+    who = f"Bootstrap server {address}" if node.node_id < 0 else f"Node {node.node_id} ({node.name}) at {address}"
     return Target(node_id=node.node_id, address=address, who=who, listener=listener)
+
+
+def _remedy(silent: Sequence[Target]) -> str:
+    of_controllers = any(target.listener is Role.CONTROLLER for target in silent)
+    settings = " (for controllers: controller_connection_id in the inventory)" if of_controllers else ""
+    what = "it runs, that its address is" if len(silent) == 1 else "they run, that their addresses are"
+    return f"Check that {what} right, and that the security settings are those of the listener{settings}."
 
 
 def error_name(code: int) -> str:
@@ -264,9 +272,8 @@ class ClusterConnections:
         if refusal is not None:
             raise refusal
         raise TransientError(
-            " ".join(dict.fromkeys(error.sentence for error in failures)) or "There is no node to query.",
-            remedy="Check that the nodes run, that their addresses are right, and that their listeners have the "
-            "Connection's security settings (for controllers: controller_connection_id in the inventory).",
+            few_failures((error.sentence for error in failures), "nodes") or "There is no node to query.",
+            remedy=" ".join(dict.fromkeys(error.remedy for error in failures if error.remedy)) or _remedy(ordered),
         )
 
     def brokers_of(self, through: Collection[int]) -> tuple[Target, ...]:

@@ -146,6 +146,11 @@ class LocalRehearsals:
 
 def read_backup_release(cluster: ClusterSpec, backup: Path) -> Release:
     """Return the release of all nodes in a backup. Raises UserError if it is not there, or if they differ."""
+    if not backup.is_dir():
+        raise UserError(
+            f"The folder {backup} of --backup does not exist.",
+            remedy="Name the folder that has a copy of each node's home.",
+        )
     found = {node.name: backup_release(node, backup) for node in cluster.nodes}
     releases = set(found.values())
     if len(releases) != 1 or None in releases:

@@ -109,6 +109,11 @@ class SqlScanHistory:
         kept = self.scans()
         found = kept[:1] if name == "newest" else [scan for scan in kept if scan.name.startswith(name)]
         if len(found) != 1:
+            if not kept:
+                raise UserError(
+                    f"Cluster {self.cluster} has no stored scan yet.",
+                    remedy=f"Run kafka-rollout scan --cluster {self.cluster}.",
+                )
             which = "no scan" if not found else f"{len(found)} scans"
             known = ", ".join(scan.name for scan in kept[:5]) or "none"
             raise UserError(f"Cluster {self.cluster} has {which} {name}.", remedy=f"The newest scans are: {known}.")

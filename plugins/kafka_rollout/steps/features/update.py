@@ -24,6 +24,7 @@ from kafka_rollout.base.findings import (
     results_of,
     sort_findings,
 )
+from kafka_rollout.base.wording import few_failures
 from kafka_rollout.features.answers import DROPPED_RANGES, FEATURE_REFUSED, FeatureOutcome, FeatureUpdateResult, Result
 from kafka_rollout.features.checks import feature_change, feature_request_batches
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
@@ -191,7 +192,7 @@ def observe_features(ports: ClusterPorts) -> ClusterState:
     state = observe_some(ports, ports.cluster.nodes, metrics=True, brokers=False)
     if not any(node.features for node in state.nodes.values()):
         raise TransientError(
-            f"No node of cluster {ports.cluster.name} responds: {' '.join(state.unanswered)}",
+            f"No node of cluster {ports.cluster.name} responds: {few_failures(state.unanswered, 'nodes')}",
             remedy="Check that the nodes run and that their addresses in the inventory are correct.",
         )
     try:

@@ -97,15 +97,13 @@ def read_client_properties(path: Path) -> ClientSecurity:
     return _Properties(path, settings).security()
 
 
-def _read(path: Path) -> tuple[bytes, int]:
+def _read(path: Path, remedy: str = "Use the path of a readable properties file.") -> tuple[bytes, int]:
     """Return content and mode of the opened file: the path can be replaced between the check and the read."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be read: {error.strerror}.", remedy="Use the path of a readable properties file."
-        ) from None
+        raise UserError(f"{path} cannot be read: {error.strerror}.", remedy=remedy) from None
 
 
 def _refuse_unknown(path: Path, settings: Mapping[str, str]) -> None:
@@ -258,7 +256,7 @@ class _Properties:
         return _certificate(_in_memory(pem), _in_memory(private), None)
 
     def _store(self, key: str, path: Path) -> bytes:
-        content, _ = _read(path)
+        content, _ = _read(path, f"Correct {key} in {self._path}.")
         if content.startswith(_JKS) or not (content.startswith(_DER) or content.lstrip().startswith(_PEM)):
             shown, target = shlex.quote(str(path)), shlex.quote(f"{path}.p12")
             kind = "a JKS store" if content.startswith(_JKS) else "neither PEM nor PKCS #12"

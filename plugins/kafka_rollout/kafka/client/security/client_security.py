@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.files import open_regular, write_whole
 from kafka_rollout.kafka.client.security.tokens import token_provider
 
@@ -206,7 +207,7 @@ class ClientSecurity(BaseModel):
             ) from None
         except ValueError:
             raise UserError(
-                f"Security file {path} is not JSON.", remedy="Write it again from the cluster's Airflow Connection."
+                f"Security file {path} is not JSON.", remedy="Correct it, or write a client.properties file."
             ) from None
         return _validate(values, f"Security file {path}")
 
@@ -284,10 +285,25 @@ def _validate(values: Any, what: str) -> ClientSecurity:
     try:
         return ClientSecurity.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
+        first: Any = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise UserError(
+                f"{what} has the unknown key {escape_invisible(where)}.", remedy=_known_key(where)
+            ) from None
         why = first["msg"].removeprefix("Value error, ")
+        if (form := why.removeprefix("Input should be ")) != why:
+            why = f"it must be {form}"
+        elif first["type"] == "string_pattern_mismatch":
+            why = "it must be an http or https address without credentials"
         raise UserError(
             f"{what} does not have usable security settings: {where + ': ' if where else ''}{why}.",
-            remedy="Correct it. Secrets belong in the Connection.",
+            remedy="Correct it.",
         ) from None
+
+
+def _known_key(key: str) -> str:
+    """Return the remedy for a key that the JSON form does not have: it can be that of a client library."""
+    known = ", ".join(ClientSecurity.model_fields)
+    meant = _LIBRDKAFKA_NAMES.get(key, "")
+    return f"{f'Use {meant}. ' if meant else ''}The keys are {known}. A client.properties file has the names of Java."

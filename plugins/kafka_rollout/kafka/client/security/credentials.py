@@ -36,7 +36,23 @@ def read_security_file(path: Path) -> ClientSecurity:
         raise UserError(
             f"{path} cannot be read: {error.strerror}.", remedy="Use the path of a client.properties file."
         ) from None
-    return ClientSecurity.from_file(path) if is_json else read_client_properties(path)
+    security = ClientSecurity.from_file(path) if is_json else read_client_properties(path)
+    for settings in (security, security.of_controllers, security.of_traffic):
+        _refuse_missing_files(path, settings)
+    return security
+
+
+def _refuse_missing_files(path: Path, settings: ClientSecurity) -> None:
+    """Raise UserError for a TLS file that cannot be read, before any node is queried."""
+    for key in ("ca_location", "certificate_location", "key_location", "token_ca_location"):
+        if file := getattr(settings, key):
+            try:
+                with Path(file).open("rb"):
+                    pass
+            except OSError as error:
+                raise UserError(
+                    f"{file}, {key} in {path}, cannot be read: {error.strerror}.", remedy="Correct its path."
+                ) from None
 
 
 def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity | None:
