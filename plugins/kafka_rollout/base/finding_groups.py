@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from kafka_rollout.base.findings import Code, Finding, Severity
 
 _SHOWN = 5
+_NOUNS = frozenset({"broker", "controller", "feature", "group", "host", "node", "partition", "release", "topic"})
+_COMMAND = re.compile(r"\bRun: |`")
 _WORD = re.compile(r"\w(?:[\w.\-]*\w)?")
 
 
@@ -41,7 +43,7 @@ class FindingGroup:
         if len(subjects) == 1:
             return subjects[0]
         kinds = {subject.partition(" ")[0] for subject in subjects}
-        kind = f"{kinds.pop()} " if len(kinds) == 1 else ""
+        kind = f"{kinds.pop()} " if len(kinds) == 1 and kinds <= _NOUNS else ""
         shown = ", ".join(subject.removeprefix(kind) for subject in subjects[:_SHOWN])
         left = f" and {len(subjects) - _SHOWN:,} more" if len(subjects) > _SHOWN else ""
         noun = f"{kind.strip()}s" if kind.strip() else "objects"
@@ -75,6 +77,8 @@ def group_by_kind(findings: Iterable[Finding]) -> tuple[FindingGroup, ...]:
 
 
 def _action(finding: Finding) -> str:
-    """Return the remedy without the numbers and the words of the subject's name."""
+    """Return the remedy without the numbers and the words of the subject's name; a remedy with a command as it is."""
+    if _COMMAND.search(finding.remedy):
+        return finding.remedy
     name = set(_WORD.findall(finding.subject.partition(" ")[2]))
     return _WORD.sub(lambda word: "#" if word[0] in name or word[0].isdigit() else word[0], finding.remedy)

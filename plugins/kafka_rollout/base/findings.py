@@ -109,8 +109,13 @@ class Need(StrEnum):
     """What a check cannot do without."""
 
     RESPONSES = "responses of the cluster"
+    TOPICS = "topics"
+    GROUPS = "groups and transactional ids"
+    SETTINGS = "dynamic configuration"
+    LOGS = "records of the coordinator logs"
     METRICS = "metrics"
     CONFIGS = "configuration files"
+    BROKER_CONFIGS = "configuration files of the brokers"
     JAVA = "Java versions"
     FACTS = "facts of the catalogue"
 

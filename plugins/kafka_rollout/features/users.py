@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.state import ClusterState, GroupState
@@ -63,6 +63,7 @@ USERS_CHECK = Check(
         ELIGIBLE_LEADERS_LOST,
     ),
     of=(CheckOf.DOWNGRADE, CheckOf.FEATURES),
+    needs=(Need.RESPONSES, Need.GROUPS),
     examines=Examined.GROUPS,
 )
 

@@ -46,7 +46,7 @@ REMOTE_STORAGE_CHECK = Check(
     "Tiered storage",
     "upgrade.md#findings",
     (REMOTE_LOG_NOT_CHECKED,),
-    needs=(Need.CONFIGS,),
+    needs=(Need.BROKER_CONFIGS,),
     examines=Examined.BROKERS,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import few
 from kafka_rollout.features.users import GROUPS_LOSE_THEIR_PROTOCOL
 from kafka_rollout.model.contents import SERVED_BY
@@ -32,6 +32,7 @@ GROUPS_CHECK = Check(
     "Groups that the releases of the path serve",
     "rebalance.md#groups-in-a-rollout",
     (GROUPS_NOT_SERVED, GROUPS_OF_A_PREVIEW),
+    needs=(Need.RESPONSES, Need.GROUPS),
     examines=Examined.GROUPS,
 )
 

@@ -20,6 +20,7 @@ RIGHTS_CHECK = Check(
     "security.md#rights",
     (RIGHT_MISSING,),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES, CheckOf.INVENTORY),
+    needs=(),
     examines=Examined.RIGHTS,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafka_rollout.base.findings import Need
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.model.topology import Role
 
@@ -77,6 +78,21 @@ TRAFFIC = (
     _right("DELETE", GROUP, "kafka-rollout-*", "delete the groups of the test traffic"),
     _right("WRITE", TRANSACTIONAL_ID, "kafka-rollout-traffic-*", "produce test records in transactions"),
 )
+
+
+def need_of(right: Right) -> Need:
+    """Return what is unknown without a right to read."""
+    match (right.resource, right.operation):
+        case ("TOPIC", "READ"):
+            return Need.LOGS
+        case ("TOPIC", _):
+            return Need.TOPICS
+        case (_, "DESCRIBE_CONFIGS"):
+            return Need.SETTINGS
+        case ("GROUP" | "TRANSACTIONAL_ID", _):
+            return Need.GROUPS
+        case _:
+            return Need.RESPONSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kafka_rollout.base.findings import Need
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release, VersionRange
@@ -275,7 +276,8 @@ class TransactionState:
 class ClusterState:
     """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response.
 
-    `not_observable`: the queries that a cluster without a runtime refused. `missing_rights`: rights to change that
+    `not_observable`: the queries that a cluster without a runtime refused. `refused`: those of them that only some
+    checks need, with this need. `missing_rights`: rights to change that
     the users of this tool do not have. `logged_requests`: those in the logs of brokers that counted old request
     versions. `registered_levels`: controller id → range by feature, as registered in the metadata log; only if the
     inventory lacks a registered controller, empty if unknown.
@@ -294,6 +296,7 @@ class ClusterState:
     transactions: tuple[TransactionState, ...] = ()
     unanswered: tuple[str, ...] = ()
     not_observable: tuple[str, ...] = ()
+    refused: Mapping[str, Need] = field(default_factory=dict)
     logged_requests: tuple[LoggedRequest, ...] = ()
     missing_rights: tuple[MissingRight, ...] = ()
     registered_levels: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)

@@ -100,8 +100,10 @@ def unknown_values(observed: Observation, path: Iterable[Release]) -> dict[Need,
     known = _nodes(cluster, state)
     if unread := [node_id for node_id in known if node_id not in configs]:
         found[Need.CONFIGS] = f"The configuration of {nodes(unread)} is unknown."
+        if brokers := {node.node_id for node in cluster.brokers} & set(unread):
+            found[Need.BROKER_CONFIGS] = f"The configuration of {nodes(brokers)} is unknown."
     elif unresolved := [node_id for node_id, config in configs.items() if unresolved_settings(config)]:
-        found[Need.CONFIGS] = f"Config providers have values of {nodes(unresolved)}."
+        found[Need.CONFIGS] = found[Need.BROKER_CONFIGS] = f"Config providers have values of {nodes(unresolved)}."
     if no_java := [node_id for node_id in known if node_id not in observed.java]:
         found[Need.JAVA] = f"The Java version of {nodes(no_java)} is unknown."
     if gaps := [f"{release} ({few(facts)})" for release in path if (facts := observed.catalogue.get(release).gaps)]:
@@ -112,8 +114,11 @@ def unknown_values(observed: Observation, path: Iterable[Release]) -> dict[Need,
 def unknown_responses(cluster: ClusterSpec, state: ClusterState) -> dict[Need, str]:
     """Return what the nodes and their agents did not report, as in `unknown_values`."""
     found: dict[Need, str] = {}
-    if unanswered := (*state.unanswered, *state.not_observable):
-        found[Need.RESPONSES] = f"Not every query was answered: {few(dict.fromkeys(unanswered))}"
+    by_need: dict[Need, dict[str, None]] = {}
+    for sentence in (*state.unanswered, *state.not_observable):
+        by_need.setdefault(state.refused.get(sentence, Need.RESPONSES), {})[sentence] = None
+    for need, sentences in by_need.items():
+        found[need] = f"Not every query was answered: {few(sentences)}"
     metrics = {node_id: seen.metrics for node_id, seen in state.nodes.items()}
     silent = [i for i in _nodes(cluster, state) if not (seen := metrics.get(i)) or seen.release is None]
     if silent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka_rollout.base.findings import Examined
 from kafka_rollout.base.wording import count
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.state import find_unlisted_controllers
 from kafka_rollout.planning.observation import Observation
 
 
@@ -41,6 +42,8 @@ def examined_text(what: Examined, observed: Observation, plan: Plan) -> str:
 
 
 def nodes_text(observed: Observation) -> str:
-    """Return the number of nodes by role; a combined node counts as both."""
+    """Return the number of nodes by role; a combined node counts as both. Controllers without an address are named."""
     cluster = observed.cluster
-    return f"{count(len(cluster.brokers), 'broker')}, {count(len(cluster.controllers), 'controller')}"
+    known = f"{count(len(cluster.brokers), 'broker')}, {count(len(cluster.controllers), 'controller')}"
+    hidden = len(find_unlisted_controllers(cluster, observed.state))
+    return f"{known}, {count(hidden, 'controller')} not reachable" if hidden else known

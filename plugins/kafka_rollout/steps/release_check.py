@@ -136,7 +136,7 @@ def check_release(
         seconds=ports.clock.monotonic() - began,
         entries=entries,
         left_out=len({one.check for one in checked}) - len(entries),
-        complete_with=complete_with,
+        complete_with=f"Grant the rights that user-rights names. {complete_with}" if rights.findings else complete_with,
     )
 
 

@@ -54,3 +54,11 @@ def test_the_most_severe_kind_is_first_and_severities_do_not_mix() -> None:
 def test_subjects_of_several_kinds_are_objects() -> None:
     found = [ALONE.found("topic a", "a."), ALONE.found("node 1", "b.")]
     assert group_by_kind(found)[0].subjects == "2 objects (topic a, node 1)"
+
+
+def test_commands_for_different_objects_are_not_one_entry() -> None:
+    found = [
+        MISSING.found(f"READ on TOPIC {topic}", "It is missing.", f"Run: kafka-acls.sh --add --topic '{topic}'")
+        for topic in ("__consumer_offsets", "__transaction_state")
+    ]
+    assert [group.subjects for group in group_by_kind(found)] == [one.subject for one in found]

@@ -103,9 +103,21 @@ def test_without_the_target_s_classes_the_configuration_is_unknown(
 
 def test_a_missing_right_is_a_warning_with_its_command(cluster: FakeCluster, ports: ClusterPorts) -> None:
     cluster.missing_rights = [MissingRight(right=READING[0], principal="User:reader")]
-    entry = _entry(_check(ports), "user-rights")
+    report = _check(ports)
+    entry = _entry(report, "user-rights")
     assert entry.result is Result.WARNING
     assert "kafka-acls.sh" in entry.groups[0].remedy
+    assert "Grant the rights that user-rights names." in report.sentence
+
+
+def test_a_missing_right_makes_only_the_checks_unknown_that_need_it(cluster: FakeCluster, ports: ClusterPorts) -> None:
+    (right,) = (one for one in READING if str(one) == "DESCRIBE on TRANSACTIONAL_ID *")
+    cluster.missing_rights = [MissingRight(right=right, principal="User:reader")]
+    report = _check(ports)
+    for unknown in ("groups-and-transactions", "group-types", "query-responses"):
+        assert _entry(report, unknown).reasons, unknown
+    for known in ("metadata-quorum", "partition-availability", "node-registration"):
+        assert _entry(report, known).result is Result.OK, known
 
 
 def test_one_check_alone_and_progress(ports: ClusterPorts) -> None:

@@ -167,14 +167,16 @@ def _print(report: CheckReport, *, details: bool) -> None:
     show.say(f"Cluster {report.cluster_id} ({report.bootstrap_servers}): {report.way}")
     show.say(f"{report.nodes}; {report.contents}")
     show.say("")
+    shown: dict[str, str] = {}
     for entry in report.entries:
-        _print_entry(entry, details=details)
+        _print_entry(entry, shown, details=details)
     show.say("")
     show.say(f"{report.totals_text}. Duration {report.seconds:.1f} s.")
     show.say(report.sentence)
 
 
-def _print_entry(entry: CheckEntry, *, details: bool) -> None:
+def _print_entry(entry: CheckEntry, shown: dict[str, str], *, details: bool) -> None:
+    """Print a check. `shown`: reason → the first check that it was printed for; it is printed once."""
     in_part = " (unknown in part)" if entry.is_unknown_in_part else ""
     examined = f" · {entry.examined}" if entry.examined else ""
     show.say_marked(
@@ -183,7 +185,8 @@ def _print_entry(entry: CheckEntry, *, details: bool) -> None:
         f"{entry.check.id}: {entry.check.title}{in_part}{examined} · {entry.duration}",
     )
     for reason in entry.reasons:
-        show.say(f"    {reason}")
+        first = shown.setdefault(reason, entry.check.id)
+        show.say(f"    {reason}" if first == entry.check.id else f"    The same reason as {first}.")
     for group in entry.groups:
         show.say(f"    {group.severity.value} {group.code} {group.subjects}: {group.sentence}")
         if group.remedy:

@@ -45,6 +45,7 @@ USE_CHECK = Check(
     "Groups and transactional ids",
     "upgrade.md#findings",
     (GROUP_TYPES, TRANSACTIONS),
+    needs=(Need.RESPONSES, Need.GROUPS),
     examines=Examined.GROUPS,
 )
 

@@ -149,13 +149,19 @@ UNDER_REPLICATED = FindingCode(
     "A partition has replicas out of sync.",
     "Start the missing brokers. The gates wait for the replicas that a node needs.",
 )
-QUERIES_CHECK = Check("query-responses", "Responses to every query", "upgrade.md#findings", (UNANSWERED,))
+QUERIES_CHECK = Check(
+    "query-responses",
+    "Responses to every query",
+    "upgrade.md#findings",
+    (UNANSWERED,),
+    needs=(Need.RESPONSES, Need.TOPICS, Need.GROUPS, Need.SETTINGS, Need.LOGS),
+)
 HIDDEN_CHECK = Check(
     "hidden-partitions",
     "Partitions that the brokers hide from this tool",
     "upgrade.md#findings",
     (PARTITIONS_HIDDEN,),
-    needs=(Need.METRICS,),
+    needs=(Need.METRICS, Need.TOPICS),
     examines=Examined.TOPICS,
 )
 NODES_CHECK = Check(
@@ -181,6 +187,7 @@ PARTITIONS_CHECK = Check(
     "Replicas and leaders of the partitions",
     "upgrade.md#findings",
     (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, LEADERLESS_ELSEWHERE),
+    needs=(Need.RESPONSES, Need.TOPICS),
     examines=Examined.TOPICS,
 )
 

@@ -68,7 +68,7 @@ SHUTDOWN_CHECK = Check(
     "Controlled shutdown of the brokers",
     "upgrade.md#findings",
     (CONTROLLED_SHUTDOWN_OFF,),
-    needs=(Need.CONFIGS,),
+    needs=(Need.BROKER_CONFIGS,),
     examines=Examined.CONFIGS,
 )
 LOG_DIRECTORIES_UNSUPPORTED = FindingCode(

@@ -10,20 +10,23 @@ from typing import TypeVar
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.model.caught_up import find_current_brokers
 from kafka_rollout.model.request_log import find_logged_requests
 from kafka_rollout.model.right_findings import refuse_without_reading
-from kafka_rollout.model.rights import PINNING, READING
+from kafka_rollout.model.rights import PINNING, READING, need_of
 from kafka_rollout.model.state import (
     FETCH_TIMEOUT_MS,
     ClusterState,
+    GroupState,
     NodeMetrics,
     NodeState,
     PartitionState,
     ProcessState,
     QuorumState,
     RegisteredNodes,
+    TransactionState,
     find_unlisted_controllers,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -67,6 +70,8 @@ _T = TypeVar("_T")
 _ASKED_AT_ONCE = 8
 AUTO_JOIN = "controller.quorum.auto.join.enable"
 _NO_PARTITIONS: tuple[PartitionState, ...] = ()
+_NO_GROUPS: tuple[GroupState, ...] = ()
+_NO_TRANSACTIONS: tuple[TransactionState, ...] = ()
 _LOG_LINES = 2_000
 FETCH_TIMEOUT = "controller.quorum.fetch.timeout.ms"
 _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
@@ -87,13 +92,18 @@ def observe(ports: ClusterPorts) -> ClusterState:
         _refuse_zookeeper_mode(ports)
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     unanswered: list[str] = []
-    refused = [one.sentence for one in missing if one.right in READING]
+    refused = {one.sentence: need_of(one.right) for one in missing if one.right in READING}
+    ask_groups = _unless_refused(ports, ports.admin.groups, _NO_GROUPS, refused, Need.GROUPS)
+    ask_transactions = _unless_refused(ports, ports.admin.transactions, _NO_TRANSACTIONS, refused, Need.GROUPS)
+    groups = _ask(ask_groups, _NO_GROUPS, unanswered)
+    transactions = _ask(ask_transactions, _NO_TRANSACTIONS, unanswered)
     return replace(
         with_registered_levels(ports, state),
-        groups=_ask(_unless_refused(ports, ports.admin.groups, (), refused), (), unanswered),
-        transactions=_ask(_unless_refused(ports, ports.admin.transactions, (), refused), (), unanswered),
+        groups=groups,
+        transactions=transactions,
         unanswered=(*state.unanswered, *unanswered),
         not_observable=(*state.not_observable, *refused),
+        refused={**state.refused, **refused},
         logged_requests=find_logged_requests(_logs_with_old_requests(ports, state)),
         missing_rights=tuple(one for one in missing if one.right not in READING),
     )
@@ -148,10 +158,11 @@ def observe_some(
     `cluster_id`, groups and transactions stay empty; a node that was not queried is not in `nodes`.
     """
     unanswered: list[str] = []
-    refused: list[str] = []
+    refused: dict[str, Need] = {}
     # The quorum first: what was committed then must have been applied by the nodes, and the brokers that are current
     # report the rest.
-    quorum = _ask(_unless_refused(ports, ports.admin.quorum, None, refused), None, unanswered) if brokers else None
+    ask_quorum = _unless_refused(ports, ports.admin.quorum, None, refused, Need.RESPONSES)
+    quorum = _ask(ask_quorum, None, unanswered) if brokers else None
     quorum = _with_joining_voters(ports, _with_fetch_timeout(ports, quorum))
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
         seen = tuple(pool.map(lambda node: observe_node(ports, node, metrics=metrics), nodes))
@@ -165,11 +176,14 @@ def observe_some(
         nodes=observed,
         quorum=quorum,
         registered=ports.admin.registered(through=current) if brokers else _NOT_ASKED,
-        partitions=_unless_refused(ports, lambda: ports.admin.partitions(through=current), _NO_PARTITIONS, refused)()
+        partitions=_unless_refused(
+            ports, lambda: ports.admin.partitions(through=current), _NO_PARTITIONS, refused, Need.TOPICS
+        )()
         if brokers
         else (),
         unanswered=tuple(unanswered),
         not_observable=tuple(refused),
+        refused=refused,
         active_controller=active,
         read_from=current,
         # The time of the responses, not of the queries: lags and ages are computed from it.
@@ -240,9 +254,12 @@ def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -
 
 
 def _unless_refused(
-    ports: ClusterPorts, question: Callable[[], _T], otherwise: _T, refused: list[str]
+    ports: ClusterPorts, question: Callable[[], _T], otherwise: _T, refused: dict[str, Need], need: Need
 ) -> Callable[[], _T]:
-    """Return the question with `otherwise` as its answer if a cluster without a runtime refuses it."""
+    """Return the question with `otherwise` as its answer if a cluster without a runtime refuses it.
+
+    `refused` gets the sentence, with the `need` that is unknown then.
+    """
 
     def ask() -> _T:
         try:
@@ -250,7 +267,7 @@ def _unless_refused(
         except RefusedError as error:
             if ports.cluster.manages_nodes:
                 raise
-            refused.append(error.sentence)
+            refused[error.sentence] = need
             return otherwise
 
     return ask
