@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint findings bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint findings bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -72,7 +72,7 @@ lint: setup ## check with ruff, mypy and import-linter
 findings: setup ## write docs/findings.md, the table of all findings, from the code
 	@$(BIN)/python -m tools.findings_page
 
-bench: bench-roll bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start ## run all benchmarks
+bench: bench-roll bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python -m bench.roll $(ARGS)
@@ -95,6 +95,10 @@ bench-scan: setup ## compare scans of coordinator logs with other readers (12 GB
 bench-rehearsal: setup ## time a rehearsal of 100 and of 10,000 partitions (ARGS=--only small)
 	@$(CACHE) 3.9.1 4.3.1 agents >/dev/null
 	$(BIN)/python -m bench.rehearsal $(ARGS)
+
+bench-check: setup ## time the check of a simulated cluster of 200 brokers
+	@$(CACHE) 4.3.1 >/dev/null
+	$(BIN)/python -m bench.check $(ARGS)
 
 bench-scan-start: setup ## compare a scan of a small log with a bare Spark session
 	$(BIN)/python -m bench.scan.start $(ARGS)

@@ -91,11 +91,13 @@ class CheckEntry:
 class CheckReport:
     """All checks of one cluster for one release.
 
-    `change`: upgrade, downgrade or restart. `path`: the releases, the running one first. `nodes`, `contents`: what was
-    observed, with numbers. `checked_at`: epoch seconds. `seconds`: the whole check. `left_out`: checks that --only or
-    --skip left out. `complete_with`: command that makes unknown results known.
+    `cluster`: name in the inventory; the id of a discovered cluster. `change`: upgrade, downgrade or restart. `path`:
+    the releases, the running one first. `nodes`, `contents`: what was observed, with numbers. `checked_at`: epoch
+    seconds. `seconds`: the whole check. `left_out`: checks that --only or --skip left out. `complete_with`: how unknown
+    results become known.
     """
 
+    cluster: str
     bootstrap_servers: str
     cluster_id: str
     change: str
@@ -151,6 +153,7 @@ class CheckReport:
         """Return the JSON document; docs/check.schema.json describes it."""
         return {
             "format": FORMAT,
+            "cluster": self.cluster,
             "bootstrap_servers": self.bootstrap_servers,
             "cluster_id": self.cluster_id,
             "change": self.change,

@@ -89,8 +89,12 @@ def check_release(
     *,
     complete_with: str,
     on_progress: Callable[[str], None] = lambda line: None,
+    by_levels: str = "",
 ) -> CheckReport:
     """Observe the cluster and run the `chosen` checks for its change to `target`, up or down.
+
+    `complete_with`: how more results become known. `by_levels`: remedy where no node reports its patch release;
+    default: that of the finding.
 
     A target that already runs on all nodes is checked as a restart. Raises RefusedError if no node's release is known,
     and UserError for a target that cannot be planned.
@@ -116,7 +120,7 @@ def check_release(
     unknown = unknown_values(observed, plan.path)
     entries = tuple(
         CheckEntry.of(
-            _in_a_check(_without_classes(one, classes.missing)),
+            _with_remedy(_without_classes(one, classes.missing), by_levels),
             unknown,
             examined=examined_text(one.check.examines, observed, plan),
             seconds=watch.seconds(one.check),
@@ -125,6 +129,7 @@ def check_release(
         if one.check in chosen
     )
     return CheckReport(
+        cluster=ports.cluster.name,
         bootstrap_servers=ports.cluster.bootstrap_servers,
         cluster_id=state.cluster_id,
         change=run_of.value,
@@ -208,12 +213,10 @@ def _without_classes(checked: Checked, missing: str) -> Checked:
     return replace(checked, unknown=" ".join(filter(None, (checked.unknown, missing))))
 
 
-def _in_a_check(checked: Checked) -> Checked:
-    """Replace the remedy that needs an inventory, which a check does not have."""
+def _with_remedy(checked: Checked, by_levels: str) -> Checked:
+    """Replace the remedy that needs an inventory, which a discovered cluster does not have."""
     findings = tuple(
-        replace(one, remedy="If the patch release is known, add it with --from.")
-        if one.code == RELEASE_BY_LEVELS.code and one.remedy
-        else one
+        replace(one, remedy=by_levels) if by_levels and one.code == RELEASE_BY_LEVELS.code and one.remedy else one
         for one in checked.findings
     )
     return replace(checked, findings=findings)

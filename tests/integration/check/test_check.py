@@ -167,6 +167,18 @@ def test_without_jars_the_classes_are_unknown_and_one_check_needs_none(
     assert (code, [one["id"] for one in found["checks"]]) == (0, ["node-registration", "mixed-releases"])
 
 
+def test_an_inventory_with_metrics_agents_makes_more_known(
+    make_cluster: MakeCluster, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster("3.9.1", layout="combined", size=1)
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
+    _, found, _ = check("--cluster", cluster.spec.name, "--to", "4.3.1")
+    assert (found["cluster"], found["path"]) == (cluster.spec.name, ["3.9.1", "4.3.1"])
+    for known in ("error-counters", "metrics-agents", "hidden-partitions", "java-version", "observable-values"):
+        assert entry(found, known)["result"] == "ok", entry(found, known)
+    assert found["totals"]["unknown"] == 0
+
+
 def _unreachable(*_: object) -> None:
     from kafka_rollout.base.errors import TransientError
 

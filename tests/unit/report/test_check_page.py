@@ -24,6 +24,7 @@ def report() -> CheckReport:
     found = TOPICS.ran(ALONE.found(f"topic {name}", f"{name} has one replica.") for name in ("orders", *HOSTILE))
     unknown = {Need.JAVA: "The Java version of node 1 is unknown."}
     return CheckReport(
+        cluster="orders",
         bootstrap_servers="b:9092",
         cluster_id="<b>id</b>",
         change="upgrade",

@@ -19,6 +19,7 @@ def _entry(*severities: object, unknown: dict[Need, str] | None = None, **option
 
 def _report(*entries: CheckEntry, path: tuple[str, ...] = ("3.9.1", "4.3.1")) -> CheckReport:
     return CheckReport(
+        cluster="orders",
         bootstrap_servers="b:9092",
         cluster_id="id",
         change="upgrade",

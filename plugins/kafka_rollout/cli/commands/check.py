@@ -14,8 +14,12 @@ import typer
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.findings import Check
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, CommandConfig
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
+from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.reported import levels_text
 from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
@@ -38,6 +42,14 @@ def check(
     bootstrap_server: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Address of any broker, or several with commas.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="Name in the inventory, instead of an address: metrics agents and hosts are read too.",
+        ),
+    ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="RELEASE", help="Target release, for example 4.3.1.")
     ] = None,
@@ -59,29 +71,33 @@ def check(
 ) -> None:
     """Check whether a running cluster can be upgraded or downgraded to a release. Changes nothing.
 
-    Needs only the address of a broker: no inventory, no database, no access to hosts. Writes nothing except the files
-    of --html and --output. Exit code 3 with blockers. A check that could not be made is unknown, which is not ok.
+    Needs only the address of a broker: no inventory, no database, no access to hosts. With --cluster, the metrics
+    agents and hosts of an inventory make more checks known. Writes nothing except the files of --html and --output.
+    Exit code 3 with blockers. A check that could not be made is unknown, which is not ok.
     """
     chosen = _choose(only or [], skip or [])
     if list_checks:
         for one in chosen:
             show.say(f"{one.id:26} {one.title}. docs/{one.page}")
         return
-    if bootstrap_server is None or to is None:
-        missing = " and ".join(
-            name for name, value in (("--bootstrap-server", bootstrap_server), ("--to", to)) if value is None
-        )
+    if (bootstrap_server is None) == (cluster is None):
         raise UserError(
-            f"The option {missing} is missing.",
+            "A check needs the address of a broker, or the name of a cluster in the inventory, and not both.",
             remedy="Example: kafka-rollout check --bootstrap-server kafka-1:9092 --to 4.3.1.",
         )
-    report = _check(
-        bootstrap_server,
-        Release.parse(to),
-        None if running is None else Release.parse(running),
-        _security(command_config),
-        chosen,
-    )
+    if to is None:
+        raise UserError("The option --to is missing.", remedy="Add the target release, for example --to 4.3.1.")
+    if cluster is not None and running is not None:
+        raise UserError(
+            "--from belongs to --bootstrap-server.", remedy="Set apache_releases in the inventory of the cluster."
+        )
+    settings, target = Settings.from_environment(), Release.parse(to)
+    get_catalogue(settings).get(target)  # an unknown release is refused before the network is used
+    if cluster is not None:
+        report = _check_listed(cluster, target, command_config, settings, chosen)
+    else:
+        source = None if running is None else Release.parse(running)
+        report = _check_discovered(str(bootstrap_server), target, source, _security(command_config), settings, chosen)
     if as_json:
         show.print_json(report.document())
     else:
@@ -113,22 +129,40 @@ def _security(command_config: Path | None) -> ClientSecurity:
     return ClientSecurity() if command_config is None else read_security_file(command_config)
 
 
-def _check(
-    bootstrap: str, target: Release, running: Release | None, security: ClientSecurity, chosen: Sequence[Check]
+def _check_listed(
+    name: str, target: Release, command_config: Path | None, settings: Settings, chosen: Sequence[Check]
 ) -> CheckReport:
-    from kafka_rollout.base.system.settings import Settings
-    from kafka_rollout.clusters.discovery.cluster import discover_cluster
-    from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
-    from kafka_rollout.releases.documents.catalogue import get_catalogue
+    """Check a cluster of the inventory, with its metrics agents and hosts."""
+    from kafka_rollout.kafka.client.security.credentials import read_credentials
     from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 
-    settings = Settings.from_environment()
-    catalogue = get_catalogue(settings)
-    catalogue.get(target)  # an unknown release is refused before the network is used
-    levels = None if running is None else catalogue.get(running).features[METADATA_VERSION].supported
+    listed = get_cluster(name, settings)
+    with open_ports_to_read(listed, read_credentials(listed, command_config), settings) as ports:
+        return check_release(
+            ports,
+            target,
+            chosen,
+            complete_with="A dry run of the change reads more: metadata logs, and long coordinator logs.",
+            on_progress=_progress,
+        )
+
+
+def _check_discovered(
+    bootstrap: str,
+    target: Release,
+    running: Release | None,
+    security: ClientSecurity,
+    settings: Settings,
+    chosen: Sequence[Check],
+) -> CheckReport:
+    """Check the cluster of a broker. `running`: its patch release, which brokers do not report."""
+    from kafka_rollout.clusters.discovery.cluster import discover_cluster
+    from kafka_rollout.wiring.cluster_ports import open_ports_to_read
+
+    levels = None if running is None else get_catalogue(settings).get(running).features[METADATA_VERSION].supported
     _progress(f"finding the nodes of the cluster of {bootstrap}")
     found = discover_cluster(bootstrap, security)
-    cluster = ClusterSpec(name=found.cluster_id, runtime=NO_RUNTIME, nodes=found.nodes)
+    discovered = ClusterSpec(name=found.cluster_id, runtime=NO_RUNTIME, nodes=found.nodes)
     if levels is not None:
         reported = found.supported.get(METADATA_VERSION)
         if reported != levels:
@@ -136,15 +170,16 @@ def _check(
                 f"The brokers support metadata.version {reported or 'nothing'}, and Kafka {running} supports {levels}.",
                 remedy="Correct --from, or omit it.",
             )
-        cluster = replace(cluster, apache_releases={levels_text(levels): str(running)})
-    with open_ports_to_read(cluster, security, settings) as ports:
+        discovered = replace(discovered, apache_releases={levels_text(levels): str(running)})
+    with open_ports_to_read(discovered, security, settings) as ports:
         return check_release(
             ports,
             target,
             chosen,
             complete_with="To make more of them known, write an inventory with the metrics agents of the nodes: "
-            f"kafka-rollout inventory init --bootstrap-server {shlex.quote(bootstrap)}",
+            f"kafka-rollout inventory init --bootstrap-server {shlex.quote(bootstrap)}. Then check with --cluster.",
             on_progress=_progress,
+            by_levels="If the patch release is known, add it with --from.",
         )
 
 
@@ -164,7 +199,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(report: CheckReport, *, details: bool) -> None:
-    show.say(f"Cluster {report.cluster_id} ({report.bootstrap_servers}): {report.way}")
+    show.say(f"Cluster {report.cluster} ({report.bootstrap_servers}): {report.way}")
     show.say(f"{report.nodes}; {report.contents}")
     show.say("")
     shown: dict[str, str] = {}
