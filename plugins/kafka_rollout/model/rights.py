@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from kafka_rollout.base.findings import Need
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
@@ -93,6 +95,37 @@ def need_of(right: Right) -> Need:
             return Need.GROUPS
         case _:
             return Need.RESPONSES
+
+
+class RightsOf(StrEnum):
+    """A user of this tool in Kafka."""
+
+    READ_ONLY = "read-only"
+    CHANGES = "changes"
+    PINNING = "pinning"
+    TRAFFIC = "traffic"
+    CONTROLLERS = "controllers"
+
+    @property
+    def users(self) -> str:
+        """Which user of docs/security.md has them."""
+        return _USERS[self]
+
+
+_USERS = {
+    RightsOf.READ_ONLY: "the user of observe, plan, check, groups and scans",
+    RightsOf.CHANGES: "the user of upgrades, downgrades, restarts and feature changes",
+    RightsOf.PINNING: "in addition, for runs with --pin-min-insync-replicas",
+    RightsOf.TRAFFIC: "the user of the test traffic",
+    RightsOf.CONTROLLERS: "the user of the controllers' listener",
+}
+RIGHTS: Mapping[RightsOf, tuple[Right, ...]] = {
+    RightsOf.READ_ONLY: READING,
+    RightsOf.CHANGES: CHANGING,
+    RightsOf.PINNING: PINNING,
+    RightsOf.TRAFFIC: TRAFFIC,
+    RightsOf.CONTROLLERS: (LIST_CONTROLLERS,),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

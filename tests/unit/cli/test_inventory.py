@@ -1,14 +1,22 @@
-"""The commands of `inventory` that contact no host."""
+"""The commands of `inventory`: the files and commands that they print."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.model.topology import ServiceSpec
+from kafka_rollout.cli.commands import inventory
+from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.model.rights import RIGHTS, RightsOf
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
 
 DATA = "/var/lib/kafka/data"
@@ -82,3 +90,63 @@ def test_what_a_sudoers_file_cannot_have_is_refused(
     output = capsys.readouterr()
     assert said in " ".join(output.err.split())
     assert output.out == ""
+
+
+DIRECTORIES = {1: "/data/one", 2: "/data/two", 101: "/data/controller"}
+
+
+def open_fake(monkeypatch: pytest.MonkeyPatch, config: Any, node_config: Any) -> None:
+    """Nodes whose configurations are read by `config` (SSH) and `node_config` (Kafka)."""
+
+    @contextmanager
+    def opened(cluster: str, *_: object) -> Iterator[object]:
+        runtime, admin = SimpleNamespace(config=config), SimpleNamespace(node_config=node_config)
+        yield SimpleNamespace(cluster=get_cluster(cluster), runtime=runtime, admin=admin), None, None
+
+    monkeypatch.setattr(inventory, "open_ports", opened)
+
+
+def refuses(node: NodeSpec) -> dict[str, str]:
+    raise RefusedError(f"sudo refuses cat for node {node.node_id}.")
+
+
+def reports(node: NodeSpec) -> dict[str, str]:
+    return {"log.dirs": f"{DIRECTORIES[node.node_id]},/data/shared", "node.id": str(node.node_id)}
+
+
+@pytest.mark.parametrize(("config", "node_config"), [(reports, refuses), (refuses, reports)])
+def test_each_node_has_its_own_directories(
+    config: Any, node_config: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_fake(monkeypatch, config, node_config)
+    assert sudoers() == 0
+    one, two = capsys.readouterr().out.split("# kafka-2\n")
+    assert "/data/one/__cluster_metadata-0" in one
+    assert "/data/two" not in one
+    assert "cat /data/shared/meta.properties" in one
+    for directory in ("/data/two", "/data/controller"):
+        assert f"{directory}/__cluster_metadata-0" in two
+
+
+def test_directories_that_no_node_reports_are_named_with_the_way_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_fake(monkeypatch, refuses, refuses)
+    assert sudoers() == RefusedError.exit_code
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("The log.dirs of nodes 1, 2, 101 are unknown. sudo refuses cat for node 1.")
+    assert said.endswith("Give those of all nodes with --log-dir.")
+
+
+def test_the_commands_of_each_user_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["inventory", "acls", "--cluster", "laptop", "--principal", "User:rollout"]
+    assert run_main(words) == 0
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line.startswith("# ")] == [
+        f"# {one.value}: {one.users}" for one in RightsOf
+    ]
+    begin = "kafka-acls.sh --bootstrap-server 127.0.0.1:9092 --command-config ADMIN.properties --add"
+    assert f"{begin} --allow-principal 'User:rollout' --operation Alter --cluster\n" in printed
+    assert printed.count("kafka-acls.sh") == sum(map(len, RIGHTS.values()))
+    assert run_main([*words, "--of", "traffic", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["commands"]) == ["traffic"]

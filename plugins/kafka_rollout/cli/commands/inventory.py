@@ -3,19 +3,25 @@ can observe and manage every node."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
+from kafka_rollout.base.wording import nodes as nodes_of
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_ports
 from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.model.rights import RIGHTS, RightsOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory
+from kafka_rollout.steps.planning.inventory import CheckedNode, check_inventory, read_configurations, readiness
+
+if TYPE_CHECKING:
+    from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -62,14 +68,18 @@ def inventory_check(
     """
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         nodes, verdict = check_inventory(ports, [] if to is None else [Release.parse(to)])
+    ready = readiness(ports.cluster, nodes, verdict)
     if as_json:
-        show.print_json({"ok": verdict.ok, "nodes": nodes, "findings": verdict.findings})
+        show.print_json({"ok": verdict.ok, "ready": ready, "nodes": nodes, "findings": verdict.findings})
     else:
         show.print_table(
             ("Node", "Host", "Unit", "Process", "Running", "Installed", "Java"),
             [_row(ports.cluster, node) for node in nodes],
         )
         show.print_findings(verdict.findings)
+        for command in ready.commands:
+            show.say(f"All missing rights: {command}")
+        show.say(ready.sentence)
     if not verdict.ok:
         raise typer.Exit(RefusedError.exit_code)
 
@@ -77,29 +87,100 @@ def inventory_check(
 @app.command("sudoers")
 def inventory_sudoers(
     cluster: ClusterName,
-    log_dir: Annotated[list[str], typer.Option(metavar="DIR", help="One of log.dirs of the nodes; repeatable.")],
+    log_dir: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DIR",
+            help="One of log.dirs, the same on every node; repeatable. Contacts no host. Default: those of each node.",
+        ),
+    ] = None,
     metadata_log_dir: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="metadata.log.dir of the nodes; default: the first --log-dir."),
     ] = None,
     user: Annotated[str, typer.Option(help="The SSH user of the hosts.")] = "rollout",
     host: Annotated[str | None, typer.Option(help="Print the file of this host; default: of all hosts.")] = None,
+    as_json: AsJson = False,
+    command_config: CommandConfig = None,
 ) -> None:
-    """Print the sudoers file of each host: the commands that a run needs, and no others. Contacts no host.
+    """Print the sudoers file of each host: the commands that a run needs, and no others. Read-only.
 
-    A comment names the hosts of each file. Save the file of a host as /etc/sudoers.d/kafka-rollout there, with mode
-    0440, and check it with visudo -c. It needs sudo 1.9.10 or later.
+    Without --log-dir, the command reads the directories of each node from its configuration file over SSH, or from the
+    node itself while sudo does not permit to read the file. A comment names the hosts of each file. Save the file of a
+    host as /etc/sudoers.d/kafka-rollout there, with mode 0440, and check it with visudo -c. It needs sudo 1.9.10 or
+    later.
     """
-    from kafka_rollout.clusters.sudoers import list_sudoers_files
+    from kafka_rollout.clusters.sudoers import list_sudoers_files, refuse_without_hosts, same_directories
 
-    directories = [one.strip() for given in log_dir for one in given.split(",")]
-    files = list_sudoers_files(get_cluster(cluster), user, directories, metadata_log_dir)
+    spec = get_cluster(cluster)
+    refuse_without_hosts(spec)
+    if metadata_log_dir is not None and not log_dir:
+        raise UserError("--metadata-log-dir is only used with --log-dir.", remedy="Add --log-dir, or remove it.")
+    if log_dir:
+        given = [one.strip() for text in log_dir for one in text.split(",")]
+        directories = same_directories(spec, given, metadata_log_dir)
+    else:
+        directories = _read_directories(cluster, command_config)
+    files = list_sudoers_files(spec, user, directories)
     if host is not None:
         files = {text: [host] for text, hosts in files.items() if host in hosts}
     if not files:
         raise UserError(f"Cluster {cluster} has no host {host}.", remedy="Set --host to a host of its inventory.")
+    if as_json:
+        show.print_json(
+            {"cluster": cluster, "files": [{"hosts": hosts, "text": text} for text, hosts in files.items()]}
+        )
+        return
     for text, hosts in files.items():
         typer.echo(f"# {', '.join(hosts)}\n{text}")
+
+
+@app.command("acls")
+def inventory_acls(
+    cluster: ClusterName,
+    of: Annotated[
+        list[RightsOf] | None, typer.Option("--of", help="Only the rights of this user; repeatable. Default: all.")
+    ] = None,
+    principal: Annotated[
+        str, typer.Option(help="The user in Kafka, for example User:rollout or User:CN=rollout.")
+    ] = "User:NAME",
+    as_json: AsJson = False,
+) -> None:
+    """Print the kafka-acls.sh commands that grant each user of this tool its rights in Kafka. Contacts no cluster.
+
+    `read-only` observes, plans and scans. `changes` upgrades, downgrades and changes features. `pinning` is for
+    --pin-min-insync-replicas, in addition. `traffic` produces the test traffic. `controllers` lists the controllers.
+    """
+    spec = get_cluster(cluster)
+    commands = {
+        one: [right.command(spec.bootstrap_servers, principal) for right in RIGHTS[one]] for one in of or list(RightsOf)
+    }
+    if as_json:
+        show.print_json({"cluster": cluster, "principal": principal, "commands": commands})
+        return
+    for one, lines in commands.items():
+        typer.echo(f"# {one.value}: {one.users}")
+        for line in lines:
+            typer.echo(line)
+
+
+def _read_directories(cluster: str, command_config: Path | None) -> dict[int, NodeDirectories]:
+    """Return the directories of each node. Raises RefusedError for nodes whose directories are unknown."""
+    from kafka_rollout.clusters.sudoers import directories_of
+
+    with open_ports(cluster, None, command_config) as (ports, _, _security):
+        configs, problems = read_configurations(ports)
+    found = {node_id: directories_of(config) for node_id, config in configs.items()}
+    problems |= {
+        node_id: "Its configuration has no log.dirs as paths." for node_id, one in found.items() if one is None
+    }
+    if problems:
+        first = next(iter(problems.values()))
+        raise RefusedError(
+            f"The log.dirs of {nodes_of(problems)} are unknown. {first}",
+            remedy="Give those of all nodes with --log-dir.",
+        )
+    return {node_id: one for node_id, one in found.items() if one is not None}
 
 
 def _row(cluster: ClusterSpec, checked: CheckedNode) -> tuple[object, ...]:

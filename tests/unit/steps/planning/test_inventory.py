@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.planning.inventory import check_inventory
+from kafka_rollout.steps.planning.inventory import check_inventory, readiness
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
 from tests.plans import plan_upgrade
@@ -47,6 +47,12 @@ def test_the_check_of_an_inventory_lists_every_node_and_names_the_silent_one(tmp
     assert [(found.code, found.subject) for found in verdict.blockers] == (
         [("NODE-DOWN", f"node {NODE}")] if silent else []
     )
+    number = len(nodes)
+    assert readiness(cluster.spec, nodes, verdict).sentence == (
+        f"Not ready: 1 blocker. {number - 1} of {number} nodes without one."
+        if silent
+        else f"Ready: a run can observe and manage all {number} nodes."
+    )
 
 
 def test_the_check_of_an_inventory_names_each_missing_right_of_a_run(tmp_path: Path) -> None:
@@ -54,7 +60,8 @@ def test_the_check_of_an_inventory_names_each_missing_right_of_a_run(tmp_path: P
     cluster.missing_rights = [
         MissingRight(right=right, principal="User:rollout") for right in (READING[0], ALTER_CLUSTER, *PINNING)
     ]
-    _, verdict = check_inventory(fake_ports(cluster, tmp_path), [])
+    nodes, verdict = check_inventory(fake_ports(cluster, tmp_path), [])
+    assert readiness(cluster.spec, nodes, verdict).commands == ("kafka-rollout inventory acls --cluster fake",)
     assert [(found.code, found.severity, found.subject) for found in verdict.findings] == [
         ("RIGHT-MISSING", "blocker", "DESCRIBE on CLUSTER (broker listener)"),
         ("RIGHT-MISSING", "blocker", "ALTER on CLUSTER (broker listener)"),

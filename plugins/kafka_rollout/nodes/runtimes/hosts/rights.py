@@ -11,7 +11,7 @@ can change, which a plan checks (planning/findings/host_paths.py). An archive is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import METADATA_LOG
@@ -328,18 +328,26 @@ def sudoers_file(login: str, rights: Iterable[Right]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDirectories:
+    """Absolute paths. `metadata`: metadata.log.dir of a node. `log_dirs`: its log.dirs."""
+
+    metadata: str
+    log_dirs: tuple[str, ...]
+
+
 def sudoers_files(
-    login: str, nodes: Iterable[NodeSpec], log_dirs: Sequence[str], metadata_log_dir: str
+    login: str, nodes: Iterable[NodeSpec], directories: Mapping[int, NodeDirectories]
 ) -> dict[str, list[str]]:
     """Return each different sudoers file of the nodes' hosts → the hosts that need it.
 
-    A host with several nodes needs the commands of all of them. `log_dirs`, `metadata_log_dir`: absolute paths, the
-    same on every node.
+    A host with several nodes needs the commands of all of them. `directories`: by node id.
     """
     by_host: dict[str, list[Right]] = {}
     for node in nodes:
         if node.service is not None:
-            rights = Rights(node.service).all(metadata_log_dir, log_dirs)
+            own = directories[node.node_id]
+            rights = Rights(node.service).all(own.metadata, own.log_dirs)
             by_host.setdefault(node.service.host, []).extend(rights)
     files: dict[str, list[str]] = {}
     for host, needed in by_host.items():
