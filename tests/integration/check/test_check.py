@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def check(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Check]:
         code = cli.run_main(["check", *map(str, words), "--json"])
         printed = capsys.readouterr()
         document = json.loads(printed.out) if printed.out else {}
-        if document:
+        if document and "error" not in document:
             jsonschema.validate(document, SCHEMA)
         return code, document, printed.err
 
@@ -119,31 +120,48 @@ def test_records_that_the_target_cannot_load_are_found_without_spark(make_cluste
     assert {one["code"] for one in logs["findings"]} & {"LOGS-NOT-LOADABLE", "LOGS-TO-BE-CLEANED"}
 
 
-def test_a_broker_that_another_tool_started(release_cache: ReleaseCache, check: Check, tmp_path: Path) -> None:
-    """As kafka-storage.sh and kafka-server-start.sh start one, with the configuration of a quick start."""
-    libs, data = release_cache.libs(Release(3, 9, 1)), tmp_path / "data"
+@contextmanager
+def quick_start(libs: Path, folder: Path, more: str = "") -> Iterator[str]:
+    """A broker as kafka-storage.sh and kafka-server-start.sh start it, with the configuration of a quick start."""
     java = [str(java_binary()), "-Xmx256m", "-cp", f"{libs}/*"]
+    config = folder / "server.properties"
     with reserved_ports(2) as ports:
         broker, controller = (f"{HOST}:{port}" for port in ports)
-        (tmp_path / "server.properties").write_text(
+        config.write_text(
             f"process.roles=broker,controller\nnode.id=7\ncontroller.quorum.voters=7@{controller}\n"
             f"listeners=PLAINTEXT://{broker},CONTROLLER://{controller}\ncontroller.listener.names=CONTROLLER\n"
-            f"log.dirs={data}\noffsets.topic.replication.factor=1\nno.such.setting=1\n"
+            f"log.dirs={folder}/data\noffsets.topic.replication.factor=1\nno.such.setting=1\n{more}"
         )
-    config = str(tmp_path / "server.properties")
-    formatting = [*java, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", config]
+    formatting = [*java, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(config)]
     subprocess.run(formatting, check=True, capture_output=True, timeout=120)
-    with (tmp_path / "log").open("wb") as log:
-        server = subprocess.Popen([*java, "kafka.Kafka", config], stdout=log, stderr=log, cwd=tmp_path)
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log, cwd=folder)
         try:
             wait_until(lambda: _listens(broker), 120, said="the broker")
-            code, found, _ = check("--bootstrap-server", broker, "--to", "4.3.1")
-            assert (code, found["cluster_id"], found["change"]) == (3, "MkU3OEVBNTcwNTJENDM2Qg", "upgrade")
-            assert entry(found, "node-configuration")["result"] == "ok"
+            yield broker
             assert server.poll() is None
         finally:
             server.kill()
             server.wait(60)
+
+
+def test_a_broker_that_another_tool_started(release_cache: ReleaseCache, check: Check, tmp_path: Path) -> None:
+    with quick_start(release_cache.libs(Release(3, 9, 1)), tmp_path) as broker:
+        code, found, _ = check("--bootstrap-server", broker, "--to", "4.3.1")
+    assert (code, found["cluster_id"], found["change"]) == (3, "MkU3OEVBNTcwNTJENDM2Qg", "upgrade")
+    assert entry(found, "node-configuration")["result"] == "ok"
+
+
+def test_an_advertised_address_that_cannot_be_reached_is_named(
+    release_cache: ReleaseCache, check: Check, tmp_path: Path, closed_port: int
+) -> None:
+    advertised = f"advertised.listeners=PLAINTEXT://{HOST}:{closed_port}\n"
+    with quick_start(release_cache.libs(Release(3, 9, 1)), tmp_path, advertised) as broker:
+        code, found, _ = check("--bootstrap-server", broker, "--to", "4.3.1")
+    assert (code, found["error"]["kind"]) == (1, "transient")
+    assert found["error"]["sentence"].startswith(f"{broker} responds, but no broker responds at its advertised address")
+    assert f"{HOST}:{closed_port}" in found["error"]["sentence"]
+    assert "advertised.listeners" in found["error"]["remedy"]
 
 
 def _listens(address: str) -> bool:

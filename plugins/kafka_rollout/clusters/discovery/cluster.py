@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from kafka.protocol.admin import DescribeClusterRequest
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.wording import few_failures
 from kafka_rollout.clusters.inventory import HOST_AND_PORT
 from kafka_rollout.kafka.client.admin import describe_quorum
 from kafka_rollout.kafka.client.configs import read_node_config
@@ -54,14 +55,16 @@ class DiscoveredCluster:
 def discover_cluster(bootstrap: str, security: ClientSecurity) -> DiscoveredCluster:
     """Query the cluster of a broker. `bootstrap`: `host:port` of one or more brokers, with commas. Only reads.
 
-    Raises UserError for text that is no address, TransientError if no broker responds, RefusedError if they refuse the
-    user.
+    Raises UserError for text that is no address, TransientError if no broker responds at its advertised address,
+    RefusedError if they refuse the user.
     """
     with closing(_connections(_bootstrap(bootstrap), security)) as nodes:
         found = nodes.first_answer(nodes.brokers, DescribeClusterRequest, _accept)
     brokers = {one.broker_id: _broker(one) for one in found.brokers}
     with closing(_connections(brokers.values(), security)) as nodes:
         silent, supported = _query(nodes, nodes.brokers)
+        if len(silent) == len(brokers):
+            _refuse_advertised(bootstrap, silent)
         voters = _voters(nodes, [target for target in nodes.brokers if target.node_id not in silent])
     listed = {node_id: _controller(node_id, brokers.get(node_id), address) for node_id, address in voters.items()}
     with closing(_connections(listed.values(), security)) as nodes:
@@ -79,6 +82,14 @@ def discover_cluster(bootstrap: str, security: ClientSecurity) -> DiscoveredClus
         silent=silent,
         hidden=hidden,
         supported=supported,
+    )
+
+
+def _refuse_advertised(bootstrap: str, silent: Mapping[int, str]) -> NoReturn:
+    raise TransientError(
+        f"{bootstrap} responds, but no broker responds at its advertised address: "
+        f"{few_failures(silent.values(), 'brokers')}",
+        remedy="Use the bootstrap server of a listener whose advertised.listeners this machine can reach.",
     )
 
 
