@@ -111,13 +111,22 @@ def test_a_cluster_of_each_release(  # noqa: PLR0917
         )
 
 
-def test_records_that_the_target_cannot_load_are_found_without_spark(make_cluster: MakeCluster, check: Check) -> None:
+def test_records_that_the_target_cannot_load_are_found_without_spark(
+    make_cluster: MakeCluster, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = make_cluster("4.3.1", layout="combined", size=1)
     fill(cluster.spec.bootstrap_servers, 1)
     code, found, _ = check("--bootstrap-server", cluster.spec.bootstrap_servers, "--to", "3.4.0")
     logs = entry(found, "coordinator-logs")
     assert (code, logs["result"]) == (3, "blocker")
     assert {one["code"] for one in logs["findings"]} & {"LOGS-NOT-LOADABLE", "LOGS-TO-BE-CLEANED"}
+    for limit in ("SMALL_RECORDS", "SMALL_BYTES"):
+        with monkeypatch.context() as lower:
+            lower.setattr(f"kafka_rollout.groups.reading.live.{limit}", 0)
+            _, found, _ = check("--bootstrap-server", cluster.spec.bootstrap_servers, "--to", "3.4.0")
+        logs = entry(found, "coordinator-logs")
+        assert (logs["result"], logs["findings"]) == ("unknown", [])
+        assert "the limit without Spark. Write an inventory, then scan them" in logs["reasons"][0]
 
 
 @contextmanager

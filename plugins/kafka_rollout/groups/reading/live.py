@@ -160,7 +160,8 @@ def _value(layouts: RecordLayouts, value: bytes) -> Any:
 log = logging.getLogger(__name__)
 
 SHORT = 200_000  # offsets; reading them takes about five seconds
-SMALL_BYTES = 64 << 20  # of record batches
+SMALL_RECORDS = 500_000  # in this process; reading them takes about eight seconds
+SMALL_BYTES = 128_000_000  # of record batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +231,7 @@ class LiveCoordinatorLogs:
     def _read(
         self, source: FetchSource, before: ScanResult, unscanned: Sequence[LogRange], *, small: bool = False
     ) -> ScanResult:
-        """Read the ranges. `small`: raise RefusedError if they have more than `short` records or SMALL_BYTES."""
+        """Read the ranges. `small`: raise RefusedError above SMALL_RECORDS or SMALL_BYTES."""
         schemas = load_schemas(*self.settings.catalogue_folders, new_group_coordinator=before.new_group_coordinator)
         releases = releases_of(self.catalogue, before)
         ordered = strict_types(facts_of_order(self._configured(before), releases))
@@ -244,11 +245,11 @@ class LiveCoordinatorLogs:
         for reading in read:
             for new in reading.read(source):
                 records += new
-                if small and (records > self.short or log_bytes + reading.size().log_bytes > SMALL_BYTES):
+                if small and (records > SMALL_RECORDS or log_bytes + reading.size().log_bytes > SMALL_BYTES):
                     raise RefusedError(
-                        f"The coordinator logs have more than {self.short:,} records or {size(SMALL_BYTES)}, the "
+                        f"The coordinator logs have more than {SMALL_RECORDS:,} records or {size(SMALL_BYTES)}, the "
                         "limit without Spark.",
-                        remedy="Scan them with kafka-rollout scan.",
+                        remedy="Write an inventory, then scan them: kafka-rollout scan --cluster NAME.",
                     )
             log_bytes += reading.size().log_bytes
         classes = [found for reading in read for found in reading.kinds()]
