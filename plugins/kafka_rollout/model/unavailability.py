@@ -26,7 +26,7 @@ def accepted_topics(patterns: Iterable[str]) -> tuple[str, ...]:
 def find_acceptance(patterns: Iterable[str], topic: str) -> str:
     """Return the first pattern that contains the topic; empty if none does.
 
-    A wildcard does not contain internal topics such as `__consumer_offsets`, unless its pattern begins with `__` too.
+    A wildcard does not match internal topics such as `__consumer_offsets`, unless its pattern begins with `__` too.
     """
     for pattern in patterns:
         if topic.startswith(_INTERNAL) and not pattern.startswith(_INTERNAL):

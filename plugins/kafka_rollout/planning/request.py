@@ -74,8 +74,8 @@ class Request:
             form="target_release",
             option="--to",
             title="Target release",
-            text="Release that all nodes run after the change. If KIP-915 requires it, the run goes through another "
-            "release first.",
+            text="Release that all nodes run after the change. Some paths need an intermediate release "
+            "(KIP-915); the plan shows it.",
             of=_CHANGES_RELEASE,
             in_plan=True,
             required=True,
@@ -88,12 +88,12 @@ class Request:
             form="finalize",
             option="--finalize",
             title="Finalize features",
-            text="Finalizing is the point of no return. The run does it after an approval, or a later run does it "
-            "after the soak.",
+            text="After it, a rollback is not possible, and undoing it needs a downgrade. The run finalizes after "
+            "an approval, or a later run does.",
             of=_UPGRADE,
             in_plan=True,
             labels={
-                FinalizePolicy.LATER: "later, in another run after the soak",
+                FinalizePolicy.LATER: "no: start another run later to finalize",
                 FinalizePolicy.AFTER_APPROVAL: "in this run, after an approval",
             },
         ),
@@ -190,7 +190,7 @@ class Request:
             form="downgrade_type",
             option="--unsafe/--safe",
             title="Downgrade type",
-            text="As in KIP-1155, for levels that are lowered or deleted: SAFE refuses if data would be lost, UNSAFE "
+            text="For levels that are lowered or deleted (KIP-1155): SAFE refuses if metadata would be lost, UNSAFE "
             "lists the losses and continues.",
             of=_DOWNGRADE | _FEATURES,
             in_plan=True,
@@ -206,7 +206,7 @@ class Request:
         Field(
             form="where_refused",
             option="--where-refused",
-            title="Refusal by Kafka",
+            title="If Kafka refuses the level",
             text="Action if Kafka refuses the lower metadata.version, because a level in between changed the format of "
             "the metadata. live: stop only the controllers for some seconds. offline: live if possible, otherwise stop "
             "all nodes.",
@@ -214,8 +214,8 @@ class Request:
             in_plan=True,
             labels={
                 WhereRefused.STOP: "stop before any change",
-                WhereRefused.LIVE: "continue live: stop only the controllers, after an approval",
-                WhereRefused.OFFLINE: "continue live, else stop all nodes, after an approval",
+                WhereRefused.LIVE: "stop only the controllers (seconds), after an approval",
+                WhereRefused.OFFLINE: "stop only the controllers, or all nodes if needed, after an approval",
             },
         ),
     )
@@ -356,10 +356,10 @@ class Request:
         Field(
             form="accept_unavailable",
             option="--accept-unavailable",
-            title="Accepted unavailable topics",
+            title="Topics that can be unavailable",
             text="Names or patterns (tmp-*) of topics that can be unavailable while nodes restart. These topics do not "
             "block the run, and the gates before the stops do not check them. The approval lists them. A wildcard does "
-            "not contain internal topics, unless the pattern begins with __.",
+            "not match internal topics, unless the pattern begins with __.",
             of=_ROLLS,
             in_plan=True,
             section=GATES,

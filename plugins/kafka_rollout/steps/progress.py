@@ -6,12 +6,14 @@ Input: events, plan and task states. Output: lines.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.findings import Severity
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
@@ -105,7 +107,8 @@ class Progress:
                 return _plan_line(plan)
             case IncrementalScan():
                 new = f": {'; '.join(event.findings)}" if event.findings else ""
-                return f"coordinator logs: {event.offsets} offsets were written since the scan{new}"
+                number = f"{event.offsets:,} new offsets" if event.offsets else "no new records"
+                return f"coordinator logs: {number} since the scan{new}"
             case LossesReported():
                 lost = f"{event.losses} losses" if event.losses else "no loss"
                 return f"metadata.version {event.from_level} → {event.to_level}: {lost}"
@@ -227,5 +230,6 @@ def _plan_line(plan: Plan) -> str:
         for release_step in plan.release_steps
     )
     features = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.feature_changes)
-    findings = f"{len(plan.blockers)} blockers, {len(plan.findings) - len(plan.blockers)} other findings"
-    return f"planned: {release_steps or 'nothing to roll'}; {features or 'no features to finalize'}; {findings}"
+    numbers = Counter(finding.severity for finding in plan.findings)
+    findings = ", ".join(count(numbers[severity], severity.value) for severity in Severity)
+    return f"planned: {release_steps or 'no release steps'}; {features or 'no features to finalize'}; {findings}"

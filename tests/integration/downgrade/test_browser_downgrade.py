@@ -100,7 +100,9 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     assert choices(page, form, "Target release") == known_releases()
     choose(page, form, "Target release", "4.0.1")
     choose(page, form, "Downgrade type", "UNSAFE: accept the losses, and list them")
-    choose(page, form, "Refusal by Kafka", "continue live, else stop all nodes, after an approval")
+    choose(
+        page, form, "If Kafka refuses the level", "stop only the controllers, or all nodes if needed, after an approval"
+    )
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     page.screenshot(path=pictures / "downgrade-form.png")
     section(form, "Gates")

@@ -63,6 +63,9 @@ CASES = [
      "The inventory contains no cluster order. Did you mean orders? {folder}/clusters has orders."),
     (11, "plan -c orders --to v4.3.1", 2,
      "'v4.3.1' is not a Kafka release. Write it as three numbers, for example 4.3.1."),
+    (12, "plan -c orders --to 9.9.9", 2,
+     "Release 9.9.9 is not in the catalogue. Choose another one, such as 3.3.2, 3.4.1, 3.5.2, 3.6.2, 3.7.2, 3.8.1, "
+     "3.9.2, 4.0.2, 4.1.2, 4.2.2, 4.3.1, 4.4.0, or add it with `kafka-rollout catalogue add 9.9.9`."),
     (13, "plan -c orders --to-release 4.3.1", 2, "kafka-rollout plan has no option --to-release. Did you mean --to?"),
     (14, "plan -c orders --to 4.3.1 --finalize never", 2,
      "--finalize cannot be 'never'. It must be one of later, after-approval."),
@@ -111,7 +114,13 @@ CASES = [
     (66, "metadata losses --log-dir {folder}/none --to-level 25", 2,
      "{folder}/none does not exist. Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of "
      "its __cluster_metadata-0."),
+    (67, "metadata losses --log-dir {folder}/clusters --to-level 25", 2,
+     "{folder}/clusters holds no metadata log: it has no folder __cluster_metadata-0. Use a node's metadata.log.dir "
+     "(by default the first of its log.dirs), or a copy of its __cluster_metadata-0."),
     (70, "scan", 2, "A scan reads either a cluster or log directories. Add --cluster NAME or --log-dir DIR."),
+    (75, "scan --log-dir {folder} --topic orders", 2,
+     "orders is not a coordinator log. Coordinator logs: __consumer_offsets, __share_group_state, "
+     "__transaction_state."),
     (71, "scan -c orders --log-dir x", 2,
      "A scan reads either a cluster or log directories. Remove --cluster, or all --log-dir."),
     (76, "scans show -c orders", 2,
@@ -392,6 +401,23 @@ def test_names_of_the_environment(
         2,
         "The folder /nonexistent for inventories does not exist. Set KAFKA_ROLLOUT_CLUSTERS to an existing folder.",
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("mysql://db/rollout", "Use SQLite or PostgreSQL"),
+        ("postgresql://rollout:secret@db/rollout", "Remove it from the URL"),
+    ],
+)
+def test_a_wrong_database(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str, sentence: str
+) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_DATABASE", url)
+    code, said = answer(["db", "check"], capsys)
+    assert code == 2
+    assert sentence in said
+    assert "secret" not in said
 
 
 def test_an_error_keeps_its_words_in_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

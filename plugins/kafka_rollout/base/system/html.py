@@ -43,7 +43,7 @@ def _show(value: object) -> object:
 
 
 def clock(at: float | None) -> str:
-    return "–" if at is None else time.strftime("%H:%M:%S", time.gmtime(at))
+    return "–" if at is None else time.strftime("%H:%M:%SZ", time.gmtime(at))
 
 
 def day(at: float | None) -> str:

@@ -81,8 +81,8 @@ def plan(
 ) -> None:
     """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
 
-    With --finalize later, the plan raises no feature levels. This command does not scan the coordinator logs. `upgrade
-    --dry-run` scans them. `upgrade --run ID` also scans them before it carries out this plan.
+    With --finalize later, the plan raises no feature levels. This command does not scan the coordinator logs: for a
+    complete plan, use `upgrade --dry-run`. `upgrade --run ID` scans them before it carries out this plan.
     """
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         if unknown := target_finding(ports.catalogue, request.target_release):
@@ -105,7 +105,7 @@ def plan(
 
 
 def verify(cluster: ClusterName, as_json: AsJson = False, command_config: CommandConfig = None) -> None:
-    """Check that all nodes report the same feature levels and that the cluster has no findings. Exit code 3 if not."""
+    """Check that all nodes report the same feature levels and that the cluster has no blockers. Exit code 3 if not."""
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         seen = verify_cluster(ports)
     if as_json:
@@ -166,7 +166,19 @@ def _print_state(cluster: ClusterSpec, state: ClusterState) -> None:
                 seen.problem,
             )
         )
-    show.print_table(("Node", "Roles", "Release", "Process", "CurrentMetadataVersion", "Java", "Lag", "Problem"), rows)
+    show.print_table(
+        (
+            "Node",
+            "Roles",
+            "Release",
+            "PID",
+            "metadata.version (Prometheus / Jolokia)",
+            "Java",
+            "Metadata lag",
+            "Problem",
+        ),
+        rows,
+    )
     print_levels(state)
     under = sum(len(p.isr) < p.min_isr or p.leader < 0 for p in state.partitions)
     groups = Counter(group.type for group in state.groups)

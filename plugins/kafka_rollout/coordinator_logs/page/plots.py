@@ -166,4 +166,4 @@ def _round_ticks(highest: float) -> list[float]:
 
 
 def _moment(at: float) -> str:
-    return time.strftime("%m-%d %H:%M", time.gmtime(at))
+    return time.strftime("%m-%d %H:%MZ", time.gmtime(at))
