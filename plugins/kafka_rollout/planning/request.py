@@ -88,8 +88,8 @@ class Request:
             form="finalize",
             option="--finalize",
             title="Finalize features",
-            text="After it, a rollback is not possible, and undoing it needs a downgrade. The run finalizes after "
-            "an approval, or a later run does.",
+            text="After finalizing, a rollback is not possible, and undoing it needs a downgrade. The run finalizes "
+            "after an approval, or a later run does.",
             of=_UPGRADE,
             in_plan=True,
             labels={

@@ -142,7 +142,7 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     pin.dispatch_event("click")
     expect(pin).to_be_checked()
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
-    expect(form.get_by_text("After it, a rollback is not possible")).to_be_visible()
+    expect(form.get_by_text("After finalizing, a rollback is not possible")).to_be_visible()
     page.screenshot(path=pictures / "trigger-form.png")
 
     section(form, "Gates")

@@ -21,6 +21,7 @@ import psutil
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.sessions import start_session
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.run.background import BackgroundKey, BackgroundProcess
 from kafka_rollout.run.store.background import SqlBackground
@@ -124,7 +125,10 @@ class Control:
             time.sleep(_POLL_S)
 
     def _spawn(self, instance: str, folder: Path, security: ClientSecurity, *arguments: str) -> None:
-        """Credentials go through the standard input, so no file has to be removed."""
+        """Credentials go through the standard input, so no file has to be removed.
+
+        The process can live longer than this one, so it gets the keys that are only in the memory of this one.
+        """
         key = self.key
         words = ["--cluster", key.cluster, "--run", key.run_id, "--kind", key.kind, "--instance", instance, *arguments]
         words += ["--bootstrap-servers", self.bootstrap_servers]
@@ -141,7 +145,7 @@ class Control:
             [sys.executable, "-m", MODULE, *words],
             folder / LOG,
             environment=environment,
-            stdin=security.to_json().encode(),
+            stdin=CarriedSecurity.pack(security, only_memory=True).to_json().encode(),
         )
 
 

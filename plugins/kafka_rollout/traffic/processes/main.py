@@ -13,7 +13,7 @@ import sys
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import end_event
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
 from kafka_rollout.run.store.background import SqlBackground
@@ -37,7 +37,7 @@ def main() -> int:
     try:
         settings = Settings.from_environment()
         remove_stale_files(settings.home)
-        security = ClientSecurity.from_json(sys.stdin.read(), "The standard input")
+        security = CarriedSecurity.from_json(sys.stdin.read()).unpack()
         database = database_of(settings)
         record = SqlBackground(database)
         key = BackgroundKey(cluster=arguments.cluster, run_id=arguments.run, kind=arguments.kind)

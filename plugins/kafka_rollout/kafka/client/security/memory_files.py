@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
+
+
+def is_in_memory(path: str) -> bool:
+    """Return whether a path is that of a file from `file_in_memory`, which ends with its process."""
+    return re.fullmatch(r"/proc/(self|\d+)/fd/\d+", path) is not None
 
 
 @cache

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from pydantic import SecretStr
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.memory_files import file_in_memory
 from tests.integration.harness.security.secret_search import middle_of
 from tests.integration.harness.security.secured import certificate
 
@@ -53,3 +57,19 @@ def test_settings_without_files_are_carried_too() -> None:
 def test_a_file_that_cannot_be_read_is_named() -> None:
     with pytest.raises(UserError, match=r"The TLS file /nowhere/ca\.pem cannot be read: No such file"):
         CarriedSecurity.pack(ClientSecurity(protocol="SSL", ca_location="/nowhere/ca.pem"))
+
+
+def test_a_process_gets_the_files_that_are_only_in_the_memory_of_another_one(tmp_path: Path) -> None:
+    ca = certificate(tmp_path, "ca")
+    in_memory = file_in_memory((tmp_path / "ca.key").read_bytes(), str(os.getpid()))
+    security = ClientSecurity(protocol="SSL", ca_location=str(ca), certificate_location=str(ca), key_location=in_memory)
+    sent = CarriedSecurity.pack(security, only_memory=True).to_json()
+    program = (
+        "import sys; from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity; "
+        "got = CarriedSecurity.from_json(sys.stdin.read()).unpack(); "
+        "print(got.ca_location, got.key_location, open(got.key_location).read(), sep='\\n')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, text=True, check=True)
+    ca_location, key_location, key = done.stdout.split("\n", 2)
+    assert (ca_location, key.strip()) == (str(ca), (tmp_path / "ca.key").read_text().strip())
+    assert key_location.startswith("/proc/self/fd/"), "the file is its own, not that of the process that ends"
