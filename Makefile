@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint findings bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs findings bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -69,6 +69,10 @@ lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/lint-imports
 	@$(BIN)/python -m tools.words
 
+docs: setup ## build the documentation as a site in .site/html
+	@$(BIN)/python -m tools.docs_site
+	@$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
+
 findings: setup ## write docs/findings.md, the table of all findings, from the code
 	@$(BIN)/python -m tools.findings_page
 
@@ -112,5 +116,5 @@ lock: setup ## resolve requirements.in into requirements.txt again
 clean: ## stop the demos of this checkout and remove its files (not the shared cache of releases)
 	@if [ -e .testbed ]; then $(BIN)/python -m tools.testbed down; fi
 	@if [ -x $(BIN)/kafka-rollout ]; then $(BIN)/kafka-rollout demo-clean; fi
-	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
+	rm -rf .demo .site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
