@@ -67,8 +67,8 @@ def as_text(value: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a domain value in its JSON form: releases and ranges as text, sets sorted."""
-    if isinstance(value, Release | VersionRange):
+    """Return a domain value in its JSON form: releases, ranges and paths as text, sets sorted."""
+    if isinstance(value, Release | VersionRange | Path):
         return str(value)
     if isinstance(value, Enum):
         return value.value

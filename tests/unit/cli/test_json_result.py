@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.cli.commands import changes, cluster
 from kafka_rollout.clusters.inventory import dump_cluster
-from tests.fakes.cluster import make_spec
+from tests.fakes.cluster import FakeCluster, make_spec
+from tests.fakes.ports import fake_ports
 from tests.records import change_lock
 
 
@@ -88,3 +93,27 @@ def test_a_lock_is_shown_as_json(folder: Path, capsys: pytest.CaptureFixture[str
     assert run_main(["lock", "show", "-c", "fake", "--json"]) == 0
     held = json.loads(capsys.readouterr().out)["lock"]
     assert (held["run"], held["purpose"]) == ("run-7", "Stop node 2.")
+
+
+def test_a_dry_run_is_its_plan(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def opened(*_: object) -> Iterator[object]:
+        yield fake_ports(FakeCluster(), folder / "home"), Settings.from_environment(), None
+
+    for commands in (changes, cluster):
+        monkeypatch.setattr(commands, "open_ports", opened)
+    words = ["upgrade", "-c", "fake", "--to", "4.3.1", "--no-scan", "--no-rehearse", "--dry-run", "--json"]
+    assert run_main(words) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert (found["run"], found["dry_run"], found["exit_code"]) == ("run-1", True, 0)
+    assert found["plan"]["release_steps"][0]["order"][0]["node_id"] == 2
+    assert "report: " in said.err, "what people read is not in the result"
+    assert run_main(["report", "-c", "fake", "--run", "run-1", "--json"]) == 0
+    assert Path(json.loads(capsys.readouterr().out)["data"]).name == "report.json"
+    refused = [*words[:-2], "--as", "mallory", "--reason", "x", "--yes", "--json"]
+    assert run_main(refused) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["error"]["kind"], found["run"]) == ("refused", "run-1")

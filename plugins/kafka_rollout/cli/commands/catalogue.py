@@ -49,7 +49,7 @@ def _levels(facts: ReleaseFacts) -> str:
 
 
 @app.command("add")
-def add(releases: Names) -> None:
+def add(releases: Names, as_json: AsJson = False) -> None:
     """Add releases: download the jars from Maven Central, derive the facts from them, verify them and write them.
 
     The facts are written to $KAFKA_ROLLOUT_CATALOGUE (default: catalogue/ below $KAFKA_ROLLOUT_HOME). If the command
@@ -58,11 +58,15 @@ def add(releases: Names) -> None:
     """
     from kafka_rollout.derivation.adding import add_release
 
+    gaps = {}
     for release in [Release.parse(text) for text in releases]:
         facts = add_release(Settings.from_environment(), release, _progress(release))
         show.out.print(f"{release}: added, {facts.coordinator_class}, metadata.version {_levels(facts)}")
+        gaps[str(release)] = facts.gaps
         for fact, reason in facts.gaps.items():
             show.out.print(show.as_text(f"{release}: gap: {fact}: {reason}"), soft_wrap=True)
+    if as_json:
+        show.print_json({"added": list(gaps), "gaps": gaps})
 
 
 @app.command("check")

@@ -43,6 +43,7 @@ def lock_break(
             "--as", metavar="NAME", help="Your name, one of the approvers; recorded with the shell user and the host."
         ),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Break the lock of a run that was killed. Only an approver in the inventory's list can break a lock."""
     from kafka_rollout.run.store.opening import open_lock
@@ -53,4 +54,7 @@ def lock_break(
         raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --as NAME.")
     refuse_unlisted_approver(spec, by)
     lease = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
+    if as_json:
+        show.print_json({"cluster": cluster, "broken": lease and {"run": lease.holder, "purpose": lease.purpose}})
+        return
     show.say("No run held the lock." if lease is None else f"Lock of {lease.holder} ({lease.purpose}) was broken.")

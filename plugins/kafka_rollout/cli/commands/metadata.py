@@ -17,7 +17,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
-from kafka_rollout.cli.levels import read_level
+from kafka_rollout.cli.levels import read_feature, read_level
 from kafka_rollout.cli.options import AsJson
 from kafka_rollout.features.requests import parse_requests
 from kafka_rollout.metadata_log.log_choice import choose_log
@@ -115,13 +115,14 @@ def snapshot(
         typer.Option(help="Epoch of the snapshot, as printed by `metadata choose`; default: the epoch of the log end."),
     ] = None,
     cluster_id: ClusterId = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a snapshot of the metadata at the log end with Kafka's own classes, and check that it can be loaded."""
     from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
 
     folder, cache = _open(log_dir, cluster_id)
     level = read_level(to_level)
-    features = {one.feature: one.level for one in parse_requests(downgrades=feature or ())}
+    features = {one.feature: one.level for one in parse_requests(downgrades=map(read_feature, feature or ()))}
     written = write_snapshot(
         folder,
         level,
@@ -132,6 +133,9 @@ def snapshot(
         features=features,
         epoch=epoch,
     )
+    if as_json:
+        show.print_json(written)
+        return
     _print_entries("lost", written.losses)
     show.err.print(
         f"{written.records} records at metadata.version {written.to_level}, kraft.version {written.kraft_version}; "
@@ -151,6 +155,7 @@ def trim_command(
     undo: Annotated[bool, typer.Option("--undo", help="Restore the files that the newest trim removed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the planned changes only.")] = False,
     cluster_id: ClusterId = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove the part of a stopped node's metadata log that is older than its newest snapshot. Keeps a backup.
 
@@ -161,6 +166,9 @@ def trim_command(
     folder, cache = _open(log_dir, cluster_id)
     if dry_run:
         plan = plan_of(folder)
+        if as_json:
+            show.print_json({"dry_run": True, "trim": plan})
+            return
         if plan is None:
             show.out.print("No change needed: the log already begins at its newest snapshot.")
             return
@@ -172,7 +180,7 @@ def trim_command(
         return
     target = None if release is None else _release(cache, release)
     result = undo_trim(folder) if undo else trim(folder, release=target, cache=cache)
-    show.say(result.sentence)
+    show.print_json({"dry_run": False, "result": result}) if as_json else show.say(result.sentence)
 
 
 @app.command("choose")
@@ -222,6 +230,7 @@ def install_command(
     snapshot_file: Annotated[Path, typer.Option("--snapshot", help="The file that `metadata snapshot` wrote.")],
     release: Annotated[str, typer.Option("--release", help="The release that must start from this snapshot.")],
     cluster_id: ClusterId = None,
+    as_json: AsJson = False,
 ) -> None:
     """Replace the whole metadata log of a stopped node by a snapshot. Keeps a backup.
 
@@ -236,16 +245,18 @@ def install_command(
     level = JvmKafkaClasses(cache).load_checkpoint(target, snapshot_file).features[METADATA_VERSION]
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         bootstrap = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
-        show.say(install(folder, snapshot_file, bootstrap=bootstrap))
+        sentence = install(folder, snapshot_file, bootstrap=bootstrap)
+    show.print_json({"sentence": sentence}) if as_json else show.say(sentence)
 
 
 @app.command("uninstall")
-def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
+def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None, as_json: AsJson = False) -> None:
     """Restore the files that the newest `install` replaced. Refused if a broker has registered since then."""
     from kafka_rollout.metadata_log.changes.install import uninstall
 
     folder, _ = _open(log_dir, cluster_id)
-    show.say(uninstall(folder))
+    sentence = uninstall(folder)
+    show.print_json({"sentence": sentence}) if as_json else show.say(sentence)
 
 
 def _open(directory: Path, cluster_id: str | None) -> tuple[MetadataFolder, ReleaseCache]:
