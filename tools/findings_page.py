@@ -13,9 +13,9 @@ _HEAD = """# Findings
 All findings that this tool can give, by check. `make findings` writes this page from the code.
 
 A *blocker* stops the run; an approval does not change that. An approver must read a *warning*. The remedy of a finding
-names the objects of the cluster; this page has a remedy where it is always the same. `kafka-rollout plan --list-checks`
-lists the checks of a plan with their results, also those that passed. *Belongs to* names the plans and commands that
-run a check.
+names the objects of the cluster; this page has a remedy where it is always the same. `kafka-rollout check` and
+`kafka-rollout plan --list-checks` show the checks with their results, also those that passed. A heading is the id of a
+check. *Belongs to* names the plans and commands that run a check.
 """
 
 

@@ -195,13 +195,17 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Result of a check, as a plan keeps it. `severity`: the highest of its `findings`. `reason`: why it has none."""
+    """Result of a check, as a plan keeps it. `severity`: the highest of its `findings`. `reason`: why it has none.
+
+    `check`: the title. `id`: empty in plans of earlier versions.
+    """
 
     check: str
     state: CheckState
     findings: int = 0
     severity: Severity | None = None
     reason: str = ""
+    id: str = ""
 
     @property
     def text(self) -> str:
@@ -226,13 +230,15 @@ class Checked:
 
     def result(self, unknown: Mapping[Need, str]) -> CheckResult:
         """Return the result. `unknown`: a sentence for what was not observed completely. It never counts as passed."""
-        title = self.check.title
+        title, name = self.check.title, self.check.id
         if self.not_applicable:
-            return CheckResult(check=title, state=CheckState.NOT_APPLICABLE, reason=self.not_applicable)
+            return CheckResult(check=title, state=CheckState.NOT_APPLICABLE, reason=self.not_applicable, id=name)
         lacking, found = self.lacking(unknown), self.observed
         worst = min((finding.severity for finding in found), key=list(Severity).index, default=None)
         state = CheckState.FINDINGS if found else CheckState.NOT_OBSERVABLE if lacking else CheckState.PASSED
-        return CheckResult(check=title, state=state, findings=len(found), severity=worst, reason=" ".join(lacking))
+        return CheckResult(
+            check=title, state=state, findings=len(found), severity=worst, reason=" ".join(lacking), id=name
+        )
 
     @property
     def observed(self) -> tuple[Finding, ...]:

@@ -170,7 +170,10 @@ def print_findings(findings: tuple[Finding, ...]) -> None:
 
 
 def print_checks(results: Iterable[CheckResult]) -> None:
-    print_table(("Check", "Result"), ((one.check, Text(_visible(one.text), _STATES[one.state])) for one in results))
+    print_table(
+        ("Id", "Check", "Result"),
+        ((one.id or None, one.check, Text(_visible(one.text), _STATES[one.state])) for one in results),
+    )
 
 
 def print_check(check: GateCheck) -> None:
