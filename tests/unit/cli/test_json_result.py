@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from kafka_rollout.base.system.settings import Settings
@@ -18,7 +19,10 @@ from kafka_rollout.cli.commands import changes, cluster
 from kafka_rollout.clusters.inventory import dump_cluster
 from tests.fakes.cluster import FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
+from tests.paths import ROOT
 from tests.records import change_lock
+
+SCHEMA = json.loads((ROOT / "docs" / "error.schema.json").read_text())
 
 
 @pytest.fixture
@@ -35,6 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def error_of(text: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(text)
+    jsonschema.validate(found, SCHEMA)
     assert list(found) == ["error"]
     assert list(found["error"]) == ["kind", "sentence", "remedy", "exit_code"]
     return dict(found["error"])
@@ -116,4 +121,5 @@ def test_a_dry_run_is_its_plan(
     refused = [*words[:-2], "--as", "mallory", "--reason", "x", "--yes", "--json"]
     assert run_main(refused) == 3
     found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, SCHEMA)
     assert (found["error"]["kind"], found["run"]) == ("refused", "run-1")

@@ -76,6 +76,9 @@ def check(
     Exit code 3 with blockers. A check that could not be made is unknown, which is not ok.
     """
     chosen = _choose(only or [], skip or [])
+    if list_checks and as_json:
+        show.print_json([{"id": one.id, "title": one.title, "page": one.page} for one in chosen])
+        return
     if list_checks:
         for one in chosen:
             show.say(f"{one.id:26} {one.title}. docs/{one.page}")
