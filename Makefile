@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs findings bench bench-roll bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs findings bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -76,10 +76,13 @@ docs: setup ## build the documentation as a site in .site/html
 findings: setup ## write docs/findings.md, the table of all findings, from the code
 	@$(BIN)/python -m tools.findings_page
 
-bench: bench-roll bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check ## run all benchmarks
+bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python -m bench.roll $(ARGS)
+
+bench-batches: setup ## time the planning of batches, and simulate a roll in batches
+	$(BIN)/python -m bench.batches $(ARGS)
 
 bench-hosts: setup-hosts ## compare the roll of real hosts by a shell script and by the tool (needs root)
 	@$(CACHE) 3.9.1 4.3.1 agents >/dev/null

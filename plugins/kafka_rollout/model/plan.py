@@ -57,13 +57,25 @@ class NodeStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Nodes that are restarted together. `ends`: why the batch has no further node, as a clause."""
+
+    node_ids: tuple[int, ...]
+    ends: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """All nodes from one release to the next. `reason`: why the plan needs this release step."""
+    """All nodes from one release to the next. `reason`: why the plan needs this release step.
+
+    `batches`: the nodes of `order` in the same order; empty: one node at a time.
+    """
 
     from_release: Release
     to_release: Release
     reason: str
     order: tuple[NodeStep, ...]
+    batches: tuple[Batch, ...] = ()
 
     @property
     def key(self) -> str:
@@ -76,13 +88,18 @@ class ReleaseStep:
         return self.from_release == self.to_release
 
     def reversed(self) -> ReleaseStep:
-        """The rollback of this release step: same gates, nodes in reverse order."""
+        """The rollback of this release step: same gates, nodes and batches in reverse order."""
         return ReleaseStep(
             from_release=self.to_release,
             to_release=self.from_release,
             reason=f"Roll back to {self.from_release}.",
             order=tuple(reversed(self.order)),
+            batches=tuple(replace(one, node_ids=one.node_ids[::-1]) for one in reversed(self.batches)),
         )
+
+    def batch_of(self, node_id: int) -> tuple[int, ...]:
+        """Return the nodes of the batch of a node; the node alone if the step has no batches."""
+        return next((one.node_ids for one in self.batches if node_id in one.node_ids), (node_id,))
 
     def node_step(self, node_id: int) -> NodeStep | None:
         return next((node_step for node_step in self.order if node_step.node_id == node_id), None)
@@ -202,6 +219,11 @@ class Plan:
         A field that earlier versions did not have counts only if it is set, so that the hash of their plans stays.
         """
         what = {key: value for key, value in asdict(self).items() if key not in {"findings", "checks", "unchecked"}}
+        for step in what["release_steps"]:
+            # Why a batch ends is an observation.
+            step["batches"] = [one["node_ids"] for one in step["batches"]]
+            if not step["batches"]:
+                del step["batches"]
         if not self.accept_unavailable:
             del what["accept_unavailable"]
         if not self.live:

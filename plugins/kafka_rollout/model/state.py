@@ -250,6 +250,14 @@ class PartitionState:
     def preferred_leader(self) -> int:
         return self.replicas[0] if self.replicas else -1
 
+    @property
+    def can_stop_together(self) -> int:
+        """How many of its brokers can be stopped together: afterwards min.insync.replicas and one more are in sync.
+
+        One broker alone needs no further replica, so the number is at least 1.
+        """
+        return max(1, len(self.isr) - self.min_isr - 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.finding_groups import group_by_kind
 from kafka_rollout.base.findings import Finding, Verdict
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
 from kafka_rollout.base.wording import count, nodes
-from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, Undo
+from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.level_undo import LevelUndo
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
@@ -285,6 +287,10 @@ def release_steps_part(plan: Plan) -> list[str]:
             way = f"Restart on {release_step.to_release}"
         if plan.offline:
             parts += [heading(f"{way}, all nodes at once"), escape_markdown(release_step.reason)]
+        elif release_step.batches:
+            order = "\n".join(_batches(plan, release_step))
+            title = heading(f"{way}, in {len(release_step.batches):,} batches")
+            parts += [title, order, escape_markdown(release_step.reason)]
         else:
             parts += [heading(f"{way}, one node at a time"), order, escape_markdown(release_step.reason)]
     return parts
@@ -309,6 +315,36 @@ def _order(steps: Sequence[NodeStep]) -> Iterator[str]:
     yield from lines[:_LISTED_RUNS]
     if len(lines) > _LISTED_RUNS:
         yield f"- … and {len(lines) - _LISTED_RUNS:,} more lines; `kafka-rollout plan --json` prints the whole order"
+
+
+def _batches(plan: Plan, release_step: ReleaseStep) -> Iterator[str]:
+    """Yield a line for each batch with the reason why it ends, and the expected duration.
+
+    Batches of one node with the same reason, one after the other, are one line if there are many.
+    """
+    steps = {step.node_id: step for step in release_step.order}
+    lines: list[str] = []
+    first = 1
+    many = len(release_step.order) > _LISTED_NODES
+    for (alone, ends), found in groupby(release_step.batches, key=lambda one: (len(one.node_ids) == 1, one.ends)):
+        some = list(found)
+        if many and alone and len(some) > 2:
+            ids = [one.node_ids[0] for one in some]
+            lines.append(f"- {first:,} to {first + len(some) - 1:,}: {nodes(ids)}, each alone: {escape_markdown(ends)}")
+        else:
+            for number, one in enumerate(some, start=first):
+                names = nodes(one.node_ids) if many else ", ".join(_node(steps[node_id]) for node_id in one.node_ids)
+                lines.append(f"- {number:,}: {names}. Ends here: {escape_markdown(ends)}")
+        first += len(some)
+    yield from lines[:_LISTED_RUNS]
+    if len(lines) > _LISTED_RUNS:
+        yield f"- … and {len(lines) - _LISTED_RUNS:,} more lines; `kafka-rollout plan --json` prints all batches"
+    soak_s = plan.terms.soak_s if plan.terms is not None else 0.0
+    batches, single = expected_s(len(release_step.batches), soak_s), expected_s(len(release_step.order), soak_s)
+    yield (
+        f"- Expected duration: {duration(batches)}, one node at a time {duration(single)} "
+        f"({NODE_S:g} s for each restart, soak {soak_s:g} s)"
+    )
 
 
 def _node(step: NodeStep) -> str:
