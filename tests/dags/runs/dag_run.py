@@ -29,7 +29,7 @@ def run_dag(dag: DAG, conf: dict[str, Any] | None = None, *, at: datetime | None
 
     at = at or timezone.utcnow()
     serialized = LazyDeserializedDAG.from_dag(dag)
-    _publish(serialized)
+    publish(serialized)
     scheduled_dag = DagSerialization.from_dict(serialized.data)
     with create_session() as session:
         run = get_or_create_dagrun(
@@ -84,7 +84,7 @@ def _check_only_what_can_change(run: DagRun) -> None:
     run._get_ready_tis = of_those  # type: ignore[method-assign]
 
 
-def _publish(dag: LazyDeserializedDAG) -> None:
+def publish(dag: LazyDeserializedDAG) -> None:
     """Make the DAG known to Airflow's database."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.collection import update_dag_parsing_results_in_db

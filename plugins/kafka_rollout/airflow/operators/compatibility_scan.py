@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from kafka_rollout.airflow.common.assets import scan_asset
 from kafka_rollout.airflow.common.base import errors_for_airflow
 from kafka_rollout.airflow.common.links import ScanLink, scan_page
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
@@ -27,11 +28,6 @@ PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task
 TREND = 30  # number of scans in the trend of a report
 DEPTHS = ("deep", "live", "classes")
-
-
-def scan_asset(cluster: str) -> Asset:
-    """The asset of a cluster: one event per scan, with the verdict of each release as its extra."""
-    return Asset(f"kafka-rollout/{cluster}/coordinator-log-scan")
 
 
 class CompatibilityScanOperator(SparkScanOperator):

@@ -9,6 +9,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.approvals.asking import PLAN_TASK
+from kafka_rollout.airflow.common.assets import add_proved, run_alias
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     failed_tasks,
@@ -70,9 +71,12 @@ class StopTrafficOperator(RolloutOperator):
 
 
 class ReportOperator(RolloutOperator):
-    """Write the report of the run and release the cluster's lock."""
+    """Write the report of the run, release the cluster's lock, and update the assets of what the run proved."""
 
     operator_extra_links = (ReportLink(),)
+
+    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
+        super().__init__(cluster=cluster, outlets=[run_alias(cluster)], **kwargs)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.wiring.run_report import write_run_report
@@ -84,6 +88,7 @@ class ReportOperator(RolloutOperator):
         plan = frozen_plan(ports, context)
         report, page, data = write_run_report(ports, plan, dry_run=request_in(context).dry_run)
         release_lock(ports)
+        add_proved(context, self.cluster, plan, report.outcome)
         self.log.info("Report: %s", page)
         return {"outcome": report.outcome.value, "sentence": report.sentence, "html": page, "json": data}
 
