@@ -67,6 +67,7 @@ class NodeConnection:
         self._security = security
         self._lock = threading.Lock()
         self._link: _Link | None = None
+        self._has_answered = False  # so the security settings are right
 
     def ask(self, request: Any, *, timeout_s: float, fence: Fence = unfenced) -> Any:
         """Send a request in the highest version that both sides support and return the response.
@@ -91,11 +92,13 @@ class NodeConnection:
                 ) from None
             fence()
             try:
-                return link.exchange(request, deadline)
+                response = link.exchange(request, deadline)
             except _NO_ANSWER as error:
                 self._drop()
                 reason, remedy = self._cause(error, timeout_s)
                 raise TransientError(f"{self.who} did not answer {what}: {reason}.", remedy=remedy) from None
+            self._has_answered = True
+            return response
         finally:
             self._lock.release()
 
@@ -152,7 +155,7 @@ class NodeConnection:
             words = (error.reason or str(error)).replace("_", " ").lower()
             return f"the TLS handshake failed: {words}", f"Compare the TLS settings with the listener's ({_SETTINGS})."
         if isinstance(error, ConnectionError | ssl.SSLEOFError):
-            return "the node closed the connection", self._other_security
+            return "the node closed the connection", "" if self._has_answered else self._other_security
         return str(error) or type(error).__name__, ""
 
     @property

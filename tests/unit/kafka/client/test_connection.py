@@ -120,6 +120,29 @@ def test_a_node_that_hangs_up_on_the_question_may_have_acted_on_it() -> None:
         connection.close()
 
 
+def test_a_node_that_has_answered_and_then_closes_connections_is_not_asked_about_its_security() -> None:
+    answers = [True, False]
+
+    def stops(api_key: int, version: int, body: bytes) -> Any:
+        known = api_key == ApiVersionsRequest.API_KEY or answers.pop(0)
+        return Listener.well(None, api_key, version, body) if known else None  # type: ignore[arg-type]
+
+    with accepting_plain(stops) as listener:
+        connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
+        connection.ask(listener.question(), timeout_s=60)
+        with pytest.raises(TransientError, match="the node closed the connection") as stopped:
+            connection.ask(listener.question(), timeout_s=60)
+        connection.close()
+    assert stopped.value.remedy == ""
+    answers[:] = [False]
+    with accepting_plain(stops) as listener:
+        connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
+        with pytest.raises(TransientError, match="the node closed the connection") as refused:
+            connection.ask(listener.question(), timeout_s=60)
+        connection.close()
+    assert refused.value.remedy.startswith("Does the listener need TLS or SASL?")
+
+
 def test_a_node_that_is_not_there_was_never_asked(closed_ports: tuple[str, str]) -> None:
     with pytest.raises(NotSentError, match="Node 1 cannot be reached: connection refused"):
         NodeConnection(closed_ports[0], "Node 1", PLAINTEXT).ask(Listener.question(), timeout_s=60)
