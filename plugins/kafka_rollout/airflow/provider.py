@@ -30,10 +30,19 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules(
             *(
                 f"operators.{name}"
-                for name in ("approvals", "compatibility_scan", "ending", "nodes", "spark_scan", "step")
+                for name in (
+                    "approvals",
+                    "compatibility_scan",
+                    "ending",
+                    "nodes",
+                    "notifications",
+                    "spark_scan",
+                    "step",
+                )
             )
         ),
         "sensors": _modules("gates.sensor"),
+        "notifications": ["kafka_rollout.airflow.webhook.WebhookNotifier"],
         "hooks": _modules("common.cluster_hook"),
         "triggers": _modules("approvals.records", "gates.trigger"),
         # The entry point airflow.plugins registers the plugin with its links; a second registration is an import error.

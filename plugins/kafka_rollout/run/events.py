@@ -169,6 +169,7 @@ class Voided(Event, kind="void"):
 class Asked(Event, kind="asked"):
     """A question in Airflow. `text`: subject and Markdown body as Airflow shows them. `record_id`: the id of Airflow's
     Human-in-the-loop record. `users`: Airflow's ids of those who may answer; empty: everybody who may change the DAG.
+    `answer_by`: when the request expires (epoch seconds), 0 in an event of an earlier version.
     """
 
     task_id: str
@@ -176,6 +177,7 @@ class Asked(Event, kind="asked"):
     text: str
     options: tuple[str, ...]
     users: tuple[str, ...] = ()
+    answer_by: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

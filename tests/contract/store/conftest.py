@@ -12,6 +12,7 @@ from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.leases import ANSWER_S, SqlChangeLock
+from kafka_rollout.run.store.notifications import SqlNotifications
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.scans import SqlScanHistory
 from tests.postgres import Postgres
@@ -52,6 +53,9 @@ class Store:
 
     def background(self) -> SqlBackground:
         return SqlBackground(self.database(clock=self.clock))
+
+    def notifications(self) -> SqlNotifications:
+        return SqlNotifications(self.database(clock=self.clock))
 
     def scans(self, cluster: str = "orders") -> SqlScanHistory:
         return SqlScanHistory(self.database(), Artifacts(str(self.home)), cluster)

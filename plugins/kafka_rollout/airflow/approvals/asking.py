@@ -87,7 +87,7 @@ def ask(
     if shown.body != question.body:
         context["task"].log.info("Airflow shows the text of the first request; the current text: %s", question.body)
     question = replace(question, subject=shown.subject, body=shown.body)
-    record_question(context, ports, question)
+    record_question(context, ports, question, timeout)
     options = ", ".join(option.label for option in question.options)
     show_waiting(context, f"an answer: {question.subject} ({options})")
     kwargs = {"then": method, "plan_hash": frozen_hash(context)}
@@ -99,14 +99,17 @@ def _shows(shown: str, body: str) -> bool:
     return set(body.splitlines()) <= set(shown.splitlines())
 
 
-def record_question(context: Context, ports: ClusterPorts, question: Question) -> None:
-    """Record in the run history which text is shown to which users."""
+def record_question(
+    context: Context, ports: ClusterPorts, question: Question, timeout: timedelta | None = None
+) -> None:
+    """Record in the run history which text is shown to which users, and until when they can answer."""
     event = Asked(
         task_id=context["task"].task_id,
         record_id=str(context["ti"].id),
         text=f"{question.subject}\n\n{question.body}",
         options=tuple(option.label for option in question.options),
         users=question.users,
+        answer_by=0.0 if timeout is None else ports.clock.now() + timeout.total_seconds(),
     )
     ports.run.record(event)
 

@@ -1,4 +1,4 @@
-"""Links from a task to the pages of its run."""
+"""Links from a task to the pages of its run, and addresses of pages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from urllib.parse import quote, urlencode
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.configuration import conf
+
+from kafka_rollout.run.notifications import Notification, Page
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
@@ -35,6 +37,22 @@ def scan_page(dag_id: str, run_id: str, task_id: str) -> str:
     return _page(dag_id, "scan", run_id=run_id, task_id=task_id)
 
 
+def notification_page(notification: Notification) -> str:
+    """Return the address of the page that a notification leads to."""
+    dag_id, run_id = notification.dag_id, notification.run_id
+    if notification.page is Page.SCAN:
+        return notification.report
+    if notification.page is Page.CLUSTERS or not dag_id:
+        return f"{_base()}/kafka-rollout/"
+    if notification.page is Page.REPORT:
+        return _page(dag_id, "report", run_id=run_id)
+    run = f"{_base()}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+    return f"{run}/required_actions" if notification.page is Page.ANSWER else run
+
+
+def _base() -> str:
+    return str(conf.get("api", "base_url", fallback="")).rstrip("/")
+
+
 def _page(dag_id: str, name: str, **query: str) -> str:
-    base = conf.get("api", "base_url", fallback="").rstrip("/")
-    return f"{base}/kafka-rollout/dags/{quote(dag_id)}/{name}?{urlencode(query)}"
+    return f"{_base()}/kafka-rollout/dags/{quote(dag_id)}/{name}?{urlencode(query)}"

@@ -11,10 +11,11 @@ from airflow.sdk import DAG
 
 from kafka_rollout.airflow.graphs.cluster_dags import dags_of_changes
 from kafka_rollout.airflow.graphs.compatibility_scan import compatibility_scan_dags
+from kafka_rollout.airflow.graphs.notifications import notification_dags
 from kafka_rollout.base.system.settings import Settings
 
 
 def all_dags(settings: Settings | None = None) -> dict[str, DAG]:
-    """DAG id → DAG: upgrade, downgrade, feature change and scheduled scan of every inventory file."""
+    """DAG id → DAG: every kind of change and the scheduled scan of every inventory file, and the notifications."""
     settings = settings or Settings.from_environment()
-    return {**dags_of_changes(settings), **compatibility_scan_dags(settings)}
+    return {**dags_of_changes(settings), **compatibility_scan_dags(settings), **notification_dags()}

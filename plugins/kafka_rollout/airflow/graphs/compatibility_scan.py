@@ -9,13 +9,13 @@ from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX, TAG
 from kafka_rollout.airflow.graphs.cluster_dags import dags_of_clusters
+from kafka_rollout.airflow.notifications import ScanAlertNotifier
 from kafka_rollout.airflow.operators.compatibility_scan import (
     DEPTHS,
     AlertOperator,
     CompatibilityScanOperator,
     scan_failed_alert,
 )
-from kafka_rollout.airflow.scan_alert import ScanAlertNotifier
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import DAILY, NEVER, ClusterSpec
@@ -38,8 +38,7 @@ reads.
 The DAG sends an **alert** if a verdict is worse than in the previous scan, or if the first scan of these releases has a
 failing verdict. The DAG also sends an alert when a scan
 fails, because the compatibility is then unknown. The page *Kafka rollout* shows the newest scan and its age. The button
-**Scan** of the task opens the report. The Airflow Variable `kafka_rollout_alert` sets the channel of the alerts
-(docs/operations.md).
+**Scan** of the task opens the report. docs/notifications.md describes the channels of the alerts.
 """
 
 

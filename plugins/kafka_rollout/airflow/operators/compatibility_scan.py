@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from kafka_rollout.airflow.common.assets import scan_asset
 from kafka_rollout.airflow.common.base import errors_for_airflow
 from kafka_rollout.airflow.common.links import ScanLink, scan_page
+from kafka_rollout.airflow.notifications import Alert, ScanAlertNotifier
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
-from kafka_rollout.airflow.scan_alert import Alert, ScanAlertNotifier
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster

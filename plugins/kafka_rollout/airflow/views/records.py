@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from croniter import croniter
 
@@ -31,6 +31,9 @@ from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure
 from kafka_rollout.steps.step_history import step_lines
 
+if TYPE_CHECKING:
+    from kafka_rollout.run.store.notifications import ChannelProblem
+
 log = logging.getLogger(__name__)
 
 RUNS_SHOWN = 10  # per cluster
@@ -51,7 +54,7 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
 
 def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) -> dict[str, Any] | None:
     """Return one cluster. Damaged parts are replaced by their error."""
-    from kafka_rollout.run.store.opening import database_of, open_lock
+    from kafka_rollout.run.store.opening import database_of, open_lock, open_notifications
     from kafka_rollout.run.store.runs import list_run_versions
 
     lease, problem = None, ""
@@ -59,6 +62,7 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
         lease = open_lock(settings).holder(cluster)
     except (RolloutError, OSError, ValueError) as error:
         problem = str(error)
+    problem = " ".join(filter(None, (problem, unsent_notifications(open_notifications(settings).problems(cluster)))))
     readable = [may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()]
     runs: list[dict[str, Any]] = []
     for run_id, version in list_run_versions(database_of(settings), cluster, RUNS_READ).items():
@@ -78,6 +82,12 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
             "expires_at": lease.expires_at,
         }
     return {"cluster": cluster, "lock": lock, "runs": runs, "problem": problem}
+
+
+def unsent_notifications(problems: Sequence[ChannelProblem]) -> str:
+    """Return a sentence about the newest notification that each channel did not accept; empty without one."""
+    newest = {one.channel: one for one in reversed(problems)}
+    return " ".join(f"Notifications are not sent ({one.channel}): {one.problem}" for one in newest.values())
 
 
 def _read(cluster: str, run_id: str, settings: Settings) -> ReadRun:

@@ -9,6 +9,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database, open_database
 from kafka_rollout.run.store.leases import SqlChangeLock
+from kafka_rollout.run.store.notifications import SqlNotifications
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.scans import SqlScanHistory
 
@@ -34,6 +35,11 @@ def open_scan_history(cluster: str, settings: Settings | None = None) -> SqlScan
     """Open the stored scans of one cluster."""
     settings = settings or Settings.from_environment()
     return SqlScanHistory(database_of(settings), _documents(settings), cluster)
+
+
+def open_notifications(settings: Settings | None = None) -> SqlNotifications:
+    """Open the sent notifications of all clusters."""
+    return SqlNotifications(database_of(settings))
 
 
 def _documents(settings: Settings) -> Artifacts:

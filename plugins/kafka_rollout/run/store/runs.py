@@ -362,3 +362,17 @@ def list_run_versions(database: Database, cluster: str, at_most: int | None = No
     with database.reading() as connection:
         rows = connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).all()
     return {row.run_id: f"{row.id}-{row.event_count}-{row.last_hash}" for row in rows}
+
+
+def list_changed_runs(database: Database, cluster: str, since: float) -> tuple[str, ...]:
+    """Return the ids of the cluster's runs with an event after `since` (epoch seconds), the last changed first."""
+    query = select(runs.c.run_id).where(runs.c.cluster == cluster, runs.c.updated_at > since, runs.c.event_count > 0)
+    with database.reading() as connection:
+        return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())
+
+
+def list_reported_runs(database: Database, cluster: str, at_most: int) -> tuple[str, ...]:
+    """Return the ids of the cluster's newest runs that have a report, the last written first."""
+    query = select(runs.c.run_id).join(artifacts).where(runs.c.cluster == cluster, artifacts.c.name == _REPORT)
+    with database.reading() as connection:
+        return tuple(connection.execute(query.order_by(artifacts.c.written_at.desc()).limit(at_most)).scalars())

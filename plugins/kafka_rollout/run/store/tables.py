@@ -23,7 +23,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 
 metadata = MetaData()
 
@@ -104,6 +104,23 @@ scans = _table(
 )
 
 alerts = _table("alerts", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, at=Float, body=Text)
+
+# One row per notification and channel. `notification`: SHA-256 of its key. `state`: sending, sent or failed.
+# `changed_at`: of the state. `problem`: why the last attempt failed; never the text of an error of the channel, which
+# can have secrets.
+notifications = _table(
+    "notifications",
+    Index("notifications_changed_at", "changed_at"),
+    key=("cluster", "notification", "channel"),
+    cluster=_NAME,
+    notification=_HASH,
+    channel=_NAME,
+    kind=String(32),
+    state=String(16),
+    attempts=Integer,
+    changed_at=Float,
+    problem=Text,
+)
 
 # Background processes of a run. `kind`: test traffic or the group monitor. `instance`: the current process. `wanted`:
 # the last request of a worker. `state`: the last report of the process.

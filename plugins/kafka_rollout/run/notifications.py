@@ -1,0 +1,404 @@
+"""Notifications: from the histories of a cluster's runs and scans to what the person on duty must hear.
+
+Pure: the caller reads the histories and passes the time in. The same histories give the same notifications with the
+same keys, so the sender can repeat the call at any time and send each key once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from kafka_rollout.base.durations import duration
+from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.gates.check import GateCheck, GateRef
+from kafka_rollout.run.events import (
+    Answered,
+    Approval,
+    Asked,
+    Begun,
+    Decision,
+    Event,
+    StoppedByOperator,
+    TakenOver,
+    TaskFailed,
+    has,
+    newest,
+)
+from kafka_rollout.run.projections.nodes import find_last_node_event, stop_is_unfinished
+from kafka_rollout.run.projections.runs import find_dag_id, has_acted
+from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
+
+QUIET_S = 120.0  # an active run records something, or holds the lock
+_SAME_TIME_S = 1.0  # a report is written right after the last event
+
+
+class Kind(StrEnum):
+    """The values are stored, and name the kinds in the Airflow Variable."""
+
+    APPROVAL_PENDING = "approval-pending"
+    APPROVAL_EXPIRES = "approval-expires"
+    DECISION_PENDING = "decision-pending"
+    GATE_SLOW = "gate-slow"
+    NODE_FAILED = "node-failed"
+    RUN_PAUSED = "run-paused"
+    RUN_FAILED = "run-failed"
+    ROLLED_BACK = "rolled-back"
+    FINISHED = "finished"
+    OPTION_CLOSED = "option-closed"
+    SCAN_FAILED = "scan-failed"
+    NOT_FINALIZED = "not-finalized"
+    TEST = "test"
+
+
+SCAN_KINDS = (Kind.OPTION_CLOSED, Kind.SCAN_FAILED)
+
+
+class Urgency(StrEnum):
+    """The words that PagerDuty and other alerting services use for a severity."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+URGENCY = {
+    Kind.APPROVAL_PENDING: Urgency.WARNING,
+    Kind.APPROVAL_EXPIRES: Urgency.CRITICAL,
+    Kind.DECISION_PENDING: Urgency.CRITICAL,
+    Kind.GATE_SLOW: Urgency.WARNING,
+    Kind.NODE_FAILED: Urgency.CRITICAL,
+    Kind.RUN_PAUSED: Urgency.WARNING,
+    Kind.RUN_FAILED: Urgency.CRITICAL,
+    Kind.ROLLED_BACK: Urgency.WARNING,
+    Kind.FINISHED: Urgency.INFO,
+    Kind.OPTION_CLOSED: Urgency.WARNING,
+    Kind.SCAN_FAILED: Urgency.WARNING,
+    Kind.NOT_FINALIZED: Urgency.WARNING,
+    Kind.TEST: Urgency.INFO,
+}
+
+
+class Page(StrEnum):
+    """The page that a notification leads to."""
+
+    ANSWER = "answer"  # the required actions of the run in Airflow
+    RUN = "run"
+    REPORT = "report"
+    CLUSTERS = "clusters"
+    SCAN = "scan"  # `report` has its address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """One notification. `key`: the same for the same event, unique in the cluster. `at`: time of the event (epoch s).
+
+    `sentences`: reason, deadline, who can answer. `remedy`: what to do. `node`: the node's id. `dag_id` is empty for a
+    run of the command line. `report`: address of a scan's report.
+    """
+
+    key: str
+    kind: Kind
+    cluster: str
+    at: float
+    headline: str
+    sentences: tuple[str, ...] = ()
+    remedy: str = ""
+    node: int | None = None
+    page: Page = Page.RUN
+    dag_id: str = ""
+    run_id: str = ""
+    report: str = ""
+
+    @property
+    def urgency(self) -> Urgency:
+        return URGENCY[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationTimes:
+    """Times in seconds.
+
+    `before_expiry_s`: a reminder before an approval expires, at most a quarter of the time for the answer.
+    `not_finalized_s`: a cluster can run a new release without finalizing for this time. `fresh_s`: an older event is
+    not sent any more, so that the first run of the sender does not send the past.
+    """
+
+    before_expiry_s: float = 3600.0
+    not_finalized_s: float = 14 * 86_400.0
+    fresh_s: float = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """The end of a run by its report. `outcome`: a value of `report.run_report.Outcome`."""
+
+    outcome: str
+    sentence: str
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHistory:
+    """A run as it was read. `end`: None without a report. `has_lock`: the run holds the lock of the cluster."""
+
+    run_id: str
+    events: tuple[Event, ...]
+    end: RunEnd | None = None
+    has_lock: bool = False
+    gate_timeout_s: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterHistory:
+    """What is known about a cluster. `runs`: those that can need a notification. `alerts`: of its scheduled scans.
+
+    `newest_end`: run id and end of the newest run that changed nodes or levels; None if there is none.
+    """
+
+    cluster: str
+    runs: tuple[RunHistory, ...] = ()
+    alerts: tuple[Alerted, ...] = ()
+    newest_end: tuple[str, RunEnd] | None = None
+
+
+def due_notifications(
+    history: ClusterHistory, *, now: float, times: NotificationTimes | None = None
+) -> tuple[Notification, ...]:
+    """Return every notification that is due now, also those that were sent before."""
+    times = times or NotificationTimes()
+    found = [one for run in history.runs for one in _of_run(history.cluster, run, now, times)]
+    found += [notification_of_alert(history.cluster, alert) for alert in history.alerts]
+    found = [one for one in found if one.kind in _WHILE_TRUE or now - one.at < times.fresh_s]
+    return (*found, *_not_finalized(history, now, times))
+
+
+_WHILE_TRUE = {Kind.APPROVAL_PENDING, Kind.APPROVAL_EXPIRES, Kind.DECISION_PENDING}
+
+
+def notification_of_alert(cluster: str, alert: Alerted) -> Notification:
+    """Return the alert of a scheduled scan as a notification."""
+    kind = Kind.SCAN_FAILED if alert.failed else Kind.OPTION_CLOSED
+    return Notification(
+        key=f"{kind}:{alert.run_id}",
+        kind=kind,
+        cluster=cluster,
+        at=alert.at,
+        headline=alert.headline,
+        sentences=alert.sentences,
+        remedy=alert.remedy,
+        page=Page.SCAN if alert.report else Page.CLUSTERS,
+        run_id=alert.run_id,
+        report=alert.report,
+    )
+
+
+def _of_run(cluster: str, run: RunHistory, now: float, times: NotificationTimes) -> Iterator[Notification]:
+    events = [event for event in run.events if event.at]
+    if not events or not (has(events, Begun, TakenOver) or has_acted(events)):
+        return  # a plan or a dry run of the command line
+    made = _Maker(cluster=cluster, run=run, events=tuple(events))
+    yield from made.failed_nodes()
+    question = made.open_question()
+    if question is not None:
+        yield from made.of_question(question, now, times)
+        return
+    if (end := made.end()) is not None:
+        if end.outcome != "dry_run":  # its starter looks at it
+            yield made.of_end(end)
+    elif isinstance(events[-1], TaskFailed):
+        if now - events[-1].at >= QUIET_S:  # the report follows in a moment
+            yield made.failed(events[-1].at, f"Task {events[-1].task} failed: {events[-1].sentence}")
+    elif run.has_lock or now - events[-1].at < QUIET_S:
+        yield from made.slow_gates(now)
+    elif has_acted(events):
+        yield made.paused(events[-1].at, "It does not hold the lock, records nothing, and has no report.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Maker:
+    """The notifications of one run."""
+
+    cluster: str
+    run: RunHistory
+    events: tuple[Event, ...]
+
+    def make(self, kind: Kind, number: int, at: float, headline: str, **more: object) -> Notification:
+        """`number`: tells this event of the run from others of its kind."""
+        fields = {"dag_id": find_dag_id(self.events), "run_id": self.run.run_id, "page": Page.RUN, **more}
+        key = f"{kind}:{self.run.run_id}:{number}"
+        return Notification(key=key, kind=kind, cluster=self.cluster, at=at, headline=headline, **fields)  # type: ignore[arg-type]
+
+    def attempt(self) -> int:
+        """Return a number that grows when the run acts, asks or fails again, but not while it writes its report."""
+        kinds = Approval | Asked | GateFailed | Started | Stopping | TaskFailed
+        return sum(isinstance(event, kinds) for event in self.events)
+
+    def end(self) -> RunEnd | None:
+        """Return the report's end, if nothing happened since."""
+        end = self.run.end
+        return end if end is not None and end.ended_at >= self.events[-1].at - _SAME_TIME_S else None
+
+    def open_question(self) -> tuple[int, Asked] | None:
+        """Return position and event of the request that no one has answered yet."""
+        closing = Approval | Answered | TakenOver | TaskFailed | Started | Stopping | GatePassed
+        for at in range(len(self.events) - 1, -1, -1):
+            event = self.events[at]
+            if isinstance(event, closing):
+                return None
+            if isinstance(event, Asked):
+                return None if self.run.end is not None and self.run.end.ended_at >= event.at else (at, event)
+        return None
+
+    def of_question(self, found: tuple[int, Asked], now: float, times: NotificationTimes) -> Iterator[Notification]:
+        number, asked = found
+        subject = asked.text.partition("\n")[0].strip()
+        if asked.answer_by and now >= asked.answer_by:
+            yield self.failed(asked.answer_by, f"There was no answer in time: {subject}")
+            return
+        decides = Decision.APPROVED.label not in asked.options
+        last = find_last_node_event(self.events) if decides else None
+        deadline = f"Without an answer until {_utc(asked.answer_by)}, the task fails." if asked.answer_by else ""
+        more = {
+            "sentences": _listed(
+                subject,
+                self._last_gate_failure() if decides else "",
+                deadline,
+                f"Can answer: {', '.join(asked.users) or f'everyone who can change the DAG {self._dag_name()}'}.",
+            ),
+            "remedy": f"Open the page and answer: {', '.join(asked.options)}.",
+            "page": Page.ANSWER,
+            "node": None if last is None else last.node_id,
+        }
+        wants = "a decision" if decides else "an approval"
+        kind = Kind.DECISION_PENDING if decides else Kind.APPROVAL_PENDING
+        yield self.make(kind, number, asked.at, f"A run waits for {wants}.", **more)
+        reminds = min(times.before_expiry_s, (asked.answer_by - asked.at) / 4)
+        if asked.answer_by and now >= asked.answer_by - reminds:
+            left = f"The request for {wants} expires in {duration(asked.answer_by - now)}."
+            yield self.make(Kind.APPROVAL_EXPIRES, number, asked.answer_by - reminds, left, **more)
+
+    def failed_nodes(self) -> Iterator[Notification]:
+        for number, event in enumerate(self.events):
+            match event:
+                case GateFailed(ref=GateRef(node_id=int(node_id))):
+                    headline, why = f"The gate of node {node_id} failed.", f"Gate {event.gate}: {event.message}."
+                case TaskFailed() if (stopped := self._unfinished_stop(number)) is not None:
+                    node_id = stopped
+                    headline, why = f"Node {node_id} was stopped and not started again.", event.sentence
+                case _:
+                    continue
+            remedy = f"Read the log of node {node_id}. The run changes no other node until you answer or continue it."
+            yield self.make(Kind.NODE_FAILED, number, event.at, headline, sentences=(why,), remedy=remedy, node=node_id)
+
+    def slow_gates(self, now: float) -> Iterator[Notification]:
+        waiting: dict[GateRef, tuple[int, float, GateCheck]] = {}
+        for number, event in enumerate(self.events):
+            match event:
+                case GateChecked(ref=ref, check=check):
+                    first, since, _ = waiting.get(ref, (number, check.at, check))
+                    waiting[ref] = (first, since, check)
+                case GatePassed(ref=ref) | GateFailed(ref=ref):
+                    waiting.pop(ref, None)
+                case Stopping(node_id=node_id) | Stopped(node_id=node_id) | Started(node_id=node_id):
+                    waiting = {ref: one for ref, one in waiting.items() if ref.node_id != node_id}
+        timeout_s = self.run.gate_timeout_s
+        for ref, (number, since, check) in waiting.items():
+            if check.passes or now - since < timeout_s / 2:
+                continue
+            sentences = (
+                f"Gate {check.gate} has waited for {duration(now - since)}. Its timeout is {duration(timeout_s)}.",
+                f"It waits for {check.waits_for}.",
+            )
+            remedy = (
+                "Look at the named conditions now. After the timeout the run asks an approver, or stops in a shell."
+            )
+            yield self.make(
+                Kind.GATE_SLOW,
+                number,
+                since + timeout_s / 2,
+                f"Gate {check.gate} waits longer than expected.",
+                sentences=sentences,
+                remedy=remedy,
+                node=ref.node_id,
+            )
+
+    def of_end(self, end: RunEnd) -> Notification:
+        page = Page.REPORT if find_dag_id(self.events) else Page.CLUSTERS
+        more = {"sentences": _listed(end.sentence), "page": page}
+        match end.outcome:
+            case "finished" | "rolled_not_finalized":
+                remedy = "Nothing to do." if end.outcome == "finished" else "Start a run that finalizes the levels."
+                return self.make(Kind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more, remedy=remedy)
+            case "rolled_back":
+                remedy = "Read in the report why the run was rolled back."
+                return self.make(
+                    Kind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more, remedy=remedy
+                )
+        if newest(self.events[-_TAIL:], StoppedByOperator) is not None:
+            return self.paused(end.ended_at, end.sentence, page)
+        return self.failed(end.ended_at, end.sentence, page)
+
+    def failed(self, at: float, why: str, page: Page = Page.RUN) -> Notification:
+        changed = "" if has_acted(self.events) else "It changed nothing."
+        remedy = "Read the reason, fix the cause, then continue the run: clear the failed task"
+        remedy += " in Airflow." if find_dag_id(self.events) else f", or use --run {self.run.run_id} in the shell."
+        more = {"sentences": _listed(why, changed), "remedy": remedy, "page": page}
+        return self.make(Kind.RUN_FAILED, self.attempt(), at, "A run failed.", **more)
+
+    def paused(self, at: float, why: str, page: Page = Page.RUN) -> Notification:
+        remedy = "Continue the run, or roll it back. Until then the cluster stays between two states."
+        more = {"sentences": _listed(why), "remedy": remedy, "page": page}
+        return self.make(Kind.RUN_PAUSED, self.attempt(), at, "A run stopped before its end.", **more)
+
+    def _unfinished_stop(self, number: int) -> int | None:
+        """Return the node that was stopped and not started when event `number` was recorded."""
+        before = self.events[:number]
+        last = find_last_node_event(before)
+        unfinished = last is not None and stop_is_unfinished(before, last.release_step, last.node_id)
+        return last.node_id if last is not None and unfinished else None
+
+    def _last_gate_failure(self) -> str:
+        found = newest(self.events, GateFailed)
+        return "" if found is None else f"Gate {found.gate}: {found.message}."
+
+    def _dag_name(self) -> str:
+        return find_dag_id(self.events) or "of the run"
+
+
+_TAIL = 8  # events after the operator's stop: traffic, report
+
+
+def _not_finalized(history: ClusterHistory, now: float, times: NotificationTimes) -> Iterator[Notification]:
+    if history.newest_end is None:
+        return
+    run_id, end = history.newest_end
+    age_s = now - end.ended_at
+    if end.outcome != "rolled_not_finalized" or age_s < times.not_finalized_s:
+        return
+    yield Notification(
+        key=f"{Kind.NOT_FINALIZED}:{run_id}",
+        kind=Kind.NOT_FINALIZED,
+        cluster=history.cluster,
+        at=end.ended_at + times.not_finalized_s,
+        headline=f"The feature levels are not finalized {duration(age_s)} after the upgrade.",
+        sentences=_listed(end.sentence),
+        remedy="Finalize the levels, or downgrade. Until then the new release runs without its new features.",
+        page=Page.CLUSTERS,
+        run_id=run_id,
+    )
+
+
+def _listed(*sentences: str) -> tuple[str, ...]:
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _utc(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def newest_change(ends: Sequence[tuple[str, RunEnd]]) -> tuple[str, RunEnd] | None:
+    """Return the newest end of a run that changed the cluster. `ends`: newest first."""
+    return next((one for one in ends if one[1].outcome not in {"dry_run", "refused", ""}), None)

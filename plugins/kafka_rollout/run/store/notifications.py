@@ -1,0 +1,127 @@
+"""Sent notifications: which notification was sent on which channel, and how often it was tried.
+
+A sender claims a notification before it sends it, and records the result after it. If the sender is killed in between,
+the notification is tried again after STALE_S, and at most MOST_ATTEMPTS times in total: so it can arrive twice, but not
+without a limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from sqlalchemy import delete, insert, select, update
+
+from kafka_rollout.run.notifications import Notification
+from kafka_rollout.run.store.database import Database, put
+from kafka_rollout.run.store.tables import notifications
+
+MOST_ATTEMPTS = 8  # over about two hours
+STALE_S = 300.0  # longer than one attempt
+_FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 3600.0
+_KEPT_S = 90 * 86_400.0  # longer than a notification can be due
+
+_SENDING, _SENT, _FAILED = "sending", "sent", "failed"
+_SETTINGS = "settings"  # channel and kind of a problem that belongs to no notification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelProblem:
+    """A notification that a channel did not accept. `is_final`: it is not tried again. `at`: epoch seconds."""
+
+    channel: str
+    kind: str
+    attempts: int
+    is_final: bool
+    at: float
+    problem: str
+
+
+class SqlNotifications:
+    """The sent notifications of all clusters."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def claim(self, notification: Notification, channel: str, *, at_once: bool = False) -> bool:
+        """Return whether the caller must send the notification on the channel now, and count the attempt.
+
+        False if it was sent, if another process sends it now, if its next attempt is later, or after the last attempt.
+        `at_once`: try a failed one again now.
+        """
+        with self._database.serialized() as connection:
+            now = self._database.now(connection)
+            which = _row(notification, channel)
+            row = connection.execute(select(notifications).filter_by(**which)).one_or_none()
+            values = {"kind": notification.kind.value, "state": _SENDING, "changed_at": now, "problem": ""}
+            if row is None:
+                connection.execute(insert(notifications).values(**which, **values, attempts=1))
+                return True
+            wait_s = STALE_S if row.state == _SENDING else 0.0 if at_once else _retry_s(row.attempts)
+            if row.state == _SENT or row.attempts >= MOST_ATTEMPTS or now - row.changed_at < wait_s:
+                return False
+            changed = {**values, "attempts": row.attempts + 1}
+            connection.execute(update(notifications).filter_by(**which).values(**changed))
+            return True
+
+    def record_sent(self, notification: Notification, channel: str) -> None:
+        self._record(notification, channel, _SENT, "")
+
+    def record_failed(self, notification: Notification, channel: str, problem: str) -> None:
+        """`problem`: a sentence without the text of the channel's error."""
+        self._record(notification, channel, _FAILED, problem)
+
+    def set_problem(self, problem: str) -> None:
+        """Keep why channels cannot be used at all, for the pages of all clusters; an empty text removes it."""
+        key = {"cluster": "", "notification": "", "channel": _SETTINGS}
+        with self._database.serialized() as connection:
+            if not problem:
+                connection.execute(delete(notifications).filter_by(**key))
+                return
+            now = self._database.now(connection)
+            values = {"kind": _SETTINGS, "state": _FAILED, "attempts": 1, "changed_at": now, "problem": problem}
+            put(connection, notifications, key, values)
+
+    def problems(self, cluster: str) -> tuple[ChannelProblem, ...]:
+        """Return the notifications of the last day that were not accepted, the newest first."""
+        with self._database.reading() as connection:
+            since = self._database.now(connection) - 86_400.0
+            query = select(notifications).where(
+                notifications.c.cluster.in_((cluster, "")),
+                notifications.c.state == _FAILED,
+                notifications.c.changed_at > since,
+            )
+            rows = connection.execute(query.order_by(notifications.c.changed_at.desc())).all()
+        return tuple(
+            ChannelProblem(
+                channel=row.channel,
+                kind=row.kind,
+                attempts=row.attempts,
+                is_final=row.attempts >= MOST_ATTEMPTS,
+                at=row.changed_at,
+                problem=row.problem,
+            )
+            for row in rows
+        )
+
+    def remove_old(self) -> None:
+        """Remove rows that are so old that their notifications cannot be due any more."""
+        with self._database.begin() as connection:
+            before = self._database.now(connection) - _KEPT_S
+            old = (notifications.c.changed_at < before, notifications.c.kind != "not-finalized")
+            connection.execute(delete(notifications).where(*old))
+
+    def _record(self, notification: Notification, channel: str, state: str, problem: str) -> None:
+        with self._database.begin() as connection:
+            values = {"state": state, "problem": problem, "changed_at": self._database.now(connection)}
+            which = _row(notification, channel)
+            connection.execute(update(notifications).filter_by(**which).values(**values))
+
+
+def _row(notification: Notification, channel: str) -> dict[str, str]:
+    hashed = hashlib.sha256(notification.key.encode()).hexdigest()
+    return {"cluster": notification.cluster, "notification": hashed, "channel": channel}
+
+
+def _retry_s(attempts: int) -> float:
+    return min(_FIRST_RETRY_S * 2.0 ** (attempts - 1), _LAST_RETRY_S)

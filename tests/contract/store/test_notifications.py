@@ -1,0 +1,93 @@
+"""SqlNotifications: of several senders one sends, a killed one is replaced, and no notification is tried for ever."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+
+from kafka_rollout.run.notifications import Kind, Notification
+from kafka_rollout.run.store.notifications import MOST_ATTEMPTS, STALE_S, SqlNotifications
+from tests.contract.store.conftest import Store
+
+FAILED = Notification(
+    key="node-failed:run-1:3", kind=Kind.NODE_FAILED, cluster="demo", at=1.0, headline="Node 3 failed."
+)
+MAIL = "mail"
+
+
+@pytest.fixture
+def sent(store: Store) -> SqlNotifications:
+    return store.notifications()
+
+
+def test_a_notification_is_sent_once_on_each_channel(store: Store, sent: SqlNotifications) -> None:
+    assert sent.claim(FAILED, MAIL)
+    sent.record_sent(FAILED, MAIL)
+    store.clock.now += 30 * 86_400
+    assert not store.notifications().claim(FAILED, MAIL)
+    assert not store.notifications().claim(FAILED, MAIL, at_once=True)
+    assert sent.claim(FAILED, "pager")
+    assert sent.problems("demo") == ()
+
+
+def test_of_many_senders_one_gets_the_notification(store: Store) -> None:
+    store.notifications().problems("demo")  # the tables exist
+    with ThreadPoolExecutor(8) as threads:
+        claimed = list(threads.map(lambda _: store.notifications().claim(FAILED, MAIL), range(8)))
+    assert sum(claimed) == 1
+
+
+def test_the_notification_of_a_killed_sender_is_sent_later_by_another(store: Store, sent: SqlNotifications) -> None:
+    assert sent.claim(FAILED, MAIL)
+    store.clock.now += STALE_S - 1
+    assert not store.notifications().claim(FAILED, MAIL, at_once=True)
+    store.clock.now += 1
+    assert store.notifications().claim(FAILED, MAIL)
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "failed"])
+def test_it_is_tried_with_growing_pauses_and_a_limit(store: Store, sent: SqlNotifications, killed: bool) -> None:
+    tried = list[float]()
+    for _ in range(24 * 60):
+        if sent.claim(FAILED, MAIL):
+            tried.append(store.clock.now)
+            if not killed:
+                sent.record_failed(FAILED, MAIL, "TimeoutError.")
+        store.clock.now += 60
+    assert len(tried) == MOST_ATTEMPTS
+    pauses = [later - earlier for earlier, later in pairwise(tried)]
+    assert pauses == ([STALE_S] * 7 if killed else [60, 120, 240, 480, 960, 1920, 3600])
+
+
+def test_a_failed_one_can_be_tried_again_at_once(sent: SqlNotifications) -> None:
+    assert sent.claim(FAILED, MAIL)
+    sent.record_failed(FAILED, MAIL, "TimeoutError.")
+    assert not sent.claim(FAILED, MAIL)
+    assert sent.claim(FAILED, MAIL, at_once=True)
+
+
+def test_the_page_gets_what_was_not_accepted_and_why_no_channel_can_be_used(sent: SqlNotifications) -> None:
+    sent.claim(FAILED, MAIL)
+    sent.record_failed(FAILED, MAIL, "TimeoutError.")
+    (problem,) = sent.problems("demo")
+    assert (problem.channel, problem.kind, problem.attempts, problem.is_final) == (MAIL, "node-failed", 1, False)
+    assert sent.problems("other") == ()
+    for _ in range(2):
+        sent.set_problem("The Variable is not JSON.")
+    assert [one.problem for one in sent.problems("other")] == ["The Variable is not JSON."]
+    sent.set_problem("")
+    assert sent.problems("other") == ()
+
+
+def test_old_rows_are_removed_except_of_a_cluster_that_is_still_not_finalized(
+    store: Store, sent: SqlNotifications
+) -> None:
+    lasting = Notification(key="not-finalized:r", kind=Kind.NOT_FINALIZED, cluster="demo", at=1.0, headline="Old.")
+    for one in (FAILED, lasting):
+        sent.claim(one, MAIL)
+        sent.record_sent(one, MAIL)
+    store.clock.now += 91 * 86_400
+    sent.remove_old()
+    assert [sent.claim(one, MAIL) for one in (FAILED, lasting)] == [True, False]
