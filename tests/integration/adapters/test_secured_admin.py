@@ -226,7 +226,7 @@ def test_a_mechanism_that_is_not_offered_names_those_that_are(secured: Secured) 
 def test_a_certificate_nobody_vouches_for_is_refused(secured: Secured, tmp_path: Path) -> None:
     stranger, _ = _self_signed(tmp_path)
     security = secured.security(**{"ssl.ca.location": str(stranger)})
-    with KafkaAdmin(secured.spec, security) as admin, pytest.raises(RefusedError, match=r"ssl\.ca\.location"):
+    with KafkaAdmin(secured.spec, security) as admin, pytest.raises(RefusedError, match="Check the CA file"):
         admin.cluster_id()
 
 

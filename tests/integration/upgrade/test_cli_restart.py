@@ -55,8 +55,8 @@ def test_a_restart_survives_a_kill_and_shows_what_a_new_file_changes(make_cluste
 
     file = Path(str(shell.cluster.spec.nodes[1].directory)) / "server.properties"
     file.write_text(f"{file.read_text()}\nlog.retention.ms=86400000\nbackground.threads=7\nssl.key.password={SECRET}\n")
-    foreseen = shell(*RESTART, "--dry-run")
-    told = " ".join(foreseen.stdout.split())
+    foreseen = shell(*RESTART, "--dry-run", "--json")
+    told = " ".join(finding["sentence"] for finding in json.loads(foreseen.stdout)["plan"]["findings"])
     assert "background.threads of node 2 is 2 now, and 7 after the restart." in told
     assert "log.retention.ms of node 2 is empty now, and as in the file after the restart." in told
     assert "ssl.key.password of node 2 is empty now, and as in the file after the restart." in told

@@ -191,7 +191,8 @@ def test_a_refused_roll_goes_on_with_its_own_command_after_the_remedies(shell: S
     assert refused.returncode == 3, refused.stderr
     run = shell.newest_run().run_id
     shown = " ".join(refused.stderr.split())
-    assert "RF-ONE-TOPIC topic lonely" in shown
+    assert "RF-ONE-TOPIC" in shown
+    assert "lonely" in shown
     assert f"plan again with: kafka-rollout upgrade --to 4.3.1 --cluster shell --run {run} --as" in shown
     for deleted in admin.delete_topics(["lonely"]).values():
         deleted.result(60)
