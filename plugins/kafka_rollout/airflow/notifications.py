@@ -201,20 +201,26 @@ def deliver(
 ) -> tuple[str, ...]:
     """Send every notification that was not sent yet, on each channel that wants it. Returns a sentence per failure.
 
-    `at_once`: do not wait for the time of the next attempt. No error of a channel is raised.
+    `at_once`: do not wait for the time of the next attempt. No error of a channel is raised. After its first failure, a
+    channel is left out, because a service that does not respond would delay the others.
     """
     from kafka_rollout.run.store.opening import open_notifications
 
     store = open_notifications()
-    problems = list[str]()
+    problems = dict[str, str]()  # by channel
     for notification in notifications:
         for channel in channels.channels:
-            if channel.wants(notification) and store.claim(notification, channel.name, at_once=at_once):
-                problems += _send(store, notification, channel, context)
-    return tuple(problems)
+            if channel.name in problems or not channel.wants(notification):
+                continue
+            if store.claim(notification, channel.name, at_once=at_once) and (
+                problem := _send(store, notification, channel, context)
+            ):
+                problems[channel.name] = problem
+    return tuple(problems.values())
 
 
-def _send(store: SqlNotifications, notification: Notification, channel: Channel, context: Context) -> list[str]:
+def _send(store: SqlNotifications, notification: Notification, channel: Channel, context: Context) -> str:
+    """Return why it was not sent, as a sentence; empty if it was."""
     try:
         channel.send(notification, context)
     except Exception as error:
@@ -224,10 +230,10 @@ def _send(store: SqlNotifications, notification: Notification, channel: Channel,
             f"{notification.kind} of cluster {notification.cluster} was not sent on channel {channel.name}: {problem}"
         )
         log.error("%s", sentence)
-        return [sentence]
+        return sentence
     store.record_sent(notification, channel.name)
     log.info("%s of cluster %s was sent on channel %s", notification.kind, notification.cluster, channel.name)
-    return []
+    return ""
 
 
 def problem_of(error: Exception) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kafka_rollout.run.notifications import Kind, Notification
-from kafka_rollout.run.store.notifications import MOST_ATTEMPTS, STALE_S, SqlNotifications
+from kafka_rollout.run.store.notifications import MOST_ATTEMPTS, SILENT_S, STALE_S, SqlNotifications
 from tests.contract.store.conftest import Store
 
 FAILED = Notification(
@@ -79,6 +79,18 @@ def test_the_page_gets_what_was_not_accepted_and_why_no_channel_can_be_used(sent
     assert [one.problem for one in sent.problems("other")] == ["The Variable is not JSON."]
     sent.set_problem("")
     assert sent.problems("other") == ()
+
+
+def test_the_page_gets_that_the_sender_no_longer_runs_for_one_day(store: Store, sent: SqlNotifications) -> None:
+    for _ in range(2):
+        sent.record_run()
+    store.clock.now += SILENT_S
+    assert sent.problems("demo") == ()
+    store.clock.now += 60
+    (silent,) = sent.problems("demo")
+    assert (silent.channel, silent.problem) == ("sender", "The DAG kafka_notifications last ran 11 min 00 s ago.")
+    store.clock.now += 86_400
+    assert sent.problems("demo") == ()
 
 
 def test_old_rows_are_removed_except_of_a_cluster_that_is_still_not_finalized(

@@ -180,6 +180,15 @@ def test_a_service_that_refuses_is_named_without_its_secret_and_stops_no_other_c
     assert len(sender.hook.posts) == 1
 
 
+def test_a_channel_that_failed_is_left_out_until_the_next_run(sender: Sender) -> None:
+    sender.configure(HOOK)
+    sender.hook.answers = [503]
+    sender.record(Begun(dag_id=DAG_ID), ASKED)
+    sender.record(Begun(dag_id=DAG_ID), ASKED, run_id="manual__2")
+    assert [sender.run(), len(sender.hook.posts)] == ["failed", 1]
+    assert [sender.run(), len(sender.hook.posts)] == ["success", 2]
+
+
 def test_a_redirect_is_not_followed_with_the_message(sender: Sender) -> None:
     sender.hook.answers = [302]
     sender.record(Begun(dag_id=DAG_ID), ASKED)

@@ -21,6 +21,7 @@ from kafka_rollout.run.events import (
     Planned,
     Responder,
     StartedAtShell,
+    StepDone,
     StoppedByOperator,
     TaskFailed,
 )
@@ -209,7 +210,8 @@ def test_a_failed_task_is_a_failed_run_when_no_report_follows_and_the_same_when_
     task_failed = TaskFailed(at=AT + 5, task="plan", sentence="No broker responded.")
     assert kinds(BEGUN, task_failed, now=AT + 10) == []
     (failed,) = due(BEGUN, task_failed, now=AT + 125)
-    (reported,) = due(BEGUN, task_failed, now=AT + 125, end=end("stopped", AT + 20))
+    traffic_stopped = StepDone(at=AT + 19, step="stop_traffic")
+    (reported,) = due(BEGUN, task_failed, traffic_stopped, now=AT + 125, end=end("stopped", AT + 20))
     assert failed.key == reported.key
     assert failed.sentences[0] == "Task plan failed: No broker responded."
 

@@ -51,21 +51,21 @@ class NotifyOperator(OneLineLogs, BaseOperator):
             self.log.info("There are no channels.")
         failed = [*channels.problems, *self._send(context, channels)] if channels.channels else channels.problems
         store.remove_old()
+        store.record_run()
         if failed:
             raise AirflowFailException(" ".join(failed))
 
     def _send(self, context: Context, channels: Channels) -> list[str]:
         settings = Settings.from_environment()
-        failed = list[str]()
+        due, failed = list[Notification](), list[str]()
         for cluster in list_readable_clusters(settings)[0]:
             try:
                 history = self._read_cluster(cluster, settings, channels.times)
-                due = due_notifications(history, now=time.time(), times=channels.times)
-                failed += deliver(due, context, channels)
+                due += due_notifications(history, now=time.time(), times=channels.times)
             except RolloutError as error:
                 failed.append(f"The histories of cluster {cluster} cannot be read: {error}")
                 self.log.error("%s", failed[-1])
-        return failed
+        return [*failed, *deliver(due, context, channels)]
 
     def _read_cluster(self, cluster: str, settings: Settings, times: NotificationTimes) -> ClusterHistory:
         """Read the runs that can need a notification: those that changed lately, and the holder of the lock."""

@@ -12,17 +12,20 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, insert, select, update
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.run.notifications import Notification
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.tables import notifications
 
 MOST_ATTEMPTS = 8  # over about two hours
 STALE_S = 300.0  # longer than one attempt
+SILENT_S = 600.0  # the sender runs every minute
 _FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 3600.0
 _KEPT_S = 90 * 86_400.0  # longer than a notification can be due
 
 _SENDING, _SENT, _FAILED = "sending", "sent", "failed"
-_SETTINGS = "settings"  # channel and kind of a problem that belongs to no notification
+# Channels and kinds of rows that belong to no notification.
+_SETTINGS, _SENDER = "settings", "sender"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +85,26 @@ class SqlNotifications:
             values = {"kind": _SETTINGS, "state": _FAILED, "attempts": 1, "changed_at": now, "problem": problem}
             put(connection, notifications, key, values)
 
+    def record_run(self) -> None:
+        """Record that the sender has run, so that the page can show when it no longer does."""
+        key = {"cluster": "", "notification": "", "channel": _SENDER}
+        with self._database.serialized() as connection:
+            now = self._database.now(connection)
+            values = {"kind": _SENDER, "state": _SENT, "attempts": 1, "changed_at": now, "problem": ""}
+            put(connection, notifications, key, values)
+
     def problems(self, cluster: str) -> tuple[ChannelProblem, ...]:
-        """Return the notifications of the last day that were not accepted, the newest first."""
+        """Return the notifications of the last day that were not accepted, the newest first.
+
+        A sender that ran in the last day, but not in the last SILENT_S, is a problem too.
+        """
         with self._database.reading() as connection:
-            since = self._database.now(connection) - 86_400.0
+            now = self._database.now(connection)
+            is_silent = (notifications.c.channel == _SENDER) & (notifications.c.changed_at < now - SILENT_S)
             query = select(notifications).where(
                 notifications.c.cluster.in_((cluster, "")),
-                notifications.c.state == _FAILED,
-                notifications.c.changed_at > since,
+                (notifications.c.state == _FAILED) | is_silent,
+                notifications.c.changed_at > now - 86_400.0,
             )
             rows = connection.execute(query.order_by(notifications.c.changed_at.desc())).all()
         return tuple(
@@ -99,7 +114,7 @@ class SqlNotifications:
                 attempts=row.attempts,
                 is_final=row.attempts >= MOST_ATTEMPTS,
                 at=row.changed_at,
-                problem=row.problem,
+                problem=row.problem or f"The DAG kafka_notifications last ran {duration(now - row.changed_at)} ago.",
             )
             for row in rows
         )
