@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs findings bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs findings bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -76,7 +76,7 @@ docs: setup ## build the documentation as a site in .site/html
 findings: setup ## write docs/findings.md, the table of all findings, from the code
 	@$(BIN)/python -m tools.findings_page
 
-bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check ## run all benchmarks
+bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python -m bench.roll $(ARGS)
@@ -109,6 +109,9 @@ bench-check: setup ## time the check of a simulated cluster of 200 brokers
 
 bench-scan-start: setup ## compare a scan of a small log with a bare Spark session
 	$(BIN)/python -m bench.scan.start $(ARGS)
+
+bench-dag-size: setup ## measure size and parsing of the DAGs up to 1,000 brokers
+	$(BIN)/python -m bench.dag_size $(ARGS)
 
 lock: setup ## resolve requirements.in into requirements.txt again
 	$(BIN)/uv pip compile requirements.in --python-version 3.11 --universal \

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from airflow.sdk import DAG
     from airflow.serialization.serialized_objects import LazyDeserializedDAG
+    from sqlalchemy.orm import Session
 
 _BUNDLE = "dags-folder"
 _PAUSE_S = 0.01
@@ -21,10 +22,8 @@ def run_dag(dag: DAG, conf: dict[str, Any] | None = None, *, at: datetime | None
     """Run every task as it becomes ready; `at` is the logical date, now by default."""
     from airflow.models.dagrun import DagRun, get_or_create_dagrun
     from airflow.sdk import timezone
-    from airflow.sdk.definitions.dag import _run_task
     from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
     from airflow.utils.session import create_session
-    from airflow.utils.state import DagRunState, TaskInstanceState
     from airflow.utils.types import DagRunTriggeredByType, DagRunType
 
     at = at or timezone.utcnow()
@@ -44,21 +43,48 @@ def run_dag(dag: DAG, conf: dict[str, Any] | None = None, *, at: datetime | None
             triggered_by=DagRunTriggeredByType.TEST,
             triggering_user_name="dag_test",
         )
-        _check_only_what_can_change(run)
-        while run.state == DagRunState.RUNNING:
-            session.expire_all()
-            for ready in run.update_state(session=session)[0]:
-                ready.try_number += 1
-                ready.state = TaskInstanceState.SCHEDULED
-                ready.scheduled_dttm = timezone.utcnow()
-            session.commit()
-            scheduled = run.get_task_instances(state=TaskInstanceState.SCHEDULED, session=session)
-            for instance in scheduled:
-                with suppress(Exception):  # the state of the task shows that it failed
-                    _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
-            if not scheduled:
-                time.sleep(_PAUSE_S)
-        return run
+        return _work_off(dag, run, session)
+
+
+def clear_and_continue(dag: DAG, run: DagRun, task_id: str) -> DagRun:
+    """Clear a task and its downstream tasks, as a user does in Airflow, and run what is then ready."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import clear_task_instances
+    from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    chosen = {task_id, *dag.get_task(task_id).get_flat_relative_ids(upstream=False)}
+    with create_session() as session:
+        found = session.scalars(select(DagRun).where(DagRun.id == run.id)).one()
+        found.dag = DagSerialization.from_dict(LazyDeserializedDAG.from_dag(dag).data)
+        clear_task_instances([ti for ti in found.get_task_instances(session=session) if ti.task_id in chosen], session)
+        session.commit()
+        found.state = "running"
+        session.commit()
+        return _work_off(dag, found, session)
+
+
+def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
+    from airflow.sdk import timezone
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.utils.state import DagRunState, TaskInstanceState
+
+    _check_only_what_can_change(run)
+    while run.state == DagRunState.RUNNING:
+        session.expire_all()
+        for ready in run.update_state(session=session)[0]:
+            ready.try_number += 1
+            ready.state = TaskInstanceState.SCHEDULED
+            ready.scheduled_dttm = timezone.utcnow()
+        session.commit()
+        scheduled = run.get_task_instances(state=TaskInstanceState.SCHEDULED, session=session)
+        for instance in scheduled:
+            with suppress(Exception):  # the state of the task shows that it failed
+                _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
+        if not scheduled:
+            time.sleep(_PAUSE_S)
+    return run
 
 
 def _check_only_what_can_change(run: DagRun) -> None:

@@ -40,22 +40,26 @@ def ask_how_to_continue(
     why: str,
     options: Sequence[Decision],
     meanings: Mapping[Decision, str] | None = None,
+    subject: str = "",
+    note: str = "",
 ) -> NoReturn:
     """Park the task until an approver decides; it resumes at `decided`. The run keeps the cluster's lock for this time.
 
-    `meanings`: texts of options that have a different effect here than at the gate after a node's start.
+    `meanings`: texts of options that have a different effect here than at the gate after a node's start. `subject`, by
+    default `what`, and `note` must stay true for every request of the task: Airflow shows those of the first one.
     """
     timeout = keep_lock_while_asking(context, ports, f"{what} failed and waits for a decision")
     texts = {**_MEANINGS, **(meanings or {})}
     body = (
         f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
+        *((note,) if note else ()),
         "\n".join(f"- **{option}**: {texts[option]}" for option in options),
         "Airflow does not update this text. For the current state, see the task log, the task state store (key "
         "`waits_for`) or the page *Kafka rollout*.",
     )
     question = Question(
         what=ApprovalOf.FAILED_GATE,
-        subject=f"{ports.cluster.name}: {what} failed. How to continue?",
+        subject=f"{ports.cluster.name}: {subject or what} failed. How to continue?",
         body="\n\n".join(body),
         options=tuple(options),
         users=approvers(context, ports),
@@ -77,7 +81,8 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     given = recorded_with(context, ports, answer)
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
     gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: (ApprovalOf.ROLL, ApprovalOf.CANARY)}
-    keep_answer(context, decided.plan_hash, gives.get(answer.decision, ()), answer.by)
+    if answer.decision in gives:  # another answer keeps what an earlier one of this task gave
+        keep_answer(context, decided.plan_hash, gives[answer.decision], answer.by)
     if answer.decision is Decision.ROLL_BACK:
         record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
         decide_roll_back(context, what, answer)

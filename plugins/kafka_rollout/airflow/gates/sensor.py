@@ -79,9 +79,9 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
             gate = self._gate(plan, ports.cluster)
-            answer = read_answer(context, event, _name(gate))
+            answer = read_answer(context, event, gate_name(gate))
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
-            record_decision(context, ports, _name(gate), answer)
+            record_decision(context, ports, gate_name(gate), answer)
             if answer.decision is not Decision.RETRY:
                 return self._watch(context, ports, plan, gate)
         return self._restart(context, {})
@@ -113,28 +113,19 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, gate: Gate) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
         watch = GateWatch(policy=policy_of(ports, self.kind, request_in(context), plan))
-        status = _check_for_a_while(context, ports, plan, gate, watch)
+        status = check_for_a_while(context, ports, plan, gate, watch)
         if status.state is WatchState.PASSED:
             return self._passed(status.message)
         if status.state is WatchState.FAILED:
             self._ask(context, ports, gate, status.message)
 
-        self.defer(
-            trigger=GateTrigger(
-                cluster=self.cluster,
-                run_id=str(context["run_id"]),
-                plan_hash=plan.hash,
-                gate=to_json(gate.ref),
-                watch=to_json(watch),
-            ),
-            method_name="watched",
-        )
+        self.defer(trigger=trigger_of(self.cluster, context, plan, gate, watch), method_name="watched")
 
     def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> None:
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
         retries = (Decision.RETRY,) if self.can_start_node else ()
         options = (Decision.WAIT_ON, *retries, Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE)
-        ask_how_to_continue(context, ports, what=_name(gate), why=message, options=options)
+        ask_how_to_continue(context, ports, what=gate_name(gate), why=message, options=options)
 
     def _passed(self, message: str) -> dict[str, str]:
         self.log.info("The gate passed: %s", message)
@@ -175,13 +166,24 @@ class OfflineGateSensor(GateSensor):
         )
 
 
-def _check_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, gate: Gate, watch: GateWatch) -> WatchStatus:
+def trigger_of(cluster: str, context: Context, plan: Plan, gate: Gate, watch: GateWatch) -> GateTrigger:
+    """Return the trigger that continues a watch in the triggerer."""
+    return GateTrigger(
+        cluster=cluster,
+        run_id=str(context["run_id"]),
+        plan_hash=plan.hash,
+        gate=to_json(gate.ref),
+        watch=to_json(watch),
+    )
+
+
+def check_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, gate: Gate, watch: GateWatch) -> WatchStatus:
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
         seen = check_gate(ports, plan, gate)
         status = watch.add(seen, ports.clock.now())
-        show_waiting(context, f"{_name(gate)}: {status.message}")
+        show_waiting(context, f"{gate_name(gate)}: {status.message}")
         soaks_long = watch.passed_since is not None and watch.policy.soak_s > PATIENCE_S
         if status.done or soaks_long or ports.clock.monotonic() >= give_up:
             record_outcome(ports, gate.ref, seen, status)
@@ -189,7 +191,8 @@ def _check_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, gate: 
         ports.clock.sleep(watch.policy.interval_s)
 
 
-def _name(gate: Gate) -> str:
+def gate_name(gate: Gate) -> str:
+    """Return the name of a gate in requests, decisions and the log."""
     ref = gate.ref
     where = f" of node {ref.node_id} ({ref.release_step})" if ref.node_id is not None else ""
     return f"gate {ref.kind.value}{where}"

@@ -38,7 +38,7 @@ def pause_s(watch: GateWatch, now: float) -> float:
 class GateTrigger(OneLineLogs, BaseTrigger):
     """Check one gate until its watch ends. `watch`: dictionary of a GateWatch, so it continues the checks of the task.
 
-    The event has `state` (passed, failed or error), `message` and `watch`.
+    The event has `state` (passed, failed or error), `message`, `watch` and `gate`.
     """
 
     def __init__(
@@ -67,13 +67,15 @@ class GateTrigger(OneLineLogs, BaseTrigger):
                 if watcher.is_due_for_log(status):
                     self.log.info("%s", status.message)
                 if status.done:
-                    found = {"state": status.state.value, "message": status.message, "watch": to_json(watch)}
-                    yield TriggerEvent(found)
+                    yield self._event(status.state.value, status.message, watch)
                     return
         except RolloutError as error:
-            yield TriggerEvent({"state": ERROR, "message": str(error), "watch": to_json(watch)})
+            yield self._event(ERROR, str(error), watch)
         finally:
             await asyncio.to_thread(watcher.close)
+
+    def _event(self, state: str, message: str, watch: GateWatch) -> TriggerEvent:
+        return TriggerEvent({"state": state, "message": message, "watch": to_json(watch), "gate": self.gate})
 
 
 class _Watcher:

@@ -13,9 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.dag_ids import TAG
 from kafka_rollout.airflow.graphs.forms import form_of
-from kafka_rollout.airflow.graphs.procedure import draw
+from kafka_rollout.airflow.graphs.procedure import NODE_GROUPS_UP_TO, draw
 from kafka_rollout.base.outside_text import escape_invisible, escape_markdown, quote_markdown
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import count
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
@@ -116,6 +117,12 @@ def dags_of_clusters(
     return {dag.dag_id: dag for dag in dags}
 
 
+def _nodes(cluster: ClusterSpec) -> str:
+    if len(cluster.nodes) > NODE_GROUPS_UP_TO:
+        return f"{count(len(cluster.controllers), 'controller')}, {count(len(cluster.brokers), 'broker')}"
+    return ", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes)
+
+
 def dags_of_changes(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG of every kind of run that changes a cluster when it is triggered, for every inventory file."""
     return {
@@ -133,7 +140,7 @@ def _dags_of_kind(settings: Settings, run_of: RunOf, kind: KindOfRun) -> dict[st
             "name": cluster.name,
             "owner": escape_markdown(cluster.owner),
             "dag_id": dag_id,
-            "nodes": ", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
+            "nodes": _nodes(cluster),
             "approvers": ", ".join(map(quote_markdown, cluster.approvers)) or "everyone who can trigger it",
         }
         with DAG(

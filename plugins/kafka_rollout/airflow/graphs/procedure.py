@@ -1,13 +1,15 @@
 """The graph of a procedure: one task per step, one task group per section or node.
 
 The graph is drawn from the inventory, before the plan exists. Mapped tasks would continue past a failed node, or
-interleave nodes. In a chain of static groups, a failure stops the run there, and a cleared task continues there.
+interleave nodes. In a chain of static groups, a failure stops the run there, and a cleared task continues there. A
+cluster of more than NODE_GROUPS_UP_TO nodes has one task for all nodes of a section instead, so its number of tasks is
+constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +17,16 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, chain
 
 from kafka_rollout.airflow.approvals.asking import PLAN_TASK
-from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup, list_node_task_groups
+from kafka_rollout.airflow.common.all_nodes import ALL_NODES, FIRST_NODE, OTHER_NODES, Nodes, NodeStepsOfTask
+from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup, list_node_task_groups
 from kafka_rollout.airflow.gates.sensor import GateSensor, OfflineGateSensor
+from kafka_rollout.airflow.operators.all_nodes import (
+    WORKS_S,
+    BeginAllNodesOperator,
+    BeginRollBackOfAllOperator,
+    OfflineGatesOperator,
+    RollNodesOperator,
+)
 from kafka_rollout.airflow.operators.approvals import ApprovalOperator, ApproveCanaryOperator
 from kafka_rollout.airflow.operators.ending import (
     OutcomeOperator,
@@ -29,7 +39,9 @@ from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
 from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.steps.step import EachNode, Procedure, Reaction, Section, Service, Step, matches
+from kafka_rollout.steps.step import EachNode, Procedure, Reaction, RunsAfter, Section, Service, Step, matches
+
+NODE_GROUPS_UP_TO = 12  # a graph with more groups of a node is not readable, and its size grows with the nodes
 
 
 def draw(procedure: Procedure, cluster: ClusterSpec) -> None:
@@ -78,14 +90,14 @@ class _Drawing:
         if section.on_decision:
             before = self.last
             if any(part.position is not None for part in nodes):
-                self._roll_back(section, nodes)
+                (self._roll_back_all if self._is_large else self._roll_back)(section, nodes)
             else:
                 self._undo(section)
             if self.last is not None:
                 self.decided.append(self.last)
             self.last = before
         elif any(part.position is not None for part in nodes):
-            self._roll(section, nodes)
+            (self._roll_all if self._is_large else self._roll)(section, nodes)
         else:
             begin: BaseOperator | None = None
             for part in section.parts:
@@ -118,6 +130,44 @@ class _Drawing:
         for each, outer, group in groups:
             with outer:
                 self._node(each, group)
+
+    def _roll_all(self, section: Section, nodes: Sequence[EachNode]) -> None:
+        """Draw one task for the first node, its approval, and one task for the other nodes."""
+        begin = next(part for part in section.parts if isinstance(part, Step))
+        (each,) = nodes
+        approval = next(step for step in each.steps if step.approval is not None)
+        of_task = {which: NodeStepsOfTask(position=each.position, nodes=which) for which in Nodes}
+        ids = [f"{section.id}.{name}" for name in (FIRST_NODE, APPROVE_CANARY, OTHER_NODES)]
+        whole = of_task[Nodes.ALL]
+        self._follow(self._make(BeginAllNodesOperator, begin, nodes=whole, tasks=ids, canary_task=ids[1]))
+        self._follow(self._node_by_node(each, FIRST_NODE, "the first node", of_task[Nodes.FIRST]))
+        self._follow(self._make(ApproveCanaryOperator, approval, step=approval, node_group=of_task[Nodes.FIRST]))
+        self._follow(self._node_by_node(each, OTHER_NODES, "every other node", of_task[Nodes.OTHERS]))
+        self.deciders += ids
+        self.rolled = self._before
+
+    def _roll_back_all(self, section: Section, nodes: Sequence[EachNode]) -> None:
+        begin = next(part for part in section.parts if isinstance(part, Step))
+        ids = [f"{section.id}.{ALL_NODES}"]
+        first = self._make(BeginRollBackOfAllOperator, begin, tasks=ids, deciders=list(self.deciders))
+        chain(self.rolled, first)
+        self.last = first
+        self._follow(self._node_by_node(nodes[0], ALL_NODES, "every node", NodeStepsOfTask(position=None)))
+
+    def _node_by_node(self, each: EachNode, task_id: str, node: str, nodes: NodeStepsOfTask) -> BaseOperator:
+        """Make the task of several nodes from the steps of one."""
+        steps = [step for step in each.steps[:-1] if step.approval is None]  # the last one only joins
+        acts = next(step for step in steps if step.gate is None)
+        doc = f"Takes {node}, in the order of the plan:\n\n" + "\n".join(
+            f"1. {step.doc.replace('{node}', 'the node')}" for step in steps
+        )
+        limits = replace(acts.limits, timeout_s=acts.limits.timeout_s + WORKS_S)
+        step = replace(acts, id=task_id, doc=doc, limits=limits, runs_after=RunsAfter.SKIPPED)
+        return self._make(RollNodesOperator, step, step=step, nodes=nodes)
+
+    @property
+    def _is_large(self) -> bool:
+        return len(self.cluster.nodes) > NODE_GROUPS_UP_TO
 
     def _undo(self, section: Section) -> None:
         """The first step runs on the decision of an offline step. Without a decision it skips all but the last task."""
@@ -164,8 +214,12 @@ class _Drawing:
         self.last = end
 
     def _gates(self, each: EachNode, *, is_rollback: bool = False) -> None:
-        """Add one gate per node, controllers first, as they are started."""
+        """Add one gate per node, controllers first, as they are started; in one task for a large cluster."""
         (step,) = each.steps
+        if self._is_large:
+            whole = replace(step, id=f"{step.id}_{ALL_NODES}", doc=step.doc.replace("{node}", "every node, one by one"))
+            self._follow(self._make(OfflineGatesOperator, whole, step=whole, is_rollback=is_rollback))
+            return
         for node in self.cluster.controllers_first:
             more: dict[str, Any] = {"kafka_node": node.node_id, "is_rollback": is_rollback, "node": node.name}
             self._follow(self._make(OfflineGateSensor, step, id_=f"{step.id}_{node.name}", step=step, **more))
@@ -211,6 +265,7 @@ class _Drawing:
             execution_timeout=timedelta(seconds=step.limits.timeout_s),
             **more,
         )
+        task.params = type(task.params)()  # the DAG has them; Airflow would check and store them again for each task
         self.tasks[task.task_id] = task
         self.steps[task.task_id] = step
         return task

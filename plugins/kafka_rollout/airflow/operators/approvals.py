@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from kafka_rollout.airflow.approvals.asking import AsksPeople, approvers, ask, read_answer
 from kafka_rollout.airflow.approvals.deciding import decide_roll_back, keep_lock_while_asking, recorded_with
 from kafka_rollout.airflow.approvals.records import keep_answer
+from kafka_rollout.airflow.common.all_nodes import NodeStepsOfTask
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -125,7 +126,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 class ApproveCanaryOperator(ApprovalOperator):
     """The approval after the first node, if the run requests it."""
 
-    def __init__(self, *, node_group: NodeTaskGroup, **kwargs: Any) -> None:
+    def __init__(self, *, node_group: NodeTaskGroup | NodeStepsOfTask, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.node_group = node_group
 

@@ -37,8 +37,14 @@ def stop_asked_at(events: Sequence[Event], release_step: str, node_id: int) -> f
 
 def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int) -> bool:
     """Return whether the run requested the stop and has not started the node since."""
-    acts = [e for e in events if isinstance(e, Stopping | Started) and e.node_id == node_id]
-    return bool(acts) and isinstance(acts[-1], Stopping) and acts[-1].release_step == release_step
+    return isinstance(last_act_on_node(events, release_step, node_id), Stopping)
+
+
+def last_act_on_node(events: Sequence[Event], release_step: str, node_id: int) -> Stopping | Started | None:
+    """Return the last stop request or start of the node; None if it was in another release step."""
+    acts = (event for event in reversed(events) if isinstance(event, Stopping | Started) and event.node_id == node_id)
+    last = next(acts, None)
+    return last if last is not None and last.release_step == release_step else None
 
 
 def stop_is_prepared(events: Sequence[Event], release_step: str, node_id: int) -> bool:

@@ -14,7 +14,6 @@ from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S
-from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.nodes import (
     has_acted_on_node,
@@ -137,24 +136,27 @@ def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, N
     release.
     """
     refuse_restart(plan)
-    node_steps: list[tuple[ReleaseStep, NodeStep]] = []
-    beyond: set[Release] = (
-        set()
-    )  # a node with one of these releases is rolled back through the release steps before this one, and then this one
-    for release_step in rollback_release_steps(plan):
-        for node_step in release_step.order:
-            node = ports.cluster.node(node_step.node_id)
-            if running_release(ports, node) in beyond:
-                node_steps.append((release_step, node_step))
-                continue
-            state = node_step_state(ports, plan, release_step, node)
-            ours = was_stopped(ports, plan, release_step, node_step.node_id)
-            if (
-                state is NodeStepState.NEEDED and (ours or not _is_down_since_another_step(ports, plan, node_step))
-            ) or (state is NodeStepState.RUNS_TARGET and ours):
-                node_steps.append((release_step, node_step))
-        beyond.add(release_step.from_release)
-    return tuple(node_steps)
+    return tuple(
+        (release_step, node_step)
+        for release_step in rollback_release_steps(plan)
+        for node_step in release_step.order
+        if must_roll_back(ports, plan, release_step, node_step)
+    )
+
+
+def must_roll_back(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_step: NodeStep) -> bool:
+    """Return whether the rollback has this node step. `release_step`: of `rollback_release_steps`."""
+    node = ports.cluster.node(node_step.node_id)
+    before = rollback_release_steps(plan)
+    # A node with one of these releases is rolled back through the release steps before this one, and then this one.
+    beyond = {earlier.from_release for earlier in before[: before.index(release_step)]}
+    if running_release(ports, node) in beyond:
+        return True
+    state = node_step_state(ports, plan, release_step, node)
+    ours = was_stopped(ports, plan, release_step, node_step.node_id)
+    return (state is NodeStepState.NEEDED and (ours or not _is_down_since_another_step(ports, plan, node_step))) or (
+        state is NodeStepState.RUNS_TARGET and ours
+    )
 
 
 def refuse_restart(plan: Plan) -> None:

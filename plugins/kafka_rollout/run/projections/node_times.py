@@ -1,0 +1,41 @@
+"""How long the node steps of a run have taken, and how long the others can take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.projections.gates import node_step_seconds
+from kafka_rollout.run.step_events import Started, Stopping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOfNodeSteps:
+    """Seconds since the run's first stop, and the estimate for the node steps that are left (0: none is left)."""
+
+    elapsed_s: float
+    remaining_s: float
+
+
+def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeOfNodeSteps | None:
+    """Return the times; None before the first stop. During a rollback, the nodes that it has to visit are left.
+
+    `now`: epoch seconds.
+    """
+    acts = [event for event in events if isinstance(event, Stopping | Started)]
+    done = node_step_seconds(events)
+    if not acts or not done:
+        return None
+    planned = {f"{step.key} node {one.node_id}" for step in plan.release_steps for one in step.order}
+    back = {
+        f"{step.reversed().key} node {act.node_id}"
+        for step in plan.release_steps
+        for act in acts
+        if act.release_step == step.key
+    }
+    goes_back = acts[-1].release_step not in {step.key for step in plan.release_steps}
+    left = (back if goes_back else planned) - done.keys()
+    return TimeOfNodeSteps(elapsed_s=now - acts[0].at, remaining_s=len(left) * median(done.values()))

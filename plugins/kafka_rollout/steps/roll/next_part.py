@@ -1,0 +1,47 @@
+"""The next part of a node step, observed: gate before the stop, replacement, gate after the start, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.projections.gates import gate_is_passed
+from kafka_rollout.run.projections.nodes import last_act_on_node
+from kafka_rollout.run.step_events import Started
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state, running_release
+
+
+class Part(StrEnum):
+    GATE_BEFORE = "gate before the stop"
+    REPLACEMENT = "replacement"
+    GATE_AFTER = "gate after the start"
+    NOTHING = "nothing"
+
+
+def next_part(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+) -> Part:
+    """Return what is left of a node step. `events`: of the run, with all of this node.
+
+    After a kill during the stop or the start, the replacement continues without the gate before. A node that this run
+    started waits for its gate, also if its process is gone: the gate fails, and an approver decides. Raises
+    RefusedError for a release outside the release step, TransientError if the node does not respond.
+    """
+    state = node_step_state(ports, plan, release_step, node)
+    if state is NodeStepState.PAST:
+        return Part.NOTHING
+    after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node.node_id)
+    passed = gate_is_passed(events, after)
+    if state is NodeStepState.RUNS_TARGET:
+        return Part.NOTHING if passed else Part.GATE_AFTER
+    last = last_act_on_node(events, release_step.key, node.node_id)
+    if isinstance(last, Started):
+        # With another release after a passed gate, an operator has started it: its node step begins again.
+        reverted = passed and running_release(ports, node) is not None
+        return Part.GATE_BEFORE if reverted else Part.GATE_AFTER
+    return Part.GATE_BEFORE if last is None else Part.REPLACEMENT

@@ -1,0 +1,62 @@
+"""The number of tasks of a DAG does not grow with the nodes of a large cluster, and its size stays small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafka_rollout.airflow.graphs.cluster_dags import dags_of_changes
+from kafka_rollout.airflow.graphs.procedure import NODE_GROUPS_UP_TO
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.inventory import dump_cluster
+from tests.dags.conftest import spec_with_homes
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+pytestmark = pytest.mark.airflow
+
+KINDS = ("downgrade", "features", "restart", "upgrade")
+SIZE_LIMIT = 2 * 2**20  # bytes of a serialized DAG
+
+
+def dags_with(inventory: Path, nodes: int) -> Mapping[str, DAG]:
+    (inventory / "fake.yaml").write_text(dump_cluster(spec_with_homes(controllers=3, brokers=nodes - 3)))
+    found = dags_of_changes(Settings.from_environment())
+    assert set(found) == {f"kafka_{kind}_fake" for kind in KINDS}
+    assert not [dag_id for dag_id, dag in found.items() if "broken inventory" in dag.tags]
+    return found
+
+
+def test_a_thousand_nodes_have_as_many_tasks_as_thirteen(inventory: Path) -> None:
+    from airflow.serialization.serialized_objects import LazyDeserializedDAG
+
+    small, large = (dags_with(inventory, nodes) for nodes in (NODE_GROUPS_UP_TO + 1, 1000))
+    assert {dag_id: dag.task_ids for dag_id, dag in small.items()} == {
+        dag_id: dag.task_ids for dag_id, dag in large.items()
+    }
+    for dag_id, dag in large.items():
+        size = len(json.dumps(LazyDeserializedDAG.from_dag(dag).data))
+        assert size < SIZE_LIMIT, dag_id
+
+
+def test_a_cluster_up_to_the_limit_has_a_task_group_for_each_node(inventory: Path) -> None:
+    upgrade = dags_with(inventory, NODE_GROUPS_UP_TO)["kafka_upgrade_fake"]
+    groups = {task_id.split(".")[1] for task_id in upgrade.task_ids if task_id.startswith("roll.")}
+    assert len(groups - {"begin", "active_controller"}) == NODE_GROUPS_UP_TO
+
+
+def test_a_large_cluster_has_a_rollback_after_each_decision(inventory: Path) -> None:
+    dag = dags_with(inventory, NODE_GROUPS_UP_TO + 1)["kafka_upgrade_fake"]
+    order = ["roll.begin", "roll.first_node", "roll.approve_canary", "roll.other_nodes"]
+    for before, after in pairwise(order):
+        assert dag.get_task(after).upstream_task_ids == {before}
+    begin = dag.get_task("roll_back.begin")
+    assert "roll.other_nodes" in begin.upstream_task_ids
+    assert set(order[1:]) < set(begin.deciders)
+    assert dag.get_task("roll_back.nodes").upstream_task_ids == {"roll_back.begin"}

@@ -1,0 +1,41 @@
+"""Elapsed and remaining time of the node steps of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.projections.node_times import TimeOfNodeSteps, time_of_node_steps
+from kafka_rollout.run.step_events import GatePassed, Stopping
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
+
+FORTH, BACK = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
+
+
+def node_step(key: str, node_id: int, began: float, ended: float) -> list[Event]:
+    ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id)
+    return [
+        Stopping(at=began, node_id=node_id, release_step=key),
+        GatePassed(at=ended, ref=ref, gate=f"after node {node_id}", message="passed"),
+    ]
+
+
+def plan_of_six(tmp_path: Path) -> Plan:
+    return plan_upgrade(fake_ports(FakeCluster(R391), tmp_path), R431, finalize=True)
+
+
+def test_the_nodes_that_are_left_take_as_long_as_those_before(tmp_path: Path) -> None:
+    plan = plan_of_six(tmp_path)
+    assert time_of_node_steps([], plan, 100.0) is None
+    events = [*node_step(FORTH, 2, 100, 120), *node_step(FORTH, 3, 130, 170)]
+    assert time_of_node_steps(events, plan, 200.0) == TimeOfNodeSteps(elapsed_s=100.0, remaining_s=4 * 30.0)
+
+
+def test_a_rollback_has_the_nodes_that_the_run_touched_left(tmp_path: Path) -> None:
+    events = [*node_step(FORTH, 2, 0, 10), Stopping(at=20, node_id=3, release_step=FORTH), *node_step(BACK, 3, 30, 40)]
+    found = time_of_node_steps(events, plan_of_six(tmp_path), 50.0)
+    assert found == TimeOfNodeSteps(elapsed_s=50.0, remaining_s=10.0)
