@@ -30,6 +30,7 @@ def notification_dags() -> dict[str, DAG]:
         schedule=CronTriggerTimetable("* * * * *", timezone="UTC", run_immediately=timedelta(0)),
         catchup=False,
         max_active_runs=1,
+        is_paused_upon_creation=True,  # without a channel, each run would only take time from the others
         tags=["kafka", TAG, "notifications"],
         params={
             "test": Param(
