@@ -60,3 +60,21 @@ def test_a_large_cluster_has_a_rollback_after_each_decision(inventory: Path) -> 
     assert "roll.other_nodes" in begin.upstream_task_ids
     assert set(order[1:]) < set(begin.deciders)
     assert dag.get_task("roll_back.nodes").upstream_task_ids == {"roll_back.begin"}
+
+
+def test_an_embedded_upgrade_of_a_large_cluster_has_the_tasks_of_its_own_dag(inventory: Path) -> None:
+    from airflow.sdk import DAG
+
+    from kafka_rollout.airflow.graphs.embedded import KafkaUpgradeTaskGroup
+
+    own = dags_with(inventory, NODE_GROUPS_UP_TO + 1)["kafka_upgrade_fake"]
+    with DAG(dag_id="embedding", schedule=None) as embedding:
+        KafkaUpgradeTaskGroup("fake")
+    assert set(embedding.task_ids) == set(own.task_ids)
+
+
+def test_a_task_has_no_copy_of_the_form(inventory: Path) -> None:
+    """Airflow would check and store the copy for each task again."""
+    dag = dags_with(inventory, NODE_GROUPS_UP_TO)["kafka_upgrade_fake"]
+    assert len(dag.params) > 1
+    assert not any(task.params for task in dag.tasks)

@@ -7,20 +7,26 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.airflow.operators.all_nodes import WORKS_S
+from kafka_rollout.airflow.common.all_nodes import Nodes, NodeStepsOfTask
+from kafka_rollout.airflow.operators.all_nodes import WORKS_S, RollNodesOperator
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import Approval, events_of
 from kafka_rollout.run.step_events import GatePassed
+from kafka_rollout.steps.procedures.rolling import REPLACE
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.dags.runs.test_downgrade_run import releases
 from tests.dags.runs.test_downgrade_run import run as run_downgrade
 from tests.dags.runs.test_upgrade_run import node_steps, one_by_one, outcome
 from tests.fakes.cluster import R340, R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.plans import plan_upgrade
 from tests.records import change_lock, run_history
 from tests.unit.steps.offline.test_actions import R421
 
@@ -117,6 +123,17 @@ def test_a_gate_that_fails_is_asked_about_and_the_rollback_takes_the_nodes_of_bo
     assert outcome(record) == "rolled_back"
     decisions = [given.reason for given in events_of(record.events(), Approval) if given.what == "failed-gate"]
     assert all(reason.startswith("the node step of node 3 (3.4.1-to-4.3.1)") for reason in decisions)
+
+
+def test_the_other_nodes_wait_for_the_first_one_also_if_its_task_is_marked_as_successful(tmp_path: Path) -> None:
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=True)
+    others = NodeStepsOfTask(position=ReleaseStepPosition.TARGET, nodes=Nodes.OTHERS)
+    task = RollNodesOperator(task_id="other_nodes", cluster="fake", step=REPLACE, nodes=others)
+    with pytest.raises(RefusedError, match="Node 3 cannot be replaced yet: node 2 comes first"):
+        list(task.node_steps(ports, plan, None))
+    ports_after = fake_ports(FakeCluster(R431), tmp_path)
+    assert [node.node_id for _, node in task.node_steps(ports_after, plan, None)] == ORDER[1:]
 
 
 def test_a_node_that_recovers_while_the_approver_decides_is_not_stopped_again(runs: FakeRuns) -> None:

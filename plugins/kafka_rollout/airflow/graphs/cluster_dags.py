@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.sdk import DAG, BaseNotifier, BaseOperator, Context, get_parsing_context
@@ -14,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_rollout.airflow.common.dag_ids import TAG
 from kafka_rollout.airflow.graphs.forms import form_of
 from kafka_rollout.airflow.graphs.procedure import NODE_GROUPS_UP_TO, draw
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import escape_invisible, escape_markdown, quote_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
@@ -84,8 +87,23 @@ def broken_inventory_dag(
     return dag
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventories:
+    """What the DAGs of all clusters are drawn from. `problems`: inventory file → why it cannot be read."""
+
+    clusters: Mapping[str, ClusterSpec]
+    problems: Mapping[Path, UserError]
+    releases: list[str]
+
+    @classmethod
+    def read(cls, settings: Settings) -> Inventories:
+        """Read all files once: this is most of the time of parsing a DAG file."""
+        clusters, problems = list_readable_clusters(settings)
+        return cls(clusters=clusters, problems=problems, releases=list_releases(settings))
+
+
 def dags_of_clusters(
-    settings: Settings,
+    inventories: Inventories,
     prefix: str,
     build: Callable[[ClusterSpec, list[str]], DAG],
     *,
@@ -101,16 +119,14 @@ def dags_of_clusters(
         return broken_inventory_dag(dag_id, why, tags=tags, **alert(name, why))
 
     wanted = get_parsing_context().dag_id
-    releases = list_releases(settings)
-    clusters, problems = list_readable_clusters(settings)
     dags = [
         replacement(f"{prefix}{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)[:100]}_unreadable", path.stem, str(problem))
-        for path, problem in problems.items()
+        for path, problem in inventories.problems.items()
     ]
-    for name, cluster in clusters.items():
+    for name, cluster in inventories.clusters.items():
         if wanted in (None, f"{prefix}{name}"):  # a task needs only its own DAG
             try:
-                dags.append(build(cluster, releases))
+                dags.append(build(cluster, inventories.releases))
             except Exception as error:
                 why = f"The DAG of cluster {name} cannot be built: {type(error).__name__}: {error}."
                 dags.append(replacement(f"{prefix}{name}", name, why))
@@ -125,12 +141,15 @@ def _nodes(cluster: ClusterSpec) -> str:
 
 def dags_of_changes(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG of every kind of run that changes a cluster when it is triggered, for every inventory file."""
+    inventories = Inventories.read(settings)
     return {
-        dag_id: dag for run_of, kind in KINDS.items() for dag_id, dag in _dags_of_kind(settings, run_of, kind).items()
+        dag_id: dag
+        for run_of, kind in KINDS.items()
+        for dag_id, dag in _dags_of_kind(inventories, run_of, kind).items()
     }
 
 
-def _dags_of_kind(settings: Settings, run_of: RunOf, kind: KindOfRun) -> dict[str, DAG]:
+def _dags_of_kind(inventories: Inventories, run_of: RunOf, kind: KindOfRun) -> dict[str, DAG]:
     tags = ["kafka", TAG, kind.procedure.name]
 
     def build(cluster: ClusterSpec, releases: list[str]) -> DAG:
@@ -157,4 +176,4 @@ def _dags_of_kind(settings: Settings, run_of: RunOf, kind: KindOfRun) -> dict[st
             draw(kind.procedure, cluster)
         return dag
 
-    return dags_of_clusters(settings, kind.dag_prefix, build, tags=tags)
+    return dags_of_clusters(inventories, kind.dag_prefix, build, tags=tags)

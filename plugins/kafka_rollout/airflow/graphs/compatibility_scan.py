@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX, TAG
-from kafka_rollout.airflow.graphs.cluster_dags import dags_of_clusters
+from kafka_rollout.airflow.graphs.cluster_dags import Inventories, dags_of_clusters
 from kafka_rollout.airflow.notifications import ScanAlertNotifier
 from kafka_rollout.airflow.operators.compatibility_scan import (
     DEPTHS,
@@ -116,4 +116,4 @@ def alert_of_broken(name: str, why: str) -> dict[str, Any]:
 
 def compatibility_scan_dags(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG, one for every file of the inventory."""
-    return dags_of_clusters(settings, SCAN_DAG_PREFIX, build_scan, tags=TAGS, alert=alert_of_broken)
+    return dags_of_clusters(Inventories.read(settings), SCAN_DAG_PREFIX, build_scan, tags=TAGS, alert=alert_of_broken)

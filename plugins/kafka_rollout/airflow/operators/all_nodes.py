@@ -25,7 +25,11 @@ from kafka_rollout.airflow.common.base import (
     request_in,
 )
 from kafka_rollout.airflow.gates.sensor import check_for_a_while, trigger_of
-from kafka_rollout.airflow.operators.nodes import BeginRollBackOperator, require_canary_approval
+from kafka_rollout.airflow.operators.nodes import (
+    BeginRollBackOperator,
+    refuse_wrong_order,
+    require_canary_approval,
+)
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
@@ -275,7 +279,11 @@ class RollNodesOperator(EachNodeOperator):
         self.nodes = nodes
 
     def node_steps(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[NodeStep]:
-        return self.nodes.find(ports, plan, after)
+        """Refuse to begin before the first node is replaced: its task can be marked as successful by hand."""
+        for at, node_step in enumerate(self.nodes.find(ports, plan, after)):
+            if at == 0 and after is None and not self.nodes.is_rollback:
+                refuse_wrong_order(ports, plan, *node_step)
+            yield node_step
 
     def next_part(self, ports: ClusterPorts, plan: Plan, node_step: NodeStep, events: Sequence[Event]) -> Part:
         return next_part(ports, plan, *node_step, events)
