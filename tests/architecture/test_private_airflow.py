@@ -32,6 +32,8 @@ USED = {
     "airflow.sdk.execution_time.comms.HITLDetailRequestResult": {"subject", "body"},
     "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS": set[str](),
     "airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail": {"ti_id"},
+    "airflow.observability.stats.incr": set[str](),
+    "airflow.sdk.observability.stats.gauge": set[str](),
     "airflow.api_fastapi.app.get_auth_manager": set[str](),
     "airflow.api_fastapi.auth.managers.models.resource_details.AccessView": {"WEBSITE"},
     "airflow.api_fastapi.auth.managers.models.resource_details.DagAccessEntity": {"RUN"},

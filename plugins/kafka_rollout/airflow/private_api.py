@@ -123,3 +123,17 @@ def can_read_runs(user: Any, dag_id: str) -> bool:
     return get_auth_manager().is_authorized_dag(
         method="GET", access_entity=DagAccessEntity.RUN, details=details, user=user
     )
+
+
+def count_in_scheduler(metric: str, tags: dict[str, str]) -> None:
+    """Increment a counter of the scheduler. The public Stats of tasks is not started in the scheduler's process."""
+    from airflow.observability.stats import incr
+
+    incr(metric, tags=tags)
+
+
+def send_gauge(metric: str, value: int, tags: dict[str, str]) -> None:
+    """Send a gauge from a task."""
+    from airflow.sdk.observability.stats import gauge
+
+    gauge(metric, value, tags=tags)

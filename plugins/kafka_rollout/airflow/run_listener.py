@@ -41,7 +41,8 @@ def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
 
 
 def _end(dag_run: DagRun) -> None:
-    """Request the stop of the run's background processes, which can be on other machines, and release the lock."""
+    """Request the stop of the run's background processes, which can be elsewhere, release the lock, count the run."""
+    from kafka_rollout.airflow.common.metrics import count_end
     from kafka_rollout.run.store.background import SqlBackground
     from kafka_rollout.run.store.opening import database_of, open_lock
 
@@ -53,6 +54,7 @@ def _end(dag_run: DagRun) -> None:
     if lease is not None and lease.holder == dag_run.run_id:
         lock.release(cluster, dag_run.run_id)
         log.info("Run %s ended and released the lock of cluster %s.", dag_run.run_id, cluster)
+    count_end(cluster, dag_run.run_id)
 
 
 def _cluster_of(dag_run: DagRun) -> str | None:

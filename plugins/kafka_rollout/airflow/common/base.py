@@ -10,11 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskAwaitingInput,
+    TaskDeferred,
+)
 
 from kafka_rollout.airflow.approvals.asking import frozen_hash
 from kafka_rollout.airflow.approvals.records import AirflowRecords, Records, UnreadRecordError, read_records
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.metrics import send_run_gauges
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.plan import Plan
@@ -66,8 +73,15 @@ def cluster_ports(cluster: str, context: Context, records: Records | None = None
                 f"{taken} took run {ports.run_id} over from this DAG.",
                 remedy="Continue it from the shell, or trigger the DAG for a new run.",
             )
-        with keep_lock(ports):  # also in a task that downloads or reads for longer than the lease
-            yield ports
+        is_parked = False
+        try:
+            with keep_lock(ports):  # also in a task that downloads or reads for longer than the lease
+                yield ports
+        except (TaskAwaitingInput, TaskDeferred):
+            is_parked = True
+            raise
+        finally:
+            send_run_gauges(ports, is_parked=is_parked)
 
 
 def find_taker(events: Sequence[Event]) -> str:

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from kafka_rollout.airflow.common.assets import scan_asset
 from kafka_rollout.airflow.common.base import errors_for_airflow
 from kafka_rollout.airflow.common.links import ScanLink, scan_page
+from kafka_rollout.airflow.common.metrics import send_verdicts
 from kafka_rollout.airflow.notifications import Alert, ScanAlertNotifier
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 from kafka_rollout.base.json_forms import to_json
@@ -80,6 +81,7 @@ class CompatibilityScanOperator(SparkScanOperator):
             "verdicts": {str(release): str(verdict) for release, verdict in result.standing.items()},
         }
         context["outlet_events"][scan_asset(self.cluster)].extra = found
+        send_verdicts(self.cluster, result.standing)
         for release, verdict in result.standing.items():
             self.log.info("%s: %s", release, verdict)
         return found
