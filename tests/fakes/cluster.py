@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
@@ -164,6 +165,7 @@ class FakeCluster:
         self.movements = Movements()
         self.rounds = 0
         self._next_pid = 1000
+        self._guard = Lock()
 
     def add_partition(self, topic: str, partition: int, replicas: Sequence[int], *, min_isr: int = 1) -> None:
         state = PartitionState(
@@ -249,6 +251,10 @@ class FakeCluster:
 
     def stop(self, node_id: int) -> None:
         """Controlled shutdown: leaderships move away, the node leaves its ISRs (the last one stays in, leaderless)."""
+        with self._guard:  # the nodes of a batch stop at the same time
+            self._stop(node_id)
+
+    def _stop(self, node_id: int) -> None:
         self.nodes[node_id].running = None
         self.stops.append(node_id)
         for name, partition in self.topics.items():

@@ -67,6 +67,8 @@ class LocalCluster:
         cache: ReleaseJars,
         layout: Layout = "separate",
         size: int = 3,
+        controllers: int | None = None,
+        racks: int = 0,
         metadata_version: str | None = None,
         extra_config: Mapping[str, str] | None = None,
         quorum: Quorum = "static",
@@ -79,7 +81,8 @@ class LocalCluster:
         """Format and start a cluster and write its inventory; returns when every broker is in service.
 
         `separate`: `size` brokers (ids 1, 2, …) and the same number of controllers (101, 102, …); `combined`: `size`
-        nodes with both roles; `mixed`: one node with both roles, the others separate. `metadata_version`: such as
+        nodes with both roles; `mixed`: one node with both roles, the others separate. `controllers`: another number
+        of separate controllers. `racks`: brokers are in the racks a, b, … in turn. `metadata_version`: such as
         `3.4-IV0`; default: the release's own. `security`: of the listeners that `extra_config` secures.
         `format_options`: further options of StorageTool.
         """
@@ -97,6 +100,8 @@ class LocalCluster:
             libs=cache.libs(release),
             layout=layout,
             size=size,
+            controllers=size if controllers is None else controllers,
+            racks=racks,
             quorum=quorum,
             metadata_version=metadata_version,
             extra_config=dict(extra_config or {}),

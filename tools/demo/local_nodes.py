@@ -46,13 +46,15 @@ class ClusterDraft:
     heap: str
     release_overrides: Mapping[str, Mapping[str, str]]
     format_options: Sequence[str] = ()
+    controllers: int
+    racks: int
     cluster_id: str = field(default_factory=kafka_uuid)
     directory_ids: dict[int, str] = field(default_factory=dict)
 
     @property
     def ports_needed(self) -> int:
         """Return one port per listener and two per node for the metrics agents."""
-        return self.size * 4 if self.layout == "combined" else self.size * 6
+        return self.size * 4 if self.layout == "combined" else (self.size + max(self.size, self.controllers)) * 3
 
     def spec(self, ports: Sequence[int]) -> ClusterSpec:
         free = iter(ports)
@@ -69,6 +71,7 @@ class ClusterDraft:
                 controller_address=address() if Role.CONTROLLER in roles else None,
                 prometheus_url=f"http://{address()}/metrics",
                 jolokia_url=f"http://{address()}/jolokia",
+                rack=chr(ord("a") + (node_id - 1) % self.racks) if self.racks and Role.BROKER in roles else None,
                 directory=str(self.homes / name),
             )
 
@@ -80,7 +83,8 @@ class ClusterDraft:
             nodes += [node(100 + i, f"controller-{100 + i}", Role.CONTROLLER) for i in numbers[1:]]
             nodes += [node(i, f"broker-{i}", Role.BROKER) for i in numbers[1:]]
         else:
-            nodes = [node(100 + i, f"controller-{100 + i}", Role.CONTROLLER) for i in numbers]
+            voters = range(101, 101 + self.controllers)
+            nodes = [node(i, f"controller-{i}", Role.CONTROLLER) for i in voters]
             nodes += [node(i, f"broker-{i}", Role.BROKER) for i in numbers]
         return ClusterSpec(name=self.name, nodes=tuple(nodes), release_overrides=self.release_overrides)
 

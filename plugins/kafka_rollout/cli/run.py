@@ -5,20 +5,22 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
-from kafka_rollout.gates.check import Gate, GateKind
+from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.projections.nodes import find_last_node_event, has_stopped_nodes
+from kafka_rollout.run.projections.gates import gate_is_passed
+from kafka_rollout.run.projections.nodes import find_last_node_event, has_acted_on_node, has_stopped_nodes
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.runs import is_plan_refused, run_of
 from kafka_rollout.run.services import Answers, Question
@@ -166,10 +168,23 @@ def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) ->
 
 
 def _stopped_node_step(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
-    """Return the node step at which the run stopped: the node that it stopped or started last."""
-    act = None if plan.offline else find_last_node_event(ports.run.events())
+    """Return the node step at which the run stopped: the node that it stopped or started last.
+
+    Of a batch, it is the first node that was stopped and whose gate has not passed.
+    """
+    events = ports.run.events()
+    act = None if plan.offline else find_last_node_event(events)
     release_step = None if act is None else plan.release_step(act.release_step)
-    node_step = None if act is None or release_step is None else release_step.node_step(act.node_id)
+    node_step = None
+    if act is not None and release_step is not None:
+        ref = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key)
+        open_nodes = (
+            node_id
+            for node_id in release_step.batch_of(act.node_id)
+            if has_acted_on_node(events, release_step.key, node_id)
+            and not gate_is_passed(events, replace(ref, node_id=node_id))
+        )
+        node_step = release_step.node_step(next(open_nodes, act.node_id))
     if release_step is None or node_step is None:
         raise UserError(
             f"Run {ports.run_id} has not stopped a node, so there is no node to start again.",

@@ -125,11 +125,15 @@ class GateRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One gate with what it is about: `release_step` and `node` for the two gates of a node, else None."""
+    """One gate with what it is about: `release_step` and `node` for the two gates of a node, else None.
+
+    `together`: the other nodes that restart at the same time, and are down on purpose.
+    """
 
     kind: GateKind
     release_step: ReleaseStep | None = None
     node: NodeSpec | None = None
+    together: tuple[NodeSpec, ...] = ()
 
     @property
     def ref(self) -> GateRef:

@@ -4,7 +4,8 @@ The invariants:
 - A stop never removes the last in-sync replica of a partition, and never takes a partition below min.insync.replicas,
   except in topics whose unavailability the approved plan accepts.
 - A stop never removes the majority of caught-up voters of the metadata quorum.
-- No node stops while another node is down.
+- No node stops while another node is down, except the nodes of its own batch. A batch with two or more brokers of a
+  partition leaves one in-sync replica more than min.insync.replicas.
 - No answer of a broker counts whose metadata is old: every broker has fetched and applied the newest metadata, and the
   active controller counts nothing worse (`counters`).
 - A node is back when it runs the release, is registered and unfenced, and is in every ISR of before its stop. It must
@@ -14,9 +15,9 @@ The invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from kafka_rollout.base.wording import count, few
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
@@ -58,20 +59,27 @@ def check_before_stop(
     *,
     accept_unavailable: Sequence[str] = (),
     unchecked: Unchecked = None,
+    together: Collection[int] = (),
 ) -> GateCheck:
-    """Check whether `node` can be stopped now. `accept_unavailable`, `unchecked`: as in Plan."""
+    """Check whether `node` can be stopped now. `accept_unavailable`, `unchecked`: as in Plan.
+
+    `together`: ids of the other nodes that are stopped at the same time, or are down for this reason already.
+    """
+    stopping = frozenset({node.node_id, *together})
     conditions = [
-        _answered_but(state, node),
-        *_others_up(cluster, state, node),
+        _answered_but(state, stopping),
+        *_others_up(cluster, state, stopping),
         _quorum_without(state, node),
-        _brokers_caught_up(state, [other for other in cluster.brokers if other.node_id != node.node_id]),
+        _brokers_caught_up(state, [other for other in cluster.brokers if other.node_id not in stopping]),
         controller_agrees(cluster, state, unchecked),
     ]
     kept = [p for p in state.partitions if not find_acceptance(accept_unavailable, p.topic)]
     conditions.append(_all_served(kept, node.node_id))
     if node.is_broker:
         unfenced = state.registered.brokers - (state.registered.fenced or frozenset())
-        conditions += _isr_without(kept, node.node_id, unfenced)
+        conditions += _isr_without(kept, node.node_id, unfenced, stopping)
+        if together:
+            conditions.append(_spare_without(state.partitions, unfenced, stopping))
     if accepted := sorted({p.name for p in state.partitions} - {p.name for p in kept}):
         evidence = f"{count(len(accepted), 'partition')}, not checked: {few(accepted)}"
         conditions.append(Condition(name="accepted as unavailable", is_met=True, evidence=evidence))
@@ -88,12 +96,14 @@ def check_after_start(
     restarts: bool = False,
     unchecked: Unchecked = None,
     expected_errors: Sequence[str] = (),
+    together: Collection[int] = (),
 ) -> GateCheck:
     """Check whether `node` is back on release `expected`.
 
     `before`: its state before the stop; without it, every replica of the node must be in sync. `restarts`: the release
     does not change, so it is no proof of a new process. `cluster`: the inventory of the node. `unchecked`: as in Plan.
-    `expected_errors`: settings that the release ignores, as the plan says.
+    `expected_errors`: settings that the release ignores, as the plan says. `together`: ids of the other nodes that
+    restart at the same time; each has a gate of its own.
     """
     seen = state.nodes.get(node.node_id)
     conditions = [
@@ -107,7 +117,7 @@ def check_after_start(
             else (seen.problem if seen else "") or "no response",
         ),
         _quorum_of(state, cluster.node(node.node_id)),
-        _brokers_caught_up(state, _serving(cluster, state, node)),
+        _brokers_caught_up(state, _serving(cluster, state, {node.node_id, *together})),
         controller_agrees(cluster, state, unchecked),
         no_metadata_errors([node], state, unchecked, expected=expected_errors),
     ]
@@ -169,10 +179,10 @@ def _is_new(seen: NodeState | None, before: BeforeStop | None) -> Condition:
     return Condition(name=NEW_PROCESS, is_met=True, evidence=f"pid {before.pid} before the stop, now {process.pid}")
 
 
-def _answered_but(state: ClusterState, node: NodeSpec) -> Condition:
+def _answered_but(state: ClusterState, stopping: Collection[int]) -> Condition:
     # The node itself may not respond: a node that failed to start must be stoppable for the rollback.
-    own = state.nodes[node.node_id].problem if node.node_id in state.nodes else ""
-    return answered([question for question in state.unanswered if question != own])
+    own = {state.nodes[node_id].problem for node_id in stopping if node_id in state.nodes}
+    return answered([question for question in state.unanswered if question not in own])
 
 
 def answered(open_questions: Sequence[str]) -> Condition:
@@ -184,22 +194,23 @@ def answered(open_questions: Sequence[str]) -> Condition:
     )
 
 
-def _others_up(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> Iterable[Condition]:
+def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[int]) -> Iterable[Condition]:
     down, fenced = [], []
     registered = state.registered
     for other in cluster.nodes:
-        if other.node_id == node.node_id:
+        if other.node_id in stopping:
             continue
         seen = state.nodes.get(other.node_id)
         if seen is None or seen.features is None or seen.process.pid is None:
             down.append(other.node_id)
         elif other.is_broker and other.node_id not in registered.brokers - (registered.fenced or frozenset()):
             fenced.append(other.node_id)
+    others = len(cluster.nodes) - len(stopping)
     evidence = [f"node {i} is down" for i in down] + [f"broker {i} is fenced or not registered" for i in fenced]
     yield Condition(
         name="all other nodes are up",
         is_met=not evidence,
-        evidence=few(evidence) if evidence else f"{count(len(cluster.nodes) - 1, 'node')} respond and are unfenced",
+        evidence=few(evidence) if evidence else f"{count(others, 'node')} respond and are unfenced",
     )
 
 
@@ -221,11 +232,13 @@ def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition
     )
 
 
-def _isr_without(partitions: Sequence[PartitionState], node_id: int, unfenced: frozenset[int]) -> Iterable[Condition]:
+def _isr_without(
+    partitions: Sequence[PartitionState], node_id: int, unfenced: frozenset[int], stopping: frozenset[int]
+) -> Iterable[Condition]:
     in_isr = [p for p in partitions if node_id in p.isr]
     lost, under = [], []
     for partition in in_isr:
-        rest = (set(partition.isr) - {node_id}) & unfenced
+        rest = (set(partition.isr) - stopping) & unfenced
         if not rest:
             lost.append(partition.name)
         elif len(rest) < partition.min_isr:
@@ -243,6 +256,28 @@ def _isr_without(partitions: Sequence[PartitionState], node_id: int, unfenced: f
         evidence=f"without node {node_id} under min ISR: {few(under)}"
         if under
         else f"{count(len(in_isr), 'partition')} keep min ISR",
+    )
+
+
+def _spare_without(
+    partitions: Sequence[PartitionState], unfenced: frozenset[int], stopping: frozenset[int]
+) -> Condition:
+    """The rule of `PartitionState.can_stop_together`, with the replicas that are in sync now.
+
+    Topics that are accepted as unavailable count too: what is accepted is the restart of one node.
+    """
+    short = []
+    for partition in partitions:
+        if len(stopping.intersection(partition.replicas)) > 1:
+            rest = (set(partition.isr) - stopping) & unfenced
+            if len(rest) <= partition.min_isr:
+                short.append(f"{partition.name} ({len(rest)} in sync, min.insync.replicas {partition.min_isr})")
+    return Condition(
+        name="one more than min ISR without the batch",
+        is_met=not short,
+        evidence=f"without {nodes(stopping)} no spare replica: {few(short)}"
+        if short
+        else f"{nodes(stopping)} stop together; partitions on two or more of them keep a spare replica",
     )
 
 
@@ -270,14 +305,14 @@ def _quorum_of(state: ClusterState, node: NodeSpec) -> Condition:
     return Condition(name="quorum", is_met=is_met, evidence=evidence)
 
 
-def _serving(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> list[NodeSpec]:
-    """Return the brokers without `node` that serve, or that fetched metadata in the last minutes.
+def _serving(cluster: ClusterSpec, state: ClusterState, restarting: Collection[int]) -> list[NodeSpec]:
+    """Return the brokers without `restarting` that serve, or that fetched metadata in the last minutes.
 
     After a start, a broker that is down blocks nothing yet: the gate before the next stop requires it.
     """
     unfenced = state.registered.brokers - (state.registered.fenced or frozenset())
     fetching = {replica.replica_id for replica in state.quorum.observers} if state.quorum else set()
-    return [b for b in cluster.brokers if b.node_id != node.node_id and b.node_id in unfenced | fetching]
+    return [b for b in cluster.brokers if b.node_id not in restarting and b.node_id in unfenced | fetching]
 
 
 def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> Condition:

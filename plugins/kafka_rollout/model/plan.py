@@ -94,7 +94,10 @@ class ReleaseStep:
             to_release=self.from_release,
             reason=f"Roll back to {self.from_release}.",
             order=tuple(reversed(self.order)),
-            batches=tuple(replace(one, node_ids=one.node_ids[::-1]) for one in reversed(self.batches)),
+            batches=tuple(
+                Batch(node_ids=one.node_ids[::-1], ends="the rollback keeps the batches of the plan")
+                for one in reversed(self.batches)
+            ),
         )
 
     def batch_of(self, node_id: int) -> tuple[int, ...]:

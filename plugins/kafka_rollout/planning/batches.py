@@ -33,6 +33,7 @@ _SEARCHED_NODES = 12  # of a rack that is searched completely, within _SEARCHED_
 _SEARCHED_STEPS = 50_000
 _FIRST = "the first broker restarts alone"
 _CONTROLLER = "controllers restart one at a time"
+_UNKNOWN = "no partition was reported, so brokers restart one at a time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +45,11 @@ class BatchLimits:
 
 
 def find_racks(cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]]) -> dict[int, str]:
-    """Return the rack of each broker: of its configuration, by which Kafka places replicas, else of the inventory."""
-    return {
-        node.node_id: configs.get(node.node_id, {}).get(RACK) or node.rack or ""
-        for node in cluster.nodes
-        if node.is_broker
-    }
+    """Return broker.rack of each broker's configuration, by which Kafka places replicas; "" for none.
+
+    The rack of the inventory does not count: it is a label.
+    """
+    return {node.node_id: configs.get(node.node_id, {}).get(RACK, "").strip() for node in cluster.brokers}
 
 
 def with_batches(
@@ -57,12 +57,11 @@ def with_batches(
     partitions: Iterable[PartitionState],
     racks: Mapping[int, str],
     limits: BatchLimits,
-    accept_unavailable: Sequence[str] = (),
 ) -> ReleaseStep:
     """Return the release step with batches, and its nodes in their order; the same step if `max_size` is 1."""
     if limits.max_size <= 1 or not step.order:
         return step
-    batches = find_batches(step.order, partitions, racks, limits, accept_unavailable)
+    batches = find_batches(step.order, partitions, racks, limits)
     known = {node_step.node_id: node_step for node_step in step.order}
     order = tuple(known[node_id] for one in batches for node_id in one.node_ids)
     return replace(step, order=order, batches=batches)
@@ -73,25 +72,24 @@ def find_batches(
     partitions: Iterable[PartitionState],
     racks: Mapping[int, str],
     limits: BatchLimits,
-    accept_unavailable: Sequence[str] = (),
 ) -> tuple[Batch, ...]:
     """Return the batches of all nodes of `order`, each with the reason why it ends.
 
-    `racks`: of all brokers of the cluster, "" for none. `accept_unavailable`: as in Plan; the gates do not check these
-    topics. Brokers of one batch keep their order, and so do sections and racks.
+    `racks`: of all brokers of the cluster, "" for none. Topics that the run accepts as unavailable count too: what is
+    accepted is the restart of one node. Brokers of one batch keep their order, and so do sections and racks.
     """
-    kept = _without_accepted(partitions, accept_unavailable)
+    placed = tuple(partitions)
     batches: list[Batch] = []
     for section, found in groupby(order, key=lambda node_step: node_step.section):
         ids = [node_step.node_id for node_step in found]
         if section == CONTROLLERS:
             batches += [Batch(node_ids=(node_id,), ends=_CONTROLLER) for node_id in ids]
-        elif reason := _one_at_a_time(racks, limits):
+        elif reason := _one_at_a_time(placed, racks, limits):
             batches += [Batch(node_ids=(node_id,), ends=reason) for node_id in ids]
         else:
             batches.append(Batch(node_ids=(ids[0],), ends=_FIRST))
             # The rack of the first broker is finished first.
-            batches += _of_brokers(ids[1:], kept, racks, limits, {_rack_of(ids[0], racks, limits): []})
+            batches += _of_brokers(ids[1:], placed, racks, limits, {_rack_of(ids[0], racks, limits): []})
     return tuple(batches)
 
 
@@ -100,16 +98,19 @@ def split_batch(
 ) -> tuple[Batch, ...]:
     """Return the parts of a planned batch that are safe with these partitions, usually all nodes in one part.
 
-    A node that cannot be stopped alone now comes last, alone: its gate waits.
+    A node that cannot be stopped alone now comes last, alone: its gate waits. `accept_unavailable`: as in Plan; these
+    topics hold no node alone.
     """
     limits = BatchLimits(max_size=len(ids), one_rack=False)
-    kept = _without_accepted(partitions, accept_unavailable)
+    placed = tuple(partitions)
+    if not placed:
+        return tuple(Batch(node_ids=(node_id,), ends=_UNKNOWN) for node_id in ids)
     waiting: dict[int, str] = {}
-    for partition in kept:
-        if len(partition.isr) <= partition.min_isr:
+    for partition in placed:
+        if len(partition.isr) <= partition.min_isr and not find_acceptance(accept_unavailable, partition.topic):
             for node_id in partition.isr:
                 waiting.setdefault(node_id, f"node {node_id} waits: {partition.name} has {len(partition.isr)} in sync")
-    safe = tuple(_of_brokers([one for one in ids if one not in waiting], kept, {}, limits, {}))
+    safe = tuple(_of_brokers([one for one in ids if one not in waiting], placed, {}, limits, {}))
     return (*safe, *(Batch(node_ids=(one,), ends=waiting[one]) for one in ids if one in waiting))
 
 
@@ -118,29 +119,19 @@ def expected_s(batches: int, soak_s: float) -> float:
     return batches * (NODE_S + soak_s)
 
 
-def _without_accepted(partitions: Iterable[PartitionState], accept_unavailable: Sequence[str]) -> list[PartitionState]:
-    known: dict[str, bool] = {}
-    kept: list[PartitionState] = []
-    for partition in partitions:
-        topic = partition.topic
-        if topic not in known:
-            known[topic] = bool(find_acceptance(accept_unavailable, topic))
-        if not known[topic]:
-            kept.append(partition)
-    return kept
-
-
 def _rack_of(node_id: int, racks: Mapping[int, str], limits: BatchLimits) -> str:
     return racks[node_id] if limits.one_rack else ""
 
 
-def _one_at_a_time(racks: Mapping[int, str], limits: BatchLimits) -> str:
-    """Return why racks cannot be restarted one after the other; empty if they can."""
+def _one_at_a_time(partitions: Sequence[PartitionState], racks: Mapping[int, str], limits: BatchLimits) -> str:
+    """Return why brokers cannot restart in batches at all; empty if they can."""
+    if not partitions:
+        return _UNKNOWN
     if not limits.one_rack:
         return ""
     if without := [node_id for node_id, rack in racks.items() if not rack]:
         has = "has" if len(without) == 1 else "have"
-        return f"{nodes(without)} {has} no rack, so brokers restart one at a time"
+        return f"{nodes(without)} {has} no {RACK}, so brokers restart one at a time"
     sizes = Counter(racks.values()).most_common()
     (large, most), (small, least) = sizes[0], sizes[-1]
     if most - least > 1:

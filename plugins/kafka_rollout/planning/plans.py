@@ -10,6 +10,7 @@ from kafka_rollout.gates.findings import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.planning.batches import BatchLimits, find_racks, with_batches
 from kafka_rollout.planning.checks import check_change, unknown_values
 from kafka_rollout.planning.downgrade import decide_downgrade
 from kafka_rollout.planning.findings.cluster import check_cluster
@@ -45,13 +46,15 @@ def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple
     )
     change = _DECISIONS[run_of](observed, request, all_findings(of_cluster))
     path = (source, *(release_step.to_release for release_step in change.release_steps))
+    racks = find_racks(cluster, observed.configs)
+    limits = BatchLimits(max_size=request.max_batch_size, one_rack=request.one_rack_at_a_time)
     plan = Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
         direction=Direction(run_of.value),
         source=source,
         target=target,
-        release_steps=change.release_steps,
+        release_steps=tuple(with_batches(step, state.partitions, racks, limits) for step in change.release_steps),
         feature_changes=change.feature_changes,
         # A restart writes no file: what an operator wrote since takes effect, and nothing else.
         config_changes=()

@@ -275,6 +275,34 @@ class Request:
             on_copy=False,
         ),
     )
+    max_batch_size: int = declared(
+        1,
+        Field(
+            option="--max-batch-size",
+            title="Maximum batch size",
+            text="Largest number of brokers that restart together. The placement of the replicas proves each batch: "
+            "a partition with two or more of its brokers in a batch keeps min.insync.replicas and one more in sync. "
+            "Controllers and the first broker restart alone. A DAG restarts one node at a time.",
+            of=_ROLLS,
+            in_plan=True,
+            section=GATES,
+            least=1,
+            most=1_000,
+            on_copy=1,
+        ),
+    )
+    one_rack_at_a_time: bool = declared(
+        True,
+        Field(
+            option="--one-rack-at-a-time/--across-racks",
+            title="One rack at a time",
+            text="All brokers of a batch are in one rack (broker.rack). If a broker has no rack, or the sizes of two "
+            "racks differ by more than one broker, brokers restart one at a time.",
+            of=_ROLLS,
+            in_plan=True,
+            section=GATES,
+        ),
+    )
     soak_s: float = declared(
         60.0,
         Field(

@@ -60,6 +60,14 @@ class Started(NodeEvent, kind="started"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSplit(Event, kind="batch-split"):
+    """The nodes of a batch could not be stopped together: they restart in these parts. `sentence`: the reason."""
+
+    parts: tuple[tuple[int, ...], ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed(NodeEvent, kind="trimmed"):
     """The node's metadata log was trimmed. `start_offset`: its new start; None when nothing was left to do."""
 

@@ -297,6 +297,12 @@ class Runner:
                 f"{', '.join(sorted(set(asked) - set(plan.accept_unavailable)))}.",
                 remedy="Start a new run to accept them.",
             )
+        most, batches = self.request.max_batch_size, [one for step in plan.release_steps for one in step.batches]
+        if most > 1 and plan.release_steps and (not batches or max(len(one.node_ids) for one in batches) > most):
+            raise UserError(
+                f"The plan of run {self.ports.run_id} was not made with batches of at most {most} nodes.",
+                remedy="Omit --max-batch-size, or start a new run.",
+            )
         if self.results.get("scanned") and plan.release_steps and not has_stopped_nodes(self.ports.run.events()):
             plan = replace_coordinator_log_findings(self.ports, plan)
         self.plan = plan

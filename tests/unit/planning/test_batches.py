@@ -66,8 +66,8 @@ def test_a_topic_that_ignores_racks_splits_a_batch_and_is_named() -> None:
     assert batches[2].ends == (
         "node 5 has a replica of ignores-racks-7 too (replicas 2, 5, 9; 3 in sync; min.insync.replicas 2)"
     )
-    accepted = find_batches(steps([], range(1, 13)), [*BY_RACK, ignores], RACKS, BatchLimits(max_size=4), ["ignores-*"])
-    assert (2, 5, 8, 11) in ids(accepted), "the gates do not check a topic that the approver accepts as unavailable"
+    parts = split_batch([2, 5, 8, 11], [*BY_RACK, ignores], ["*"])
+    assert ids(parts) == [(2, 8, 11), (5,)], "an accepted topic is accepted for one node"
 
 
 def test_two_brokers_of_a_partition_are_in_a_batch_only_if_min_isr_and_one_more_stay_in_sync() -> None:
@@ -89,7 +89,7 @@ def test_across_racks_only_the_placement_counts() -> None:
 @pytest.mark.parametrize(
     ("racks", "reason"),
     [
-        ({**RACKS, 7: "", 8: ""}, "nodes 7, 8 have no rack, so brokers restart one at a time"),
+        ({**RACKS, 7: "", 8: ""}, "nodes 7, 8 have no broker.rack, so brokers restart one at a time"),
         (
             {**RACKS, 2: "a"},
             "rack a has 5 brokers and rack b has 3, so brokers restart one at a time",
@@ -104,8 +104,16 @@ def test_without_racks_that_mean_something_brokers_restart_one_at_a_time(racks: 
 
 def test_racks_may_differ_by_one_broker() -> None:
     racks = {number: rack for number, rack in RACKS.items() if number != 12}
-    batches = find_batches(steps([], range(1, 12)), (), racks, BatchLimits(max_size=4))
+    batches = find_batches(steps([], range(1, 12)), [partition(0, [1, 2, 3])], racks, BatchLimits(max_size=4))
     assert ids(batches)[1:] == [(4, 7, 10), (2, 5, 8, 11), (3, 6, 9)]
+
+
+def test_unknown_placement_is_one_node_at_a_time() -> None:
+    reason = "no partition was reported, so brokers restart one at a time"
+    batches = find_batches(steps([], range(1, 13)), (), RACKS, BatchLimits(max_size=4))
+    assert ids(batches) == [(number,) for number in range(1, 13)]
+    assert {one.ends for one in (*batches, *split_batch([4, 7], ()))} == {reason}
+    assert ids(split_batch([4, 7], ())) == [(4,), (7,)]
 
 
 def test_a_batch_is_split_by_the_state_of_now() -> None:
@@ -162,6 +170,7 @@ def fewest(left: tuple[int, ...], partitions: Sequence[PartitionState], most: in
 def test_small_clusters_have_as_few_batches_as_possible(placement: tuple[int, list[PartitionState], int]) -> None:
     number, partitions, most = placement
     limits = BatchLimits(max_size=most, one_rack=False)
+    partitions.append(partition(99, [1]))
     batches = find_batches(steps([], range(1, number + 1)), partitions, {}, limits)[1:]
     assert len(batches) == fewest(tuple(range(2, number + 1)), partitions, most, [])
 
@@ -178,6 +187,7 @@ def pairs(batches: Sequence[Batch]) -> Iterator[tuple[Batch, int]]:
 def test_every_batch_is_safe_and_ends_for_a_reason(placement: tuple[int, list[PartitionState], int]) -> None:
     number, partitions, most = placement
     racks = {node_id: "ab"[node_id % 2] for node_id in range(1, number + 1)}
+    partitions.append(partition(99, [1]))
     batches = find_batches(steps([], range(1, number + 1)), partitions, racks, BatchLimits(max_size=most))
     assert sorted(node_id for one in batches for node_id in one.node_ids) == list(range(1, number + 1))
     for one in batches:

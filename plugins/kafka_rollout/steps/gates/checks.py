@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -108,17 +108,36 @@ def _before_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         return _nothing_to_wait_for(
             ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    return check_stop_is_safe(ports, plan, node)
+    return check_stop_is_safe(ports, plan, node, gate.together)
 
 
-def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> GateCheck:
-    """Check whether the rest of the cluster can spare the node, whatever the node itself runs; not recorded."""
-    state = observe_some(ports, ports.cluster.nodes, metrics=False)
+def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:
+    """Check whether the rest of the cluster can spare the node, whatever the node itself runs; not recorded.
+
+    `together`: the other nodes that stop at the same time.
+    """
+    return _check_stop(ports, plan, observe_some(ports, ports.cluster.nodes, metrics=False), node, together)
+
+
+def check_stops_are_safe(
+    ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec], state: ClusterState | None = None
+) -> tuple[GateCheck, ...]:
+    """Check whether the nodes can be stopped together, one check for each, from one observation; not recorded."""
+    seen = state or observe_some(ports, ports.cluster.nodes, metrics=False)
+    return tuple(_check_stop(ports, plan, seen, node, [one for one in nodes if one != node]) for node in nodes)
+
+
+def _check_stop(
+    ports: ClusterPorts, plan: Plan, state: ClusterState, node: NodeSpec, together: Sequence[NodeSpec]
+) -> GateCheck:
     # A node that is down or hangs can be stopped, even if it does not respond.
-    own = state.nodes[node.node_id].problem
-    state = replace(state, unanswered=tuple(problem for problem in state.unanswered if problem != own))
     return node_gates.check_before_stop(
-        ports.cluster, state, node, accept_unavailable=plan.accept_unavailable, unchecked=plan.unchecked
+        ports.cluster,
+        state,
+        node,
+        accept_unavailable=plan.accept_unavailable,
+        unchecked=plan.unchecked,
+        together=[one.node_id for one in together],
     )
 
 
@@ -137,6 +156,7 @@ def _after_start(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         restarts=release_step.restarts,
         unchecked=plan.unchecked,
         expected_errors=expected_errors(plan, release_step.to_release),
+        together=[one.node_id for one in gate.together],
     )
     if plan.offline:
         check_service(ports)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.gates.check import (
@@ -65,23 +65,47 @@ def wait_for_gate(
 
     For the command line; the DAG's sensors defer instead. Raises RefusedError if the gate fails or its timeout expires.
     """
-    watch = GateWatch(policy=policy)
-    while True:
-        seen = check_gate(ports, plan, gate)
-        status = watch.add(seen, ports.clock.now())
+
+    def on_check_of(gate: Gate, seen: GateCheck, message: str) -> None:
         if on_check is not None:
-            on_check(seen, status.message)
-        record_outcome(ports, gate.ref, seen, status)
-        if status.state is WatchState.PASSED:
-            return seen
-        if status.state is WatchState.FAILED:
-            ways = "wait on, or retry the node" if plan.restarts else "wait on, retry the node, or roll back"
-            if plan.offline:
-                ways = "fix the cause, then continue the same run"
-            raise RefusedError(
-                f"The gate {seen.gate} {status.message}.", remedy=f"No other node is changed. Next: {ways}."
-            )
-        ports.clock.sleep(policy.interval_s)
+            on_check(seen, message)
+
+    return wait_for_gates(ports, plan, (gate,), policy, on_check_of)[0]
+
+
+def wait_for_gates(
+    ports: ClusterPorts,
+    plan: Plan,
+    gates: Sequence[Gate],
+    policy: GatePolicy,
+    on_check: Callable[[Gate, GateCheck, str], None],
+) -> tuple[GateCheck, ...]:
+    """Check gates in turn until each passes; return their last checks.
+
+    A gate that fails does not end the wait for the others. Raises RefusedError if one has failed.
+    """
+    watches = {gate.ref: GateWatch(policy=policy) for gate in gates}
+    checks: dict[GateRef, GateCheck] = {}
+    failed: list[str] = []
+    waiting = list(gates)
+    while waiting:
+        for gate in tuple(waiting):
+            seen = checks[gate.ref] = check_gate(ports, plan, gate)
+            status = watches[gate.ref].add(seen, ports.clock.now())
+            on_check(gate, seen, status.message)
+            record_outcome(ports, gate.ref, seen, status)
+            if status.done:
+                waiting.remove(gate)
+            if status.state is WatchState.FAILED:
+                failed.append(f"The gate {seen.gate} {status.message}.")
+        if waiting:
+            ports.clock.sleep(policy.interval_s)
+    if failed:
+        ways = "wait on, or retry the node" if plan.restarts else "wait on, retry the node, or roll back"
+        if plan.offline:
+            ways = "fix the cause, then continue the same run"
+        raise RefusedError(" ".join(failed), remedy=f"No other node is changed. Next: {ways}.")
+    return tuple(checks[gate.ref] for gate in gates)
 
 
 def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:

@@ -1,4 +1,4 @@
-"""Replaces one node's binary, and rolls it back: stop, install, start.
+"""Replaces the binary of a node or of a batch of nodes, and rolls it back: stop, install, start.
 
 It observes first, so a killed run continues where it stopped. Only the BeforeStop record is stored, before the stop,
 because it cannot be observed later. Everything else (the process, its release, the last started release) is observed at
@@ -7,9 +7,13 @@ each call.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 
-from kafka_rollout.base.errors import FatalError, RefusedError
+from kafka_rollout.base import wording as words
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
@@ -32,9 +36,11 @@ from kafka_rollout.steps.common.node_steps import (
     stop_node,
 )
 from kafka_rollout.steps.downgrade.metadata_logs import make_readable
-from kafka_rollout.steps.gates.checks import check_stop_is_safe, load_before_stop
+from kafka_rollout.steps.gates.checks import check_stop_is_safe, check_stops_are_safe, load_before_stop
 from kafka_rollout.steps.planning.check import check_plan
-from kafka_rollout.steps.roll.stop import prepare_stop, refuse_unsafe_stop
+from kafka_rollout.steps.roll.stop import prepare_stop, refuse_unsafe_stop, stop_is_under_way
+
+_METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,32 +65,80 @@ def needs_replacement(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep
 
 
 def replace_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeReplaced:
-    """Replace the binary of one node: check findings and gate, record the node's state, stop, install, start.
+    """Replace the binary of one node, as `replace_nodes`."""
+    return replace_nodes(ports, plan, release_step, (node,))[0]
 
-    Returns after the start; the gate AFTER_START shows whether the node is back. Idempotent and resumable after a kill,
-    with one start per release. Raises RefusedError (approval invalid, unknown release), TransientError (the gate before
-    the stop does not pass now, or no response: call again), FatalError (the process is gone after the start: retry or
-    roll back).
+
+def replace_nodes(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
+) -> tuple[NodeReplaced, ...]:
+    """Replace the binary of the nodes of a batch: check findings and gates, record their states, stop, install, start.
+
+    No node is stopped before every node can be stopped and has its state recorded. Then they are stopped and started at
+    the same time. Returns after the starts; the gate AFTER_START shows whether a node is back. Idempotent and resumable
+    after a kill, with one start per release. Raises RefusedError (approval invalid, unknown release), TransientError
+    (a gate before the stop does not pass now, or no response: call again), FatalError (a process is gone after the
+    start: retry or roll back).
     """
     if plan.offline:
         raise RefusedError(
             f"The plan of cluster {plan.cluster} is an offline downgrade, so nodes are not replaced one by one.",
             remedy="Use the offline steps. To undo, run `kafka-rollout rollback`.",
         )
-    _begin(ports, plan, release_step, node, "Replace")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing node {node.node_id}"):
-        process = ports.runtime.process(node)
-        state = node_step_state(ports, plan, release_step, node)
-        if state is not NodeStepState.NEEDED:
-            return _nothing_to_do(release_step, node, process)
-        stop_s = 0.0
-        _refuse_other_release(ports, release_step, node)
-        if process.pid is not None:
-            prepare_stop(ports, plan, release_step, node)
-            stop_s = _stop(ports, release_step, node)
-        else:
-            _refuse_unexplained_absence(ports, release_step, node)
-        return _start(ports, plan, release_step, node, stop_s)
+    what = words.nodes(node.node_id for node in nodes)
+    _begin(ports, plan, release_step, what, "Replace")
+    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing {what}"):
+        done: dict[int, NodeReplaced] = {}
+        stopping: list[NodeSpec] = []
+        for node in nodes:
+            process = ports.runtime.process(node)
+            state = node_step_state(ports, plan, release_step, node)
+            if state is not NodeStepState.NEEDED:
+                done[node.node_id] = _nothing_to_do(release_step, node, process)
+                continue
+            _refuse_other_release(ports, release_step, node)
+            if process.pid is not None:
+                stopping.append(node)
+            else:
+                _refuse_unexplained_absence(ports, release_step, node)
+        for node in stopping:
+            prepare_stop(ports, plan, release_step, node, tuple(one for one in nodes if one != node))
+        if len(nodes) > 1 and stopping:
+            for node, seen in zip(nodes, check_stops_are_safe(ports, plan, nodes), strict=True):
+                refuse_unsafe_stop(node, seen)
+
+        def act(node: NodeSpec) -> NodeReplaced:
+            stop_s = _stop(ports, release_step, node) if node in stopping else 0.0
+            return _start(ports, plan, release_step, node, stop_s)
+
+        acted = _at_the_same_time(act, [node for node in nodes if node.node_id not in done])
+        return tuple(done.get(node.node_id) or acted[node.node_id] for node in nodes)
+
+
+def is_under_way(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    """Return whether this run has stopped or started the node in the release step, so that it must be finished first.
+
+    In a rollback, this is a node that the run stopped in either direction and that has no process.
+    """
+    if node_step_state(ports, plan, release_step, node) is not NodeStepState.NEEDED:
+        return True
+    if ports.runtime.process(node).pid is None:
+        return was_stopped(ports, plan, release_step, node.node_id)
+    return stop_is_under_way(ports, release_step, node)
+
+
+def _at_the_same_time(act: Callable[[NodeSpec], NodeReplaced], nodes: Sequence[NodeSpec]) -> dict[int, NodeReplaced]:
+    """Return the results by node. Every node is finished; then the worst error of one of them is raised."""
+    if len(nodes) == 1:
+        return {nodes[0].node_id: act(nodes[0])}
+    if not nodes:
+        return {}
+    with ThreadPoolExecutor(max_workers=len(nodes), thread_name_prefix="replace") as pool:
+        futures = {node.node_id: pool.submit(act, node) for node in nodes}
+    errors = [error for future in futures.values() if (error := future.exception()) is not None]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, TransientError))
+    return {node_id: future.result() for node_id, future in futures.items()}
 
 
 def retry_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeReplaced:
@@ -101,7 +155,7 @@ def restart_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nod
 
     Raises TransientError if the rest of the cluster cannot spare a process that still runs.
     """
-    _begin(ports, plan, release_step, node, "Retry")
+    _begin(ports, plan, release_step, words.nodes([node.node_id]), "Retry")
     if not was_stopped(ports, plan, release_step, node.node_id):
         raise RefusedError(
             f"Node {node.node_id} was not stopped by this run in release step {release_step.key}, so it cannot be "
@@ -178,11 +232,11 @@ def _is_down_since_another_step(ports: ClusterPorts, plan: Plan, node_step: Node
     )
 
 
-def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, verb: str) -> None:
+def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: str, verb: str) -> None:
     check_plan(ports, plan.hash)
     what = ApprovalOf.ROLL_BACK if is_rollback_step(plan, release_step) else ApprovalOf.ROLL
     require_approval(ports, plan, what)
-    lock.acquire_lock(ports, f"{verb} node {node.node_id} ({release_step.from_release} to {release_step.to_release}).")
+    lock.acquire_lock(ports, f"{verb} {nodes} ({release_step.from_release} to {release_step.to_release}).")
 
 
 def _refuse_other_release(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
@@ -243,7 +297,8 @@ def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, for
 
 def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, stop_s: float) -> NodeReplaced:
     began = ports.clock.monotonic()
-    make_readable(ports, plan, release_step, node)
+    with _METADATA_LOGS:
+        make_readable(ports, plan, release_step, node)
     release = release_step.to_release
     _refuse_other_release(ports, release_step, node)  # again: the stop can have taken minutes
     if not release_step.restarts:

@@ -11,6 +11,7 @@ from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.planning.findings.hosts import STOP_DEADLINE_S
 from kafka_rollout.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
@@ -22,6 +23,7 @@ from kafka_rollout.run.projections.nodes import (
     stop_is_prepared,
     stop_is_unfinished,
 )
+from kafka_rollout.run.step_events import BatchSplit
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
 from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (
@@ -32,7 +34,7 @@ from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.downgrade.metadata_logs import refuse_unreadable, starts_older_release
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.features.sending import levels_now
-from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe
+from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe
 from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
 from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
@@ -43,28 +45,44 @@ _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 SAFE_AGAIN_WITHIN_S = 60.0
 
 
-def prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+def split_now(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit:
+    """Return the parts of a batch that can be stopped together with the placement and the ISRs of now.
+
+    One part if it is still safe. The first part passes the gates of all its nodes, or is one node, whose gate waits.
+    """
+    state = observe_some(ports, ports.cluster.nodes, metrics=False)
+    batches = split_batch(ids, state.partitions, plan.accept_unavailable)
+    nodes = [ports.cluster.node(node_id) for node_id in batches[0].node_ids]
+    checks = check_stops_are_safe(ports, plan, nodes, state)
+    if len(nodes) > 1 and (waits := [seen.waits_for for seen in checks if not seen.passes]):
+        return BatchSplit(parts=tuple((node_id,) for node_id in ids), sentence=waits[0])
+    return BatchSplit(parts=tuple(one.node_ids for one in batches), sentence=batches[0].ends)
+
+
+def prepare_stop(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, together: tuple[NodeSpec, ...] = ()
+) -> None:
     """Check findings and gate, record the node's state and run the operator's commands before a stop.
 
-    The commands can take an hour, so findings, gate and state are those after them. Raises TransientError if the gate
-    does not pass; a repeated call runs the commands again.
+    The commands can take an hour, so findings, gate and state are those after them. `together`: the other nodes that
+    stop at the same time. Raises TransientError if the gate does not pass; a repeated call runs the commands again.
     """
-    if _stop_is_under_way(ports, release_step, node):
+    if stop_is_under_way(ports, release_step, node):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
         # nodes must still be able to spare it.
-        refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
+        refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node, together))
         return
-    _check_stop(ports, plan, release_step, node)
+    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together)
+    _check_stop(ports, plan, gate)
     _record_before_stop(ports, release_step, node)
     if run_commands_before_stop(ports, release_step, node):
-        _check_stop(ports, plan, release_step, node, within_s=SAFE_AGAIN_WITHIN_S)
+        _check_stop(ports, plan, gate, within_s=SAFE_AGAIN_WITHIN_S)
         _record_before_stop(ports, release_step, node)
 
 
-def _check_stop(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, *, within_s: float = 0.0
-) -> None:
+def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float = 0.0) -> None:
     """Raise unless the node can be stopped now. `within_s`: seconds in which the gate must pass."""
+    release_step, node = gate.subject
     if is_rollback_step(plan, release_step):
         refuse_closed(
             ports, plan, release_step, first_stop=not has_stopped_in_step(ports.run.events(), release_step.key)
@@ -75,7 +93,6 @@ def _check_stop(
         ports.runtime.bring(node, release_step.to_release)
         if not has_stopped_in_step(ports.run.events(), release_step.key):
             refuse_new_in_logs(ports, plan, release_step)
-    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node)
     seen = until(ports.clock, lambda: check_gate(ports, plan, gate), lambda seen: seen.passes, for_s=within_s)
     refuse_unsafe_stop(node, seen)
 
@@ -197,7 +214,8 @@ def refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
         )
 
 
-def _stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    """Return whether the run requested the stop a moment ago, so that the process can still be shutting down."""
     if ports.run.load_before_stop(release_step.key, node.node_id) is None:
         return False
     asked_at = stop_asked_at(ports.run.events(), release_step.key, node.node_id)

@@ -1,9 +1,10 @@
-"""Walk: all node steps of a plan in one process, through the same steps and gates as the DAG."""
+"""Walk: all node steps of a plan in one process, through the same steps and gates as the DAG, also in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
@@ -11,13 +12,16 @@ from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import Rolled, RolledBack, StoppedByOperator, newest
 from kafka_rollout.run.projections.gates import gate_is_passed
-from kafka_rollout.run.step_events import Rehearsed
+from kafka_rollout.run.step_events import BatchSplit, Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.waiting import wait_for_gate
-from kafka_rollout.steps.roll.node import plan_rollback, replace_node
+from kafka_rollout.steps.common.until import until
+from kafka_rollout.steps.gates.waiting import wait_for_gates
+from kafka_rollout.steps.roll.node import is_under_way, plan_rollback, replace_nodes
+from kafka_rollout.steps.roll.stop import SAFE_AGAIN_WITHIN_S, split_now
 
 _REPLACE_TRIES = 5
+_REFUSED_TOGETHER = 2  # after this, the nodes of a batch restart one at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,8 @@ def roll_release_steps(
     """Carry out all release steps.
 
     Returns True if every node runs the target, False if `stop_asked` or `canary` ended the run between nodes. A node
-    step is gate, replacement, gate, soak. `canary` decides after the first node whether to continue; its argument is
+    step is gate, replacement, gate, soak. The node steps of a batch are carried out at the same time, and the next
+    batch begins when all its gates passed. `canary` decides after the first node whether to continue; its argument is
     whether that node was replaced just now. Raises the errors of the steps; the run then stays where it stopped.
     """
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
@@ -75,6 +80,26 @@ def roll_back(
     return done
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """One node step, and its place among all."""
+
+    release_step: ReleaseStep
+    node_step: NodeStep
+    node: NodeSpec
+    k: int
+    n: int
+
+    @property
+    def batch(self) -> tuple[str, tuple[int, ...]]:
+        return self.release_step.key, self.release_step.batch_of(self.node_step.node_id)
+
+    def gate(self, kind: GateKind, together: Sequence[_Place] = ()) -> Gate:
+        """Return a gate of the node. `together`: the places of all nodes that restart at the same time."""
+        others = tuple(place.node for place in together if place != self)
+        return Gate(kind=kind, release_step=self.release_step, node=self.node, together=others)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Walk:
     ports: ClusterPorts
@@ -85,8 +110,8 @@ class _Walk:
     canary: Callable[[bool], bool] | None = None
     began: float = field(init=False)
     rehearsed: list[float] = field(init=False)  # the estimate until the first node is done
-    took: list[float] = field(default_factory=list)
-    done: int = 0
+    took: list[float] = field(default_factory=list)  # seconds of each batch
+    left: int = 0  # batches
 
     def __post_init__(self) -> None:
         self.began = self.ports.clock.monotonic()
@@ -94,72 +119,151 @@ class _Walk:
         self.rehearsed = [] if rehearsed is None else list(rehearsed.node_seconds.values())
 
     def go(self, node_steps: Sequence[tuple[ReleaseStep, NodeStep]]) -> bool:
-        for k, (release_step, node_step) in enumerate(node_steps, start=1):
-            if self._must_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
+        places = [
+            _Place(
+                release_step=release_step,
+                node_step=node_step,
+                node=self.ports.cluster.node(node_step.node_id),
+                k=k,
+                n=len(node_steps),
+            )
+            for k, (release_step, node_step) in enumerate(node_steps, start=1)
+        ]
+        batches = [tuple(found) for _, found in groupby(places, key=lambda place: place.batch)]
+        self.left = len(batches)
+        for number, batch in enumerate(batches):
+            if self._must_stop() or (number == 1 and self.canary is not None and not self.canary(bool(self.took))):
                 return False
             try:
-                self._order(release_step, node_step, k, len(node_steps))
+                self._batch(batch)
             except _StopAskedError:
                 return False
         return True
 
-    def _order(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
+    def _batch(self, batch: tuple[_Place, ...]) -> None:
+        """Carry out the node steps of a batch, in parts if its nodes cannot be stopped together now."""
         began = self.ports.clock.monotonic()
-        node = self.ports.cluster.node(node_step.node_id)
-        after = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node)
-        state = node_step_state(self.ports, self.plan, release_step, node)
-        if state is NodeStepState.PAST or (
-            state is NodeStepState.RUNS_TARGET and gate_is_passed(self.ports.run.events(), after.ref)
-        ):
-            self.done += 1
-            self._say(release_step, node_step, k, n, "is already done")
-            return
-        if state is NodeStepState.NEEDED:
-            self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, node_step, k, n)
-            self._replace(release_step, node, node_step, k, n)
-        self._wait(after, release_step, node_step, k, n)
-        self.took.append(self.ports.clock.monotonic() - began)
-        self.done += 1
-        self._say(release_step, node_step, k, n, f"is done after {self.took[-1]:.0f} s")
+        waiting = tuple(place for place in batch if not self._is_done(place))
+        self.left -= not waiting
+        for place in batch:
+            if place not in waiting:
+                self._say(place, "is already done")
+        refused = 0
+        while waiting:
+            part = batch if len(batch) == 1 else self._next_part(waiting, alone=refused >= _REFUSED_TOGETHER)
+            try:
+                self._restart(part)
+            except TransientError as error:
+                refused += 1
+                if len(part) == 1 or refused == _REPLACE_TRIES:
+                    raise
+                for place in part:
+                    self._say(place, f"cannot be stopped together now: {error.sentence}")
+                self.ports.clock.sleep(self.policy.interval_s)
+                continue
+            waiting = tuple(place for place in waiting if place not in part)
+            took = self.ports.clock.monotonic() - began
+            if not waiting:
+                self.took.append(took)
+                self.left -= 1
+            for place in part:
+                self._say(place, f"is done after {took:.0f} s")
 
-    def _replace(self, release_step: ReleaseStep, node: NodeSpec, node_step: NodeStep, k: int, n: int) -> None:
+    def _is_done(self, place: _Place) -> bool:
+        state = node_step_state(self.ports, self.plan, place.release_step, place.node)
+        return state is NodeStepState.PAST or (
+            state is NodeStepState.RUNS_TARGET
+            and gate_is_passed(self.ports.run.events(), place.gate(GateKind.AFTER_START).ref)
+        )
+
+    def _next_part(self, waiting: tuple[_Place, ...], *, alone: bool) -> tuple[_Place, ...]:
+        """Return the nodes that restart next: those that this run has begun, else those that can be stopped together.
+
+        If not all can, they get some time first, because ISRs can be complete a moment later.
+        """
+        begun = tuple(place for place in waiting if is_under_way(self.ports, self.plan, place.release_step, place.node))
+        if begun:
+            return begun
+        if self._must_stop():
+            raise _StopAskedError
+        if alone or len(waiting) == 1:
+            return waiting[:1]
+        ids = [place.node_step.node_id for place in waiting]
+        split = until(
+            self.ports.clock,
+            lambda: self._split(ids),
+            lambda split: len(split.parts) == 1 or self._must_stop(),
+            for_s=SAFE_AGAIN_WITHIN_S,
+            every_s=max(self.policy.interval_s, 0.5),
+        )
+        if self._must_stop():
+            raise _StopAskedError
+        if len(split.parts) > 1:
+            self.ports.run.record(split)
+            for place in waiting:
+                self._say(place, f"the batch is split: {split.sentence}")
+        return tuple(place for place in waiting if place.node_step.node_id in split.parts[0])
+
+    def _split(self, ids: Sequence[int]) -> BatchSplit:
+        try:
+            return split_now(self.ports, self.plan, ids)
+        except TransientError as error:
+            return BatchSplit(parts=tuple((node_id,) for node_id in ids), sentence=error.sentence)
+
+    def _restart(self, part: tuple[_Place, ...]) -> None:
+        """Gates, replacement and gates of nodes that restart at the same time. Raises TransientError for several nodes
+        that cannot be stopped now.
+        """
+        states = {place: node_step_state(self.ports, self.plan, place.release_step, place.node) for place in part}
+        needed = [place for place in part if states[place] is NodeStepState.NEEDED]
+        for place in needed:
+            self._wait((place,), GateKind.BEFORE_STOP, part)
+        if needed:
+            self._replace(needed, part)
+        self._wait(part, GateKind.AFTER_START, part)
+
+    def _replace(self, needed: list[_Place], part: tuple[_Place, ...]) -> None:
+        release_step = part[0].release_step
         acts = "is stopped and started" if release_step.restarts else "is stopped, replaced and started"
         for attempt in range(1, _REPLACE_TRIES + 1):
-            self._say(release_step, node_step, k, n, f"{acts} on {release_step.to_release}")
+            for place in needed:
+                self._say(place, f"{acts} on {release_step.to_release}")
             try:
-                replace_node(self.ports, self.plan, release_step, node)
+                replace_nodes(self.ports, self.plan, release_step, [place.node for place in part])
                 return
             except TransientError as error:
-                if attempt == _REPLACE_TRIES:
+                if attempt == _REPLACE_TRIES or len(part) > 1:
                     raise
-                self._say(release_step, node_step, k, n, f"cannot be stopped now: {error.sentence}")
+                self._say(part[0], f"cannot be stopped now: {error.sentence}")
                 self.ports.clock.sleep(self.policy.interval_s)
 
-    def _wait(self, gate: Gate, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
-        def on_check(seen: GateCheck, message: str) -> None:
-            self._say(release_step, node_step, k, n, f"gate {seen.gate}: {message}")
+    def _wait(self, places: Sequence[_Place], kind: GateKind, together: Sequence[_Place]) -> None:
+        gates = {place.gate(kind, together): place for place in places}
+
+        def on_check(gate: Gate, seen: GateCheck, message: str) -> None:
+            self._say(gates[gate], f"gate {seen.gate}: {message}")
             if self._must_stop():
                 raise _StopAskedError
 
         # Nothing has changed before a stop: one check is enough, and there is nothing to soak.
-        policy = self.policy if gate.kind is GateKind.AFTER_START else replace(self.policy, checks=1, soak_s=0.0)
-        wait_for_gate(self.ports, self.plan, gate, policy, on_check)
+        policy = self.policy if kind is GateKind.AFTER_START else replace(self.policy, checks=1, soak_s=0.0)
+        wait_for_gates(self.ports, self.plan, tuple(gates), policy, on_check)
 
     def _must_stop(self) -> bool:
         return self.stop_asked is not None and self.stop_asked()
 
-    def _say(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int, message: str) -> None:
+    def _say(self, place: _Place, message: str) -> None:
         if self.on_progress is None:
             return
         took = self.took or self.rehearsed
         self.on_progress(
             Progress(
-                release_step=release_step.key,
-                k=k,
-                n=n,
-                node=f"{node_step.name} ({node_step.node_id})",
+                release_step=place.release_step.key,
+                k=place.k,
+                n=place.n,
+                node=f"{place.node_step.name} ({place.node_step.node_id})",
                 message=message,
                 elapsed_s=self.ports.clock.monotonic() - self.began,
-                remaining_s=(n - self.done) * sum(took) / len(took) if took else None,
+                remaining_s=self.left * sum(took) / len(took) if took else None,
             )
         )

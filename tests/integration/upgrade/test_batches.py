@@ -1,0 +1,63 @@
+"""A roll in batches on real brokers in racks: killed in the middle of a batch and resumed, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import Started, Stopping
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+
+def test_a_roll_in_batches_is_killed_in_a_batch_and_resumed(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Racks: a with 1 and 4, b with 2 and 5, c with 3 and 6. One topic has two replicas in rack c."""
+    cluster = make_cluster("3.9.1", name="shell", size=6, controllers=3, racks=3, heap="256m")
+    shell = Shell(tmp_path, cluster)
+    admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    ignores = NewTopic("ignores-racks", 1, replica_assignment=[[3, 6, 1]], config={"min.insync.replicas": "2"})
+    for made in admin.create_topics([ignores]).values():
+        made.result(60)
+    roll = ("upgrade", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--no-scan", "--no-rehearse", "--traffic")
+    batches = ("--max-batch-size", "2")
+    planned = shell("plan", "--cluster", "shell", "--to", "4.3.1", *batches)
+    assert planned.returncode == 0, planned.stderr
+    shown = " ".join(planned.stdout.split())
+    assert "broker-2 (2), broker-5 (5). Ends here: the maximum is 2" in shown
+    assert "node 6 has a replica of ignores-racks-0 too" in shown
+    assert "broker-3 (3), broker-6 (6)" not in shown
+
+    process = shell.start(*roll, *batches, *APPROVED)
+    try:
+        wait_until(lambda: {2, 5} <= {event.node_id for event in _stops(shell)}, 1200, every_s=0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    events = shell.events(shell.newest_run())
+    started = {event.node_id for event in events_of(events, Started)}
+    assert not started & {2, 5}, "both brokers were stopped before one was started"
+
+    again = shell(*roll, *APPROVED, "--run", shell.newest_run().run_id)
+
+    assert again.returncode == 0, again.stderr
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "rolled_not_finalized", report["sentence"]
+    assert later_starts(cluster) == {node.node_id: ["4.3.1"] for node in cluster.spec.nodes}
+    assert all(gate["state"] == "passed" for gate in report["gates"]), report["gates"]
+    assert report["traffic"]["ok"], report["traffic"]
+    assert report["traffic"]["acknowledged"] > 0
+    stopped = [event.node_id for event in _stops(shell)]
+    assert stopped[-2:] == [3, 6]
+    assert len(stopped) == len(set(stopped)) == 9
+
+
+def _stops(shell: Shell) -> list[Stopping]:
+    return [event for run in shell.runs()[-1:] for event in events_of(run.events(), Stopping)]

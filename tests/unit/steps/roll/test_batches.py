@@ -1,0 +1,174 @@
+"""A roll in batches over a fake cluster: together where it is safe, split where it is not, resumed, rolled back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
+from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
+from kafka_rollout.steps.common.approval import approval_body, record_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.roll.node import replace_nodes
+from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
+from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
+from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
+
+QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=120)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """Racks: a with 11 and 14, b with 12 and 15, c with 13 and 16."""
+    cluster = FakeCluster(R391, spec=make_spec(brokers=6))
+    for node in cluster.spec.brokers:
+        cluster.nodes[node.node_id].config["broker.rack"] = "abc"[(node.node_id - 11) % 3]
+    return cluster
+
+
+@pytest.fixture
+def plan(ports: ClusterPorts) -> Plan:
+    return approved(ports)
+
+
+def approved(ports: ClusterPorts) -> Plan:
+    plan = plan_upgrade(ports, R431, finalize=False, max_batch_size=3)
+    assert plan.blockers == ()
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    return plan
+
+
+def expect_together(cluster: FakeCluster, *node_ids: int) -> None:
+    """Let the stop of each of them wait for the stops of the others; an error if they do not come."""
+    met, stop = Barrier(len(node_ids)), cluster.stop
+
+    def stop_with_the_others(node_id: int) -> None:
+        if node_id in node_ids:
+            met.wait(60)
+        stop(node_id)
+
+    cluster.stop = stop_with_the_others  # type: ignore[method-assign]
+
+
+def test_the_brokers_of_a_rack_restart_together(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    batches = [one.node_ids for one in plan.release_steps[0].batches]
+    assert batches == [(2,), (3,), (1,), (11,), (14,), (12, 15), (13, 16)]
+    expect_together(cluster, 12, 15)
+    expect_together(cluster, 13, 16)
+    assert roll_release_steps(ports, plan, QUICK)
+    assert sorted(cluster.stops) == [1, 2, 3, 11, 12, 13, 14, 15, 16]
+    assert cluster.stops[:5] == [2, 3, 1, 11, 14]
+    assert set(cluster.stops[5:7]) == {12, 15}
+    assert {node.running for node in cluster.nodes.values()} == {R431}
+    assert not events_of(ports.run.events(), BatchSplit)
+    for node_id in (12, 15):
+        assert ports.run.load_before_stop(plan.release_steps[0].key, node_id) is not None
+
+
+def test_the_approval_names_each_batch_and_its_end(plan: Plan) -> None:
+    body = approval_body(plan)
+    assert "### 3.9.1 → 4.3.1, in 7 batches" in body
+    assert "- 6: broker-12 (12), broker-15 (15). Ends here: no other node of rack b is left" in body
+    assert "- Expected duration: 7 min 00 s, one node at a time 9 min 00 s (60 s for each restart, soak 0 s)" in body
+
+
+def test_a_plan_of_one_node_at_a_time_keeps_its_hash(ports: ClusterPorts, plan: Plan) -> None:
+    alone = plan_upgrade(ports, R431, finalize=False)
+    assert alone.release_steps[0].batches == ()
+    assert alone.hash != plan.hash
+    back = plan.release_steps[0].reversed().batches
+    assert [one.node_ids for one in back[:2]] == [(16, 13), (15, 12)]
+    assert {one.ends for one in back} == {"the rollback keeps the batches of the plan"}
+    ends = replace(plan.release_steps[0], batches=tuple(replace(one, ends="") for one in plan.release_steps[0].batches))
+    assert replace(plan, release_steps=(ends,)).hash == plan.hash, "why a batch ends is an observation"
+
+
+def test_a_batch_is_split_if_replicas_were_moved_after_the_plan(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
+    expect_together(cluster, 13, 16)
+    assert roll_release_steps(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R431}
+    splits = events_of(ports.run.events(), BatchSplit)
+    assert [split.parts for split in splits] == [((12,), (15,))]
+    assert "node 15 has a replica of moved-0 too" in splits[0].sentence
+    assert cluster.stops[5:7] == [12, 15]
+    acts = [e for e in ports.run.events() if isinstance(e, Stopping | Started) and e.node_id in {12, 15}]
+    assert [(type(act), act.node_id) for act in acts] == [(Stopping, 12), (Started, 12), (Stopping, 15), (Started, 15)]
+
+
+def test_no_node_of_a_batch_is_stopped_if_one_cannot_be_stopped(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    step = plan.release_steps[0]
+    cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
+    ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=600)
+    with pytest.raises(TransientError, match=r"moved-0 \(1 of 2\)"):
+        replace_nodes(ports, plan, step, [cluster.spec.node(12), cluster.spec.node(15)])
+    assert cluster.stops == []
+
+
+def test_a_failed_node_stops_later_batches_and_the_rollback_goes_batch_by_batch(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.cannot_start.add((15, R431))
+    with pytest.raises(RefusedError, match="after node 15 failed"):
+        roll_release_steps(ports, plan, QUICK)
+    assert set(cluster.stops) == {2, 3, 1, 11, 14, 12, 15}
+    assert cluster.nodes[12].running == R431
+    cluster.stops.clear()
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 15 does not start")
+    assert roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R391}
+    assert cluster.stops == [12, 14, 11, 1, 3, 2], "node 15 is down: it is started first"
+
+
+def test_a_run_that_was_killed_in_a_batch_finishes_its_nodes_first(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    started = cluster.start
+
+    def start(node_id: int) -> None:
+        if node_id == 15:
+            raise KilledError
+        started(node_id)
+
+    cluster.start = start  # type: ignore[method-assign]
+    with pytest.raises(KilledError):
+        roll_release_steps(ports, plan, QUICK)
+    assert cluster.nodes[15].running is None
+    cluster.start = started  # type: ignore[method-assign]
+    assert roll_release_steps(ports, plan, QUICK)
+    assert sorted(cluster.stops) == [1, 2, 3, 11, 12, 13, 14, 15, 16]
+    assert all([start.release for start in node.starts] == [R431] for node in cluster.nodes.values())
+
+
+def test_the_run_can_be_stopped_between_batches(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 5)
+    assert cluster.stops == [2, 3, 1, 11, 14]
+    assert roll_release_steps(ports, plan, QUICK)
+    assert len(cluster.stops) == 9
+
+
+def test_a_broker_that_lags_holds_the_batch_until_it_is_back(tmp_path: Path, cluster: FakeCluster) -> None:
+    ports = fake_ports(cluster, tmp_path, run_id=tmp_path.name)
+    plan = approved(ports)
+    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 5)
+    name, partition = next((name, one) for name, one in cluster.topics.items() if 12 in one.replicas)
+    cluster.topics[name] = replace(partition, isr=tuple(one for one in partition.isr if one != partition.replicas[-1]))
+    cluster.nodes[partition.replicas[-1]].behind = 2
+    expect_together(cluster, 12, 15)
+    assert roll_release_steps(ports, plan, QUICK)
+    assert not events_of(ports.run.events(), BatchSplit)
+    assert {node.running for node in cluster.nodes.values()} == {R431}
