@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, str] = {
     "rollback": "changes.rollback",
     "rehearse": "rehearse.rehearse",
     "rehearse-clean": "rehearse.rehearse_clean",
+    "status": "status.status",
     "verify": "cluster.verify",
     "report": "cluster.report",
     "scan": "scan.scan",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,11 @@ def print_json_text(text: str) -> None:
 def utc(at: float) -> str:
     """Return epoch seconds as `2026-11-25T02:14:07Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def epoch(at: str) -> float:
+    """Return the epoch seconds of `utc`."""
+    return datetime.fromisoformat(at).timestamp()
 
 
 def say(line: object, console: Console = out) -> None:

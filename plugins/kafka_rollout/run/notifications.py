@@ -15,11 +15,9 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.gates.check import GateCheck, GateRef
 from kafka_rollout.run.events import (
-    Answered,
     Approval,
     Asked,
     Begun,
-    Decision,
     Event,
     StoppedByOperator,
     TakenOver,
@@ -28,6 +26,7 @@ from kafka_rollout.run.events import (
     newest,
 )
 from kafka_rollout.run.projections.nodes import find_last_node_event, stop_is_unfinished
+from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of
 from kafka_rollout.run.projections.runs import find_dag_id, has_acted
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
 
@@ -201,7 +200,7 @@ def _of_run(cluster: str, run: RunHistory, now: float, times: NotificationTimes)
         return  # a plan or a dry run of the command line
     made = _Maker(cluster=cluster, run=run, events=tuple(events))
     yield from made.failed_nodes()
-    question = made.open_question()
+    question = open_question(made.events, None if run.end is None else run.end.ended_at)
     if question is not None:
         yield from made.of_question(question, now, times)
         return
@@ -241,24 +240,13 @@ class _Maker:
         end = self.run.end
         return end if end is not None and end.ended_at >= self.events[-1].at - _SAME_TIME_S else None
 
-    def open_question(self) -> tuple[int, Asked] | None:
-        """Return position and event of the request that no one has answered yet."""
-        closing = Approval | Answered | TakenOver | TaskFailed | Started | Stopping | GatePassed
-        for at in range(len(self.events) - 1, -1, -1):
-            event = self.events[at]
-            if isinstance(event, closing):
-                return None
-            if isinstance(event, Asked):
-                return None if self.run.end is not None and self.run.end.ended_at >= event.at else (at, event)
-        return None
-
     def of_question(self, found: tuple[int, Asked], now: float, times: NotificationTimes) -> Iterator[Notification]:
         number, asked = found
-        subject = asked.text.partition("\n")[0].strip()
+        subject = subject_of(asked)
         if asked.answer_by and now >= asked.answer_by:
             yield self.failed(asked.answer_by, f"There was no answer in time: {subject}")
             return
-        decides = Decision.APPROVED.label not in asked.options
+        decides = asks_for_decision(asked)
         last = find_last_node_event(self.events) if decides else None
         deadline = f"Without an answer until {_utc(asked.answer_by)}, the task fails." if asked.answer_by else ""
         more = {

@@ -10,7 +10,7 @@ from sqlalchemy import Executable, delete, insert, select, text, update
 
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.history import Alerted
-from kafka_rollout.run.events import Begun, CanaryAsked
+from kafka_rollout.run.events import Asked, Begun, CanaryAsked
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.tables import alerts, events, plans, runs
 from tests.dags.conftest import spec_with_homes
@@ -92,6 +92,40 @@ def test_a_run_of_an_embedding_dag_is_shown_to_who_may_read_that_dag_and_to_nobo
             assert (cluster["cluster"], cluster["lock"]["holder"]) == ("fake", "")
             found = tuple(client.get(path, params=ask, headers=signed_in).status_code for path, ask in paths)
             assert found == status, readable
+
+
+@pytest.mark.parametrize("readable", [*DAG_IDS, "kafka_upgrade_another"])
+def test_the_status_has_only_runs_that_the_user_can_read(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readable: str
+) -> None:
+    path = f"{PREFIX}/status.json"
+    with serve_page(tmp_path, monkeypatch, dags=readable) as client:
+        assert client.get(path, params={"cluster": "fake"}).status_code == 401
+        signed_in = sign_in(client)
+        answer = client.get(path, params={"cluster": "fake"}, headers=signed_in)
+        missing = client.get(path, params={"cluster": "typo"}, headers=signed_in)
+    assert missing.status_code == 404
+    if readable not in DAG_IDS[:3]:
+        assert (answer.status_code, answer.json()) == (404, missing.json())
+        return
+    found = answer.json()
+    assert (found["format"], found["run"]) == (1, f"run-of-{readable}")
+    assert found["lock"]["purpose"] == ("Raise group.version." if readable == "kafka_features_fake" else "")
+
+
+def test_a_run_that_asks_stays_on_the_page_after_many_plans(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_history(home, "fake", "asks")
+    run.record(Begun(dag_id="kafka_upgrade_fake"))
+    run.record(Asked(task_id="t", record_id="r", text="Upgrade?", options=("Approve", "Reject")))
+    for number in range(60):
+        run_history(home, "fake", f"plan-{number}").record(CanaryAsked())
+    with serve_page(tmp_path, monkeypatch) as client:
+        (cluster,) = client.get(f"{PREFIX}/runs", headers=sign_in(client)).json()
+    shown = [one["run_id"] for one in cluster["runs"]]
+    assert {"asks", "run-of-kafka_features_fake"} <= set(shown)
+    assert cluster["lock"]["purpose"] == "Raise group.version."
 
 
 def _sql(home: Path, statement: Executable) -> None:

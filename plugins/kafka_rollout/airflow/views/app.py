@@ -74,6 +74,23 @@ def runs(user: Any = _user) -> Any:
     return shown(runs_of(clusters, settings, may_read=_reader(user)))
 
 
+@app.get("/status.json", dependencies=[_may_see_airflow])
+def status(cluster: str, user: Any = _user) -> Any:
+    """Return the status of a cluster for machines, from the runs whose own DAG the user can read.
+
+    A cluster that the user cannot see is answered as one that does not exist.
+    """
+    from kafka_rollout.wiring.run_status import read_status
+
+    settings = Settings.from_environment()
+    found = None
+    if cluster in list_readable_clusters(settings)[0]:
+        found = read_status(cluster, settings, may_read=_reader(user))
+    if found is None:
+        raise HTTPException(404, "There is no such cluster, or you cannot read the runs of its DAGs.")
+    return shown(found.to_json())
+
+
 @app.get("/scans", dependencies=[_may_see_airflow])
 def scans(user: Any = _user) -> Any:
     """Return the newest scan of each cluster whose scan DAG the user can read."""

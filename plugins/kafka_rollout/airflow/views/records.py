@@ -22,11 +22,10 @@ from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.report.run_report import stored_report
-from kafka_rollout.run.events import Event, TaskFailed, Unknown
+from kafka_rollout.run.events import Event, TaskFailed
 from kafka_rollout.run.ports import RunStore
-from kafka_rollout.run.projections import runs as projections
 from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
-from kafka_rollout.steps.procedures.kinds import KINDS, kind_of, procedure_of
+from kafka_rollout.steps.procedures.kinds import KINDS, procedure_of
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure
 from kafka_rollout.steps.step_history import step_lines
@@ -55,7 +54,7 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
 def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) -> dict[str, Any] | None:
     """Return one cluster. Damaged parts are replaced by their error."""
     from kafka_rollout.run.store.opening import database_of, open_lock, open_notifications
-    from kafka_rollout.run.store.runs import list_run_versions
+    from kafka_rollout.run.store.runs import list_asking_runs, list_run_versions
 
     lease, problem = None, ""
     try:
@@ -65,17 +64,26 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
     problem = " ".join(filter(None, (problem, unsent_notifications(open_notifications(settings).problems(cluster)))))
     readable = [may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()]
     runs: list[dict[str, Any]] = []
-    for run_id, version in list_run_versions(database_of(settings), cluster, RUNS_READ).items():
+    holder = lease.holder if lease else ""
+    database = database_of(settings)
+    versions = list_run_versions(database, cluster, RUNS_READ)
+    never_hidden = {holder, *list_asking_runs(database, cluster)} - {""}
+    if never_hidden - versions.keys():  # older than the newest runs
+        versions |= {
+            run: version for run, version in list_run_versions(database, cluster).items() if run in never_hidden
+        }
+    for run_id, version in versions.items():
+        if len(runs) >= RUNS_SHOWN and run_id not in never_hidden:
+            continue
         read = READ_RUNS.get((str(settings), cluster, run_id), version, partial(_read, cluster, run_id, settings))
         if may_read(read.dag_id) if read.dag_id else all(readable):
-            runs.append(read.card(holder=lease.holder if lease else "", now=time.time()))
-        if len(runs) == RUNS_SHOWN:
-            break
+            runs.append(read.card(holder=holder, now=time.time()))
     if not runs and not any(readable):
         return None
     lock = None
     if lease is not None:
-        known = any(run["run_id"] == lease.holder for run in runs)
+        # A holder without events has no DAG yet, so that it needs the right to read all of them.
+        known = any(run["run_id"] == holder for run in runs) or (holder not in versions and all(readable))
         lock = {
             "holder": lease.holder if known else "",
             "purpose": lease.purpose if known else "",
@@ -93,12 +101,13 @@ def unsent_notifications(problems: Sequence[ChannelProblem]) -> str:
 def _read(cluster: str, run_id: str, settings: Settings) -> ReadRun:
     """Read the history of a run. A damaged one is shown with its error."""
     from kafka_rollout.run.store.opening import open_run
+    from kafka_rollout.wiring.run_status import dag_of
 
     dag_id = ""
     try:
         store = open_run(cluster, run_id, settings)
         recorded = store.events()
-        dag_id = _dag_id(cluster, recorded)
+        dag_id = dag_of(cluster, recorded)
         return _run(store, run_id, dag_id, recorded)
     except Exception as error:
         log.warning("The history of run %r of cluster %s cannot be shown: %r", run_id, cluster, error)
@@ -192,22 +201,16 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
     """
     from kafka_rollout.run.store.opening import database_of, open_run
     from kafka_rollout.run.store.runs import list_clusters_of_run
+    from kafka_rollout.wiring.run_status import dag_of
 
     for cluster in list_clusters_of_run(database_of(settings), run_id):
         try:
             store = open_run(cluster, run_id, settings)
-            if _dag_id(cluster, store.events()) == dag_id:
+            if dag_of(cluster, store.events()) == dag_id:
                 return store.page(file)
         except (UserError, FatalError):  # UserError: not a run id; FatalError: damaged
             continue
     return None
-
-
-def _dag_id(cluster: str, events: Sequence[Event]) -> str:
-    """Return the DAG of the run by its first event; for a run of the command line, the DAG of the same procedure."""
-    if events and isinstance(events[0], Unknown):  # it can contain the name of its DAG
-        return ""
-    return projections.find_dag_id(events) or f"{kind_of(events).dag_prefix}{cluster}"
 
 
 ALERTS_SHOWN = 5  # per cluster

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, exists, insert, select, update
+from sqlalchemy import Connection, Row, and_, delete, exists, insert, select, update
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import safe_name
 from kafka_rollout.gates.check import BeforeStop
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import Event
+from kafka_rollout.run.events import Asked, Event
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.document_entries import (
@@ -39,6 +39,7 @@ from kafka_rollout.run.store.tables import artifacts, before_stops, events, fing
 
 _NO_HASH = "0" * 64  # before the first event
 _REPORT, _REPORT_PAGE = "report.json", "report.html"
+_NEWEST = 8  # entries of a run that has asked: the request, and documents of other tasks after it
 _READS = 5  # of a document that another process replaces at the same time
 
 
@@ -367,6 +368,18 @@ def list_run_versions(database: Database, cluster: str, at_most: int | None = No
 def list_changed_runs(database: Database, cluster: str, since: float) -> tuple[str, ...]:
     """Return the ids of the cluster's runs with an event after `since` (epoch seconds), the last changed first."""
     query = select(runs.c.run_id).where(runs.c.cluster == cluster, runs.c.updated_at > since, runs.c.event_count > 0)
+    with database.reading() as connection:
+        return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())
+
+
+def list_asking_runs(database: Database, cluster: str) -> tuple[str, ...]:
+    """Return the ids of the cluster's runs whose newest entries have a request, the last changed first.
+
+    A run that waits for an answer records nothing, apart from documents. Read its events to know whether it waits.
+    """
+    newest = and_(events.c.run == runs.c.id, events.c.number > runs.c.event_count - _NEWEST)
+    asks = exists().where(newest, events.c.body.like(f'%"kind":"{Asked.kind}"}}'))
+    query = select(runs.c.run_id).where(runs.c.cluster == cluster, asks)
     with database.reading() as connection:
         return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())
 

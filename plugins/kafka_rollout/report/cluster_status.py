@@ -1,0 +1,540 @@
+"""The status of a cluster for machines: the run that matters now, what it waits for, and what an operator must do.
+
+Pure: the caller reads histories and lock, and passes the time in. The JSON form is in docs/cluster-status.schema.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.lease import Lock
+from kafka_rollout.base.wording import few
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.report.run_report import Outcome, StepLine, StepState
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Asked,
+    Begun,
+    Decision,
+    Event,
+    Planned,
+    RolledBack,
+    StoppedByOperator,
+    TakenOver,
+    TaskFailed,
+    events_of,
+    has,
+    newest,
+)
+from kafka_rollout.run.notifications import QUIET_S, RunEnd
+from kafka_rollout.run.offline_events import OfflineUndoing, OfflineUndone
+from kafka_rollout.run.projections.approvals import find_invalidity
+from kafka_rollout.run.projections.gates import GateHistory, GateState, gate_histories
+from kafka_rollout.run.projections.nodes import (
+    NodeProgress,
+    find_last_node_event,
+    node_progress,
+    stop_is_unfinished,
+)
+from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of
+from kafka_rollout.run.projections.runs import find_dag_id, has_acted, last_failure
+from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
+
+FORMAT = 1
+_DIRECTIONS = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
+_SAME_TIME_S = 1.0  # a report is written right after the last event
+
+
+class Phase(StrEnum):
+    """The values are part of the published format."""
+
+    IDLE = "idle"
+    PLANNING = "planning"
+    WAITING_FOR_APPROVAL = "waiting-for-approval"
+    ROLLING = "rolling"
+    ROLLING_BACK = "rolling-back"
+    WAITING_FOR_DECISION = "waiting-for-decision"
+    FINALIZING = "finalizing"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    FAILED = "failed"
+    ROLLED_BACK = "rolled-back"
+    REFUSED = "refused"
+    DRY_RUN = "dry-run"
+    UNKNOWN = "unknown"  # the history cannot be read
+
+
+NEEDS_HUMAN = frozenset(
+    {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION, Phase.PAUSED, Phase.FAILED, Phase.UNKNOWN}
+)
+ENDED = frozenset({Phase.FINISHED, Phase.ROLLED_BACK, Phase.REFUSED, Phase.DRY_RUN})
+
+
+class Truth(StrEnum):
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusCondition:
+    """A condition as Kubernetes has them. `since`: ISO 8601, UTC; None if unknown."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+    since: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """`who`: Airflow's ids of those who can answer, or one sentence. `until`: None without a limit."""
+
+    what: str
+    since: str
+    who: tuple[str, ...]
+    until: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """Node steps; in a rollback those of the nodes that return. `left` and `total`: None without a plan."""
+
+    done: int
+    left: int | None
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockStatus:
+    """`holder` and `purpose` are empty for a reader without the right to see the run."""
+
+    holder: str
+    purpose: str
+    expires: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusNode:
+    id: int
+    name: str
+    release_step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """Times: ISO 8601, UTC. A value that does not exist is None. Keys are added, and not renamed, in one format."""
+
+    cluster: str
+    phase: Phase
+    needs_human: bool
+    run: str | None
+    dag: str | None
+    kind: str | None
+    source_release: str | None
+    target_release: str | None
+    step: str | None
+    node: StatusNode | None
+    nodes: Nodes
+    conditions: tuple[StatusCondition, ...]
+    waits_for: Waiting | None
+    next_action: str
+    lock: LockStatus | None
+    started: str | None
+    updated: str | None
+    observed: str
+    format: int = FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        document: dict[str, Any] = to_json(self)
+        return {"format": document.pop("format"), **document}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A run as it was read. `steps`: of its procedure. `command`: that continues it in a shell. `problem`: why its
+    history cannot be read; then the other fields are empty."""
+
+    run_id: str
+    events: tuple[Event, ...] = ()
+    plan: Plan | None = None
+    end: RunEnd | None = None
+    steps: tuple[StepLine, ...] = ()
+    has_lock: bool = False
+    command: str = ""
+    problem: str = ""
+
+    @property
+    def current_end(self) -> RunEnd | None:
+        """The end by the report, if nothing happened since."""
+        last_at = self.events[-1].at if self.events else 0.0
+        return self.end if self.end is not None and self.end.ended_at >= last_at - _SAME_TIME_S else None
+
+    def question(self) -> Asked | None:
+        """Return the request that no one has answered yet; also one whose time is over."""
+        found = open_question(self.events, None if self.end is None else self.end.ended_at)
+        return None if found is None else found[1]
+
+
+def is_trial(run: RunState) -> bool:
+    """Return whether a run is a plan or a dry run, which change nothing and need nobody."""
+    if run.problem or run.has_lock or run.question() is not None or has_acted(run.events):
+        return False
+    if run.current_end is not None and run.current_end.outcome == Outcome.DRY_RUN:
+        return True
+    return not has(run.events, Begun, TakenOver, Approval)
+
+
+def choose_run(runs: Sequence[RunState], now: float) -> RunState | None:
+    """Return the run that matters: the holder of the lock, one that asks, else the newest one that is not a trial.
+
+    `runs`: the last changed first.
+    """
+    for matters in (
+        lambda run: run.has_lock,
+        lambda run: phase_of(run, now) in {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION},
+        lambda run: not is_trial(run),
+    ):
+        if (found := next((run for run in runs if matters(run)), None)) is not None:
+            return found
+    return None
+
+
+def phase_of(run: RunState, now: float) -> Phase:
+    """Return the phase of a run at the time `now` (epoch seconds)."""
+    events = run.events
+    if run.problem or not events:
+        return Phase.PLANNING if run.has_lock and not run.problem else Phase.UNKNOWN
+    asked = run.question()
+    if asked is not None:
+        if asked.answer_by and now >= asked.answer_by:
+            return Phase.FAILED
+        return Phase.WAITING_FOR_DECISION if asks_for_decision(asked) else Phase.WAITING_FOR_APPROVAL
+    if (end := run.current_end) is not None:
+        return _phase_of_end(end, events)
+    if isinstance(events[-1], TaskFailed):
+        return Phase.FAILED
+    if not (run.has_lock or now - events[-1].at < QUIET_S):
+        return Phase.PAUSED if has_acted(events) else Phase.FAILED if has(events, Begun) else Phase.DRY_RUN
+    if _rolls_back(events):
+        return Phase.ROLLING_BACK
+    acts = [event for event in events if isinstance(event, Stopping | Started | Finalizing | Finalized)]
+    if acts and isinstance(acts[-1], Finalizing | Finalized):
+        return Phase.FINALIZING
+    approved = newest(events, Approval)
+    return (
+        Phase.ROLLING if acts or (approved is not None and approved.decision == Decision.APPROVED) else Phase.PLANNING
+    )
+
+
+def _phase_of_end(end: RunEnd, events: Sequence[Event]) -> Phase:
+    match end.outcome:
+        case Outcome.FINISHED | Outcome.ROLLED_NOT_FINALIZED:
+            return Phase.FINISHED
+        case Outcome.ROLLED_BACK:
+            return Phase.ROLLED_BACK
+        case Outcome.DRY_RUN:
+            return Phase.DRY_RUN
+        case Outcome.REFUSED:
+            return Phase.REFUSED
+    return Phase.PAUSED if newest(events, StoppedByOperator) is not None else Phase.FAILED
+
+
+def _rolls_back(events: Sequence[Event]) -> bool:
+    decided = [
+        event
+        for event in events
+        if isinstance(event, OfflineUndoing | OfflineUndone | RolledBack)
+        or (
+            isinstance(event, Approval)
+            and event.what in {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
+        )
+    ]
+    if not decided:
+        return False
+    last = decided[-1]
+    if not isinstance(last, Approval):
+        return isinstance(last, OfflineUndoing)
+    approves_it = last.what is ApprovalOf.ROLL_BACK and last.decision == Decision.APPROVED
+    return approves_it or last.decision == Decision.ROLL_BACK
+
+
+def build_status(
+    cluster: str, runs: Sequence[RunState], lock: Lock | None, now: float, *, problem: str = ""
+) -> ClusterStatus:
+    """Return the status of a cluster.
+
+    `runs`: those that the reader can see, the last changed first. `problem`: why the lock cannot be read.
+    """
+    run = choose_run(runs, now)
+    known = lock is not None and any(one.run_id == lock.holder for one in runs)
+    shown_lock = None
+    if lock is not None:
+        shown_lock = LockStatus(
+            holder=lock.holder if known else "",
+            purpose=lock.purpose if known else "",
+            expires=iso(lock.expires_at),
+        )
+    if run is None:
+        conditions = (_condition("Locked", *_lock_truth(lock, known, problem)),)
+        busy = lock is not None or bool(problem)
+        return ClusterStatus(
+            cluster=cluster,
+            phase=Phase.UNKNOWN if busy else Phase.IDLE,
+            needs_human=bool(problem),
+            run=None,
+            dag=None,
+            kind=None,
+            source_release=None,
+            target_release=None,
+            step=None,
+            node=None,
+            nodes=Nodes(done=0, left=None, total=None),
+            conditions=conditions,
+            waits_for=None,
+            next_action=("Ask for the right to see the run that holds the lock." if lock is not None else problem)
+            or f"Nothing to do. `kafka-rollout check --cluster {cluster}` checks the next release.",
+            lock=shown_lock,
+            started=None,
+            updated=None,
+            observed=iso(now),
+        )
+    phase = phase_of(run, now)
+    asked = run.question() if phase in {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION} else None
+    planned = newest(run.events, Planned)
+    dag_id = find_dag_id(run.events)
+    return ClusterStatus(
+        cluster=cluster,
+        phase=phase,
+        needs_human=phase in NEEDS_HUMAN or bool(problem),
+        run=run.run_id,
+        dag=dag_id or None,
+        kind=None if planned is None else planned.run_of.value,
+        source_release=None if planned is None else str(planned.source),
+        target_release=None if planned is None else str(planned.target),
+        step=_step(run, phase),
+        node=_node(run, phase),
+        nodes=_nodes(run),
+        conditions=(
+            *_conditions(run, phase, asked),
+            _condition("Locked", *_lock_truth(lock, known, problem)),
+        ),
+        waits_for=None if asked is None else _waiting(asked, dag_id),
+        next_action=_next_action(cluster, run, phase, asked, dag_id),
+        lock=shown_lock,
+        started=iso(run.events[0].at) if run.events else None,
+        updated=iso(run.events[-1].at) if run.events else None,
+        observed=iso(now),
+    )
+
+
+def iso(at: float) -> str:
+    """Return epoch seconds as `2026-11-25T02:14:07Z`."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _waiting(asked: Asked, dag_id: str) -> Waiting:
+    return Waiting(
+        what=subject_of(asked),
+        since=iso(asked.at),
+        who=asked.users or (f"everyone who can change the DAG {dag_id or 'of the run'}",),
+        until=iso(asked.answer_by) if asked.answer_by else None,
+    )
+
+
+def _node(run: RunState, phase: Phase) -> StatusNode | None:
+    """Return the node that the run works on: the one of the last stop or start whose gate has not passed."""
+    last = find_last_node_event(run.events)
+    if last is None or phase in ENDED:
+        return None
+    key = (last.release_step, last.node_id)
+    if node_progress(run.events).get(key) is NodeProgress.DONE:
+        return None
+    return StatusNode(id=last.node_id, name=_names(run.plan).get(last.node_id, ""), release_step=last.release_step)
+
+
+def _names(plan: Plan | None) -> dict[int, str]:
+    return {} if plan is None else {one.node_id: one.name for step in plan.release_steps for one in step.order}
+
+
+def _nodes(run: RunState) -> Nodes:
+    done = {key for key, state in node_progress(run.events).items() if state is NodeProgress.DONE}
+    if run.plan is None:
+        return Nodes(done=len(done), left=None, total=None)
+    forth = {(step.key, one.node_id) for step in run.plan.release_steps for one in step.order}
+    moved = node_progress(run.events).keys()
+    if back := moved - forth:  # a rollback: only nodes that left their release return
+        steps = [step.reversed() for step in run.plan.release_steps]
+        left_release = {(key, node_id) for key, node_id in moved if (key, node_id) in forth}
+        forward = {step.key: turned.key for step, turned in zip(run.plan.release_steps, steps, strict=True)}
+        total = back | {(forward[key], node_id) for key, node_id in left_release}
+        return Nodes(done=len(done & total), left=len(total - done), total=len(total))
+    return Nodes(done=len(done & forth), left=len(forth - done), total=len(forth))
+
+
+def _step(run: RunState, phase: Phase) -> str | None:
+    """Return the label of the first step that is not done; None after the end."""
+    if phase in ENDED or not run.steps:
+        return None
+    if phase in {Phase.ROLLING, Phase.ROLLING_BACK} and (node := _node(run, phase)) is not None:
+        verb = "Roll back" if phase is Phase.ROLLING_BACK else "Replace"
+        return f"{verb} node {node.id}" + (f" ({node.name})" if node.name else "")
+    last = max((at for at, step in enumerate(run.steps) if step.state is not StepState.OPEN), default=-1)
+    return next((step.label for step in run.steps[last + 1 :] if step.state is StepState.OPEN), None)
+
+
+def _condition(kind: str, status: Truth, reason: str, message: str = "", since: float | None = None) -> StatusCondition:
+    return StatusCondition(
+        type=kind, status=status, reason=reason, message=message, since=None if since is None else iso(since)
+    )
+
+
+def _lock_truth(lock: Lock | None, known: bool, problem: str) -> tuple[Truth, str, str, float | None]:
+    if problem:
+        return Truth.UNKNOWN, "NotReadable", problem, None
+    if lock is None:
+        return Truth.FALSE, "Free", "", None
+    return Truth.TRUE, "Held", lock.purpose if known else "By a run that you cannot read.", lock.acquired_at
+
+
+def _conditions(run: RunState, phase: Phase, asked: Asked | None) -> tuple[StatusCondition, ...]:
+    if run.problem:
+        return (_condition("HistoryReadable", Truth.UNKNOWN, "Damaged", run.problem),)
+    found = [_needs_human(run, phase, asked), _planned(run), _approved(run), _gate(run), _node_down(run)]
+    return (*found, _finalized(run))
+
+
+def _needs_human(run: RunState, phase: Phase, asked: Asked | None) -> StatusCondition:
+    if phase not in NEEDS_HUMAN or not run.events:
+        return _condition("NeedsHuman", Truth.FALSE, "NothingToDo")
+    since = run.events[-1].at if asked is None else asked.at
+    reason = {
+        Phase.WAITING_FOR_APPROVAL: "ApprovalPending",
+        Phase.WAITING_FOR_DECISION: "DecisionPending",
+        Phase.PAUSED: "Paused",
+    }.get(phase, "Failed")
+    return _condition("NeedsHuman", Truth.TRUE, reason, _why(run, asked), since)
+
+
+def _why(run: RunState, asked: Asked | None) -> str:
+    if asked is not None:
+        return subject_of(asked)
+    if (late := run.question()) is not None:
+        return f"There was no answer in time: {subject_of(late)}"
+    if (end := run.current_end) is not None and end.sentence:
+        return end.sentence
+    last = run.events[-1]
+    return last.sentence if isinstance(last, TaskFailed) else last_failure(run.events)
+
+
+def _planned(run: RunState) -> StatusCondition:
+    planned = newest(run.events, Planned)
+    if planned is None:
+        return _condition("Planned", Truth.FALSE, "NotYet")
+    if planned.blockers:
+        count = len(planned.blockers)
+        message = f"{count} blocker{'' if count == 1 else 's'}: {few(planned.blockers)}"
+        return _condition("Planned", Truth.FALSE, "Blocked", message, planned.at)
+    return _condition("Planned", Truth.TRUE, "PlanFrozen", f"Plan {planned.plan_hash[:8]}.", planned.at)
+
+
+def _approved(run: RunState) -> StatusCondition:
+    planned = newest(run.events, Planned)
+    given = [
+        one
+        for one in events_of(run.events, Approval)
+        if planned is not None and one.plan_hash == planned.plan_hash and one.what is ApprovalOf.ROLL
+    ]
+    if not given:
+        return _condition("Approved", Truth.FALSE, "NotYet")
+    last = given[-1]
+    if last.decision != Decision.APPROVED:
+        return _condition("Approved", Truth.FALSE, "Rejected", f"{last.by}: {last.reason}", last.at)
+    if why := find_invalidity(run.events, last):
+        return _condition("Approved", Truth.FALSE, "NotValid", why, last.at)
+    return _condition("Approved", Truth.TRUE, "ApprovedByApprover", f"{last.by}: {last.reason}", last.at)
+
+
+def _gate(run: RunState) -> StatusCondition:
+    histories = gate_histories(run.events)
+    newest_gate = max(histories, key=lambda gate: gate.ended_at or 0.0, default=None)
+    if newest_gate is None:
+        return _condition("GatePassed", Truth.UNKNOWN, "NoGateYet")
+    if newest_gate.state is GateState.FAILED:
+        return _condition("GatePassed", Truth.FALSE, "Failed", _gate_text(newest_gate), newest_gate.passed_or_failed_at)
+    if newest_gate.state is GateState.PASSED:
+        return _condition("GatePassed", Truth.TRUE, "Passed", _gate_text(newest_gate), newest_gate.passed_or_failed_at)
+    passes = newest_gate.state is GateState.PASSES
+    return _condition(
+        "GatePassed",
+        Truth.FALSE,
+        "Watching" if passes else "ConditionsNotMet",
+        _gate_text(newest_gate),
+        newest_gate.began_at,
+    )
+
+
+def _gate_text(gate: GateHistory) -> str:
+    newest_check = gate.checks[-1] if gate.checks else None
+    unmet = "" if newest_check is None or newest_check.passes else newest_check.waits_for
+    said = gate.message or (f"waits for {unmet}" if unmet else "every condition is met")
+    return f"Gate {gate.gate}: {said}"
+
+
+def _node_down(run: RunState) -> StatusCondition:
+    last = find_last_node_event(run.events)
+    if last is None or not stop_is_unfinished(run.events, last.release_step, last.node_id):
+        return _condition("NodeStopped", Truth.FALSE, "EveryNodeStarted", "No node is stopped by this run.")
+    return _condition(
+        "NodeStopped", Truth.TRUE, "StopNotFinished", f"Node {last.node_id} was asked to stop and not started.", last.at
+    )
+
+
+def _finalized(run: RunState) -> StatusCondition:
+    done, asked = newest(run.events, Finalized), newest(run.events, Finalizing)
+    if done is not None and (asked is None or done.at >= asked.at):
+        levels = ", ".join(f"{name} {level}" for name, level in done.levels.items())
+        return _condition("Finalized", Truth.TRUE, "LevelsFinalized", levels, done.at)
+    if asked is not None:
+        return _condition("Finalized", Truth.UNKNOWN, "Requested", "The request was sent.", asked.at)
+    not_yet = run.current_end is not None and run.current_end.outcome == Outcome.ROLLED_NOT_FINALIZED
+    return _condition("Finalized", Truth.FALSE, "NotFinalized" if not_yet else "NotYet")
+
+
+def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:
+    where = f"--cluster {cluster} --run {run.run_id}"
+    if run.problem:
+        return f"Check the history: `kafka-rollout runs verify {where}`."
+    if asked is not None:
+        page = f"Open the required actions of run {run.run_id} of the DAG {dag_id} in Airflow"
+        return f"{page} and answer: {', '.join(asked.options)}."
+    continues = (
+        f"Clear the failed task of run {run.run_id} of the DAG {dag_id} in Airflow"
+        if dag_id
+        else f"Continue with `kafka-rollout {run.command} {where}`"
+    )
+    match phase:
+        case Phase.PAUSED:
+            return f"{continues}, or roll back with `kafka-rollout rollback {where}`."
+        case Phase.FAILED:
+            undo = f" To roll back: `kafka-rollout rollback {where}`." if has_acted(run.events) else ""
+            return f"Read the reason and fix the cause. {continues}.{undo}"
+        case Phase.REFUSED:
+            return "Remove the blockers, then start a new run."
+        case Phase.ROLLED_BACK:
+            return "Read in the report why the run was rolled back."
+        case Phase.FINISHED if run.current_end is not None and (
+            run.current_end.outcome == Outcome.ROLLED_NOT_FINALIZED
+        ):
+            return f"After the soak, start a run that finalizes the levels of {cluster}."
+        case Phase.FINISHED | Phase.DRY_RUN:
+            return "Nothing to do."
+    return f"Nothing to do: the run continues by itself. `kafka-rollout runs show {where}` lists its events."

@@ -1,0 +1,93 @@
+"""`status`: the run that asks stays visible, however many plans follow it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.cli.app import run_main
+from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.run.events import Asked, Begun, Channel, Planned, Responder, StartedAtShell
+from tests.fakes.cluster import R391, R431, make_spec
+from tests.records import change_lock, run_history
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    spec = make_spec(name="fake")
+    spec = replace(spec, nodes=tuple(replace(node, directory=f"/nowhere/{node.name}") for node in spec.nodes))
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "fake.yaml").write_text(dump_cluster(spec))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+PLANNED = Planned(run_of=RunOf.UPGRADE, plan_hash="h", source=R391, target=R431, blockers=())
+
+
+def record_plans(home: Path, number: int) -> None:
+    starter = Responder(channel=Channel.SHELL, user="ci", host="h")
+    for count in range(number):
+        plan = run_history(home, "fake", f"plan-{count}")
+        plan.record(StartedAtShell(starter=starter))
+        plan.record(PLANNED)
+
+
+def record_question(home: Path, *, lock: bool = True) -> None:
+    run = run_history(home, "fake", "manual__1")
+    run.record(Begun(dag_id="kafka_upgrade_fake"))
+    run.record(PLANNED)
+    subject, answer_by = "Upgrade fake [red]\u202e?", time.time() + 3600
+    run.record(
+        Asked(task_id="t", record_id="r", text=subject, options=("Approve", "Reject"), users=(), answer_by=answer_by)
+    )
+    if lock:
+        change_lock(home).acquire("fake", "manual__1", "waits for the approval", for_s=600)
+
+
+@pytest.mark.parametrize("lock", [True, False])
+def test_a_run_that_asks_is_the_status_after_sixty_plans(
+    home: Path, capsys: pytest.CaptureFixture[str], lock: bool
+) -> None:
+    record_question(home, lock=lock)
+    record_plans(home, 60)
+    assert run_main(["status", "-c", "fake", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["run"], found["phase"], found["needs_human"]) == ("manual__1", "waiting-for-approval", True)
+    assert found["waits_for"]["until"] is not None
+    assert (found["lock"] is not None) is lock
+
+
+def test_the_text_begins_with_what_needs_a_human(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_question(home)
+    assert run_main(["status", "-c", "fake"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "WAITING FOR APPROVAL fake: upgrade 3.9.1 → 4.3.1"
+    assert lines[1].startswith("! Upgrade fake [red]")
+    assert "\u202e" not in "".join(lines)
+    assert len(lines) <= 24
+
+
+def test_a_cluster_without_runs_is_idle(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_plans(home, 2)
+    assert run_main(["status", "-c", "fake", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["phase"] == "idle"
+
+
+def test_a_history_that_cannot_be_read_is_unknown_and_needs_a_human(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.run.store import runs
+
+    record_question(home)
+    monkeypatch.setattr(runs, "decode", lambda *event: {}["damaged"])
+    assert run_main(["status", "-c", "fake", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["phase"], found["needs_human"], found["run"]) == ("unknown", True, "manual__1")
+    assert "runs verify" in found["next_action"]
