@@ -79,6 +79,15 @@ def test_no_build_needs_one_version_of_its_backend() -> None:
         assert not [one for one in required if "==" in one]
 
 
+def test_sources_without_git_have_the_version_of_the_newest_section_of_the_changelog() -> None:
+    fallback = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools_scm"]["fallback_version"]
+    sections = re.findall(
+        r"^## (\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert sections
+    assert fallback == sections[0]
+
+
 def test_what_the_image_copies_is_in_the_repository_and_in_its_context() -> None:
     sources = re.findall(r"^COPY (\S+) /opt/kafka-rollout/", DOCKERFILE, re.MULTILINE)
     context = (ROOT / ".dockerignore").read_text().splitlines()
