@@ -45,7 +45,8 @@ def notification_dags() -> dict[str, DAG]:
         NotifyOperator(
             task_id="send",
             doc_md="Reads the histories and sends what is due. The task fails if a channel failed.",
-            retries=0,
+            retries=1,  # after a killed worker; a channel that failed is not repeated here
+            retry_delay=timedelta(seconds=10),
             execution_timeout=timedelta(minutes=4),
         )
     return {dag.dag_id: dag}
