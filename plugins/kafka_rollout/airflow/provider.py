@@ -31,6 +31,7 @@ def get_provider_info() -> dict[str, Any]:
             *(
                 f"operators.{name}"
                 for name in (
+                    "all_nodes",
                     "approvals",
                     "compatibility_scan",
                     "ending",

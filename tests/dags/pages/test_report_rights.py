@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.run.events import Begun
 from tests.records import run_history
 
 pytestmark = pytest.mark.airflow
@@ -18,7 +19,9 @@ def test_a_dag_that_has_a_cluster_s_name_shows_nothing_of_the_cluster(
 
     from kafka_rollout.airflow.views.app import report
 
-    run_history(tmp_path / "home", "fake", "run-1").write_report("<p>levels</p>", {})
+    history = run_history(tmp_path / "home", "fake", "run-1")
+    history.record(Begun(dag_id="kafka_upgrade_fake"))
+    history.write_report("<p>levels</p>", {})
     assert report("kafka_upgrade_fake", "run-1").body == b"<p>levels</p>"
     with pytest.raises(HTTPException, match="DAG fake has no report"):
         report("fake", "run-1")

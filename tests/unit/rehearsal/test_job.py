@@ -38,6 +38,8 @@ ASKED = Request(
     waits=False,
     plans_features=False,
     may_lower=False,
+    max_batch_size=3,
+    one_rack_at_a_time=False,
 )
 # What needs clients, approvers or time, and what the copy itself decides.
 OF_COPY = {
@@ -50,6 +52,7 @@ OF_COPY = {
     "interval_s": 0.5,
     "gate_timeout_s": 90.0,
     "traffic": False,
+    "max_batch_size": 1,
 }
 
 
