@@ -55,7 +55,7 @@ def _decisions() -> str:
     pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
     titles = [(path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "), path.name) for path in pages]
     lines = [f"- [{title}]({name})" for title, name in titles]
-    return "\n".join(["# Decisions", "", "One page per decision that somebody might want to undo.", "", *lines, ""])
+    return "\n".join(["# Decisions", "", "One page per decision that someone might want to undo.", "", *lines, ""])
 
 
 def _write(place: str, text: str) -> None:

@@ -1,8 +1,9 @@
-"""Durations, as an operator types them and as sentences show them."""
+"""Durations and times, as an operator types them and as sentences show them."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import UserError
 
@@ -43,3 +44,8 @@ def duration(seconds: float) -> str:
         return f"{whole // 60} min {whole % 60:02d} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def iso(at: float) -> str:
+    """Return epoch seconds as `2026-11-25T02:14:07Z`."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"

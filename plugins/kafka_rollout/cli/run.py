@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import FrameType
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
@@ -14,10 +13,7 @@ from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
-from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
-from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.projections.nodes import find_last_node_event, has_acted_on_node, has_stopped_nodes
@@ -30,7 +26,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
-from kafka_rollout.steps.procedures.kinds import KINDS
+from kafka_rollout.steps.procedures.kinds import continue_words
 from kafka_rollout.steps.roll.node import refuse_restart, retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
@@ -108,12 +104,6 @@ def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
     return f"kafka-rollout {words} --cluster {plan.cluster} --run {ports.run_id}"
 
 
-def continue_words(kind: RunOf, target: Release) -> str:
-    """Return the name of the command that continues runs of a kind, with the options that only some kinds have."""
-    has_target = any(field.name == "target" for field in fields_of(frozenset({kind}), Request))
-    return f"{KINDS[kind].command} --to {target}" if has_target else KINDS[kind].command
-
-
 def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
     """Show the command that plans again, or after a failed gate the commands for the answers that the DAG offers."""
     events = ports.run.events()
@@ -177,12 +167,12 @@ def _stopped_node_step(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, No
     release_step = None if act is None else plan.release_step(act.release_step)
     node_step = None
     if act is not None and release_step is not None:
-        ref = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key)
+        key = release_step.key
         open_nodes = (
             node_id
             for node_id in release_step.batch_of(act.node_id)
-            if has_acted_on_node(events, release_step.key, node_id)
-            and not gate_is_passed(events, replace(ref, node_id=node_id))
+            if has_acted_on_node(events, key, node_id)
+            and not gate_is_passed(events, GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id))
         )
         node_step = release_step.node_step(next(open_nodes, act.node_id))
     if release_step is None or node_step is None:

@@ -129,13 +129,8 @@ def print_json_text(text: str) -> None:
         write_file(result.file, text.encode())
 
 
-def utc(at: float) -> str:
-    """Return epoch seconds as `2026-11-25T02:14:07Z`."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-
-
 def epoch(at: str) -> float:
-    """Return the epoch seconds of `utc`."""
+    """Return the epoch seconds of `iso`."""
     return datetime.fromisoformat(at).timestamp()
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from kafka_rollout.base.durations import iso
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.lease import Lock
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.report.run_report import Outcome, StepLine, StepState
 from kafka_rollout.run.events import (
     Approval,
@@ -25,30 +26,30 @@ from kafka_rollout.run.events import (
     Event,
     Planned,
     RolledBack,
-    StoppedByOperator,
     TakenOver,
     TaskFailed,
     events_of,
     has,
     newest,
 )
-from kafka_rollout.run.notifications import QUIET_S, RunEnd
 from kafka_rollout.run.offline_events import OfflineUndoing, OfflineUndone
 from kafka_rollout.run.projections.approvals import find_invalidity
+from kafka_rollout.run.projections.ends import QUIET_S, RunEnd, ended_by_operator
 from kafka_rollout.run.projections.gates import GateHistory, GateState, gate_histories
 from kafka_rollout.run.projections.nodes import (
     NodeProgress,
     find_last_node_event,
+    has_stopped_nodes,
     node_progress,
     stop_is_unfinished,
 )
-from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of
-from kafka_rollout.run.projections.runs import find_dag_id, has_acted, last_failure
+from kafka_rollout.run.projections.offline import can_be_undone
+from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of, who_can_answer
+from kafka_rollout.run.projections.runs import find_dag_id, has_acted, last_failure, run_of
 from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
 
 FORMAT = 1
 _DIRECTIONS = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
-_SAME_TIME_S = 1.0  # a report is written right after the last event
 
 
 class Phase(StrEnum):
@@ -135,20 +136,20 @@ class ClusterStatus:
     cluster: str
     phase: Phase
     needs_human: bool
-    run: str | None
-    dag: str | None
-    kind: str | None
-    source_release: str | None
-    target_release: str | None
-    step: str | None
-    node: StatusNode | None
-    nodes: Nodes
+    run: str | None = None
+    dag: str | None = None
+    kind: str | None = None
+    source_release: str | None = None
+    target_release: str | None = None
+    step: str | None = None
+    node: StatusNode | None = None
+    nodes: Nodes = Nodes(done=0, left=None, total=None)
     conditions: tuple[StatusCondition, ...]
-    waits_for: Waiting | None
+    waits_for: Waiting | None = None
     next_action: str
     lock: LockStatus | None
-    started: str | None
-    updated: str | None
+    started: str | None = None
+    updated: str | None = None
     observed: str
     format: int = FORMAT
 
@@ -175,8 +176,7 @@ class RunState:
     @property
     def current_end(self) -> RunEnd | None:
         """The end by the report, if nothing happened since."""
-        last_at = self.events[-1].at if self.events else 0.0
-        return self.end if self.end is not None and self.end.ended_at >= last_at - _SAME_TIME_S else None
+        return self.end if self.end is not None and self.end.is_newest(self.events) else None
 
     def question(self) -> Asked | None:
         """Return the request that no one has answered yet; also one whose time is over."""
@@ -245,7 +245,7 @@ def _phase_of_end(end: RunEnd, events: Sequence[Event]) -> Phase:
             return Phase.DRY_RUN
         case Outcome.REFUSED:
             return Phase.REFUSED
-    return Phase.PAUSED if newest(events, StoppedByOperator) is not None else Phase.FAILED
+    return Phase.PAUSED if ended_by_operator(events) else Phase.FAILED
 
 
 def _rolls_back(events: Sequence[Event]) -> bool:
@@ -253,10 +253,7 @@ def _rolls_back(events: Sequence[Event]) -> bool:
         event
         for event in events
         if isinstance(event, OfflineUndoing | OfflineUndone | RolledBack)
-        or (
-            isinstance(event, Approval)
-            and event.what in {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
-        )
+        or (isinstance(event, Approval) and event.what in _DIRECTIONS)
     ]
     if not decided:
         return False
@@ -290,21 +287,10 @@ def build_status(
             cluster=cluster,
             phase=Phase.UNKNOWN if busy else Phase.IDLE,
             needs_human=bool(problem),
-            run=None,
-            dag=None,
-            kind=None,
-            source_release=None,
-            target_release=None,
-            step=None,
-            node=None,
-            nodes=Nodes(done=0, left=None, total=None),
             conditions=conditions,
-            waits_for=None,
             next_action=("Ask for the right to see the run that holds the lock." if lock is not None else problem)
-            or f"Nothing to do. `kafka-rollout check --cluster {cluster}` checks the next release.",
+            or f"No action is needed. `kafka-rollout check --cluster {cluster}` checks the next release.",
             lock=shown_lock,
-            started=None,
-            updated=None,
             observed=iso(now),
         )
     phase = phase_of(run, now)
@@ -336,16 +322,11 @@ def build_status(
     )
 
 
-def iso(at: float) -> str:
-    """Return epoch seconds as `2026-11-25T02:14:07Z`."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
 def _waiting(asked: Asked, dag_id: str) -> Waiting:
     return Waiting(
         what=subject_of(asked),
         since=iso(asked.at),
-        who=asked.users or (f"everyone who can change the DAG {dag_id or 'of the run'}",),
+        who=who_can_answer(asked, dag_id),
         until=iso(asked.answer_by) if asked.answer_by else None,
     )
 
@@ -440,8 +421,7 @@ def _planned(run: RunState) -> StatusCondition:
     if planned is None:
         return _condition("Planned", Truth.FALSE, "NotYet")
     if planned.blockers:
-        count = len(planned.blockers)
-        message = f"{count} blocker{'' if count == 1 else 's'}: {few(planned.blockers)}"
+        message = f"{count(len(planned.blockers), 'blocker')}: {few(planned.blockers)}"
         return _condition("Planned", Truth.FALSE, "Blocked", message, planned.at)
     return _condition("Planned", Truth.TRUE, "PlanFrozen", f"Plan {planned.plan_hash[:8]}.", planned.at)
 
@@ -509,6 +489,12 @@ def _finalized(run: RunState) -> StatusCondition:
     return _condition("Finalized", Truth.FALSE, "NotFinalized" if not_yet else "NotYet")
 
 
+def _can_roll_back(run: RunState) -> bool:
+    if run.plan is not None and run.plan.offline:
+        return can_be_undone(run.events)
+    return has_stopped_nodes(run.events) and run_of(run.events) is not RunOf.RESTART
+
+
 def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:
     where = f"--cluster {cluster} --run {run.run_id}"
     if run.problem:
@@ -521,11 +507,11 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         if dag_id
         else f"Continue with `kafka-rollout {run.command} {where}`"
     )
+    undo = f" To roll back: `kafka-rollout rollback {where}`." if _can_roll_back(run) else ""
     match phase:
         case Phase.PAUSED:
-            return f"{continues}, or roll back with `kafka-rollout rollback {where}`."
+            return f"{continues}.{undo}"
         case Phase.FAILED:
-            undo = f" To roll back: `kafka-rollout rollback {where}`." if has_acted(run.events) else ""
             return f"Read the reason and fix the cause. {continues}.{undo}"
         case Phase.REFUSED:
             return "Remove the blockers, then start a new run."
@@ -536,5 +522,5 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         ):
             return f"After the soak, start a run that finalizes the levels of {cluster}."
         case Phase.FINISHED | Phase.DRY_RUN:
-            return "Nothing to do."
-    return f"Nothing to do: the run continues by itself. `kafka-rollout runs show {where}` lists its events."
+            return "No action is needed."
+    return f"No action is needed: the run continues by itself. `kafka-rollout runs show {where}` lists its events."

@@ -22,6 +22,7 @@ from kafka_rollout.report.event_form import event_form
 from kafka_rollout.run.events import Approval
 from kafka_rollout.run.offline_events import OfflineEvent
 from kafka_rollout.run.ports import RunStore
+from kafka_rollout.run.projections.ends import RunEnd
 from kafka_rollout.run.projections.gates import GateState
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
@@ -284,6 +285,14 @@ def stored_report(run: RunStore) -> StoredReport | None:
         return None if stored is None else from_json(StoredReport, stored)
     except ValueError:
         return None
+
+
+def stored_end(run: RunStore) -> RunEnd | None:
+    """Return the end of a run as `stored_report`."""
+    report = stored_report(run)
+    if report is None:
+        return None
+    return RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import Answered, Approval, Asked, Event, TakenOver, TaskFailed
+from kafka_rollout.run.events import Event, TaskFailed
 from kafka_rollout.run.projections.gates import GateState, gate_histories
 from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
+from kafka_rollout.run.projections.questions import open_question
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
 
 
@@ -33,7 +34,7 @@ def run_gauges(plan: Plan | None, events: Sequence[Event], *, is_parked: bool) -
     """
     waiting = {
         Metric.GATES_WAITING: int(is_parked and _gate_waits(events)),
-        Metric.ANSWERS_WAITING: int(is_parked and _answer_is_open(events)),
+        Metric.ANSWERS_WAITING: int(is_parked and open_question(events) is not None),
     }
     if plan is None:
         return waiting
@@ -56,10 +57,3 @@ def _gate_waits(events: Sequence[Event]) -> bool:
         return False
     gate = next(gate for gate in gate_histories(events) if gate.ref == newest.ref)
     return gate.state in {GateState.WAITS, GateState.PASSES}
-
-
-def _answer_is_open(events: Sequence[Event]) -> bool:
-    """Return whether nothing followed the newest request that ends it."""
-    ends = Asked | Approval | Answered | TakenOver | TaskFailed
-    newest = next((event for event in reversed(events) if isinstance(event, ends)), None)
-    return isinstance(newest, Asked)

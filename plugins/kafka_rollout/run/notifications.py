@@ -19,19 +19,16 @@ from kafka_rollout.run.events import (
     Asked,
     Begun,
     Event,
-    StoppedByOperator,
     TakenOver,
     TaskFailed,
     has,
     newest,
 )
+from kafka_rollout.run.projections.ends import QUIET_S, RunEnd, ended_by_operator
 from kafka_rollout.run.projections.nodes import find_last_node_event, stop_is_unfinished
-from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of
+from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of, who_can_answer
 from kafka_rollout.run.projections.runs import find_dag_id, has_acted
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
-
-QUIET_S = 120.0  # an active run records something, or holds the lock
-_SAME_TIME_S = 1.0  # a report is written right after the last event
 
 
 class Kind(StrEnum):
@@ -128,15 +125,6 @@ class NotificationTimes:
     before_expiry_s: float = 3600.0
     not_finalized_s: float = 14 * 86_400.0
     fresh_s: float = 86_400.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnd:
-    """The end of a run by its report. `outcome`: a value of `report.run_report.Outcome`."""
-
-    outcome: str
-    sentence: str
-    ended_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +226,7 @@ class _Maker:
     def end(self) -> RunEnd | None:
         """Return the report's end, if nothing happened since."""
         end = self.run.end
-        return end if end is not None and end.ended_at >= self.events[-1].at - _SAME_TIME_S else None
+        return end if end is not None and end.is_newest(self.events) else None
 
     def of_question(self, found: tuple[int, Asked], now: float, times: NotificationTimes) -> Iterator[Notification]:
         number, asked = found
@@ -254,7 +242,7 @@ class _Maker:
                 subject,
                 self._last_gate_failure() if decides else "",
                 deadline,
-                f"Can answer: {', '.join(asked.users) or f'everyone who can change the DAG {self._dag_name()}'}.",
+                f"Can answer: {', '.join(who_can_answer(asked, find_dag_id(self.events)))}.",
             ),
             "remedy": f"Open the page and answer: {', '.join(asked.options)}.",
             "page": Page.ANSWER,
@@ -318,14 +306,15 @@ class _Maker:
         more = {"sentences": _listed(end.sentence), "page": page}
         match end.outcome:
             case "finished" | "rolled_not_finalized":
-                remedy = "Nothing to do." if end.outcome == "finished" else "Start a run that finalizes the levels."
+                is_whole = end.outcome == "finished"
+                remedy = "No action is needed." if is_whole else "Start a run that finalizes the levels."
                 return self.make(Kind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more, remedy=remedy)
             case "rolled_back":
                 remedy = "Read in the report why the run was rolled back."
                 return self.make(
                     Kind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more, remedy=remedy
                 )
-        if newest(self.events[-_TAIL:], StoppedByOperator) is not None:
+        if ended_by_operator(self.events):
             return self.paused(end.ended_at, end.sentence, page)
         return self.failed(end.ended_at, end.sentence, page)
 
@@ -351,12 +340,6 @@ class _Maker:
     def _last_gate_failure(self) -> str:
         found = newest(self.events, GateFailed)
         return "" if found is None else f"Gate {found.gate}: {found.message}."
-
-    def _dag_name(self) -> str:
-        return find_dag_id(self.events) or "of the run"
-
-
-_TAIL = 8  # events after the operator's stop: traffic, report
 
 
 def _not_finalized(history: ClusterHistory, now: float, times: NotificationTimes) -> Iterator[Notification]:

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.report.cluster_status import ClusterStatus, RunState, build_status, is_trial
-from kafka_rollout.report.run_report import stored_report
+from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.events import Event, Unknown
-from kafka_rollout.run.notifications import RunEnd
-from kafka_rollout.run.projections.runs import find_dag_id
+from kafka_rollout.run.projections.runs import find_dag_id, run_of
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
 from kafka_rollout.run.store.runs import list_asking_runs, list_run_versions
-from kafka_rollout.steps.procedures.kinds import KINDS, kind_of
+from kafka_rollout.steps.procedures.kinds import KINDS, continue_words, kind_of
 from kafka_rollout.steps.step_history import step_lines
 
 _RUNS_READ = 50  # to find the newest one that is not a plan or a dry run
@@ -64,21 +63,17 @@ def read_run(cluster: str, run_id: str, settings: Settings, *, holder: str = "")
         recorded = store.events()
         dag_id = dag_of(cluster, recorded)
         events = tuple(event for event in recorded if event.at)
-        report = stored_report(store)
+        end = stored_end(store)
     except RolloutError as error:
         return RunState(run_id=run_id, has_lock=has_lock, problem=str(error)), dag_id
     try:
         plan = store.load_plan()
     except RolloutError:  # none yet
         plan = None
-    end = None
-    if report is not None:
-        end = RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at)
     kind = kind_of(events)
     steps = step_lines(kind.procedure, events)
-    run = RunState(
-        run_id=run_id, events=events, plan=plan, end=end, steps=steps, has_lock=has_lock, command=kind.command
-    )
+    command = kind.command if plan is None else continue_words(run_of(events), plan.target)
+    run = RunState(run_id=run_id, events=events, plan=plan, end=end, steps=steps, has_lock=has_lock, command=command)
     return run, dag_id
 
 

@@ -1,4 +1,4 @@
-"""SqlNotifications: of several senders one sends, a killed one is replaced, and no notification is tried for ever."""
+"""SqlNotifications: one of several senders sends, a killed one is replaced, and the number of tries has a limit."""
 
 from __future__ import annotations
 

@@ -11,8 +11,10 @@ import pytest
 
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.run.events import Asked, Begun, Channel, Planned, Responder, StartedAtShell
+from kafka_rollout.run.step_events import Stopping
 from tests.fakes.cluster import R391, R431, make_spec
 from tests.records import change_lock, run_history
 
@@ -91,3 +93,27 @@ def test_a_history_that_cannot_be_read_is_unknown_and_needs_a_human(
     found = json.loads(capsys.readouterr().out)
     assert (found["phase"], found["needs_human"], found["run"]) == ("unknown", True, "manual__1")
     assert "runs verify" in found["next_action"]
+
+
+def test_the_named_command_continues_the_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_history(home, "fake", "shell-1", clock=lambda: time.time() - 600)
+    run.record(StartedAtShell(starter=Responder(channel=Channel.SHELL, user="ci", host="h")))
+    run.save_plan(
+        Plan(
+            cluster="fake",
+            cluster_id="abc",
+            direction=Direction.UPGRADE,
+            source=R391,
+            target=R431,
+            release_steps=(),
+            feature_changes=(),
+            config_changes=(),
+            findings=(),
+        )
+    )
+    run.record(PLANNED)
+    run.record(Stopping(release_step="3.9.1-to-4.3.1", node_id=1))
+    assert run_main(["status", "-c", "fake", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["phase"] == "paused"
+    assert "`kafka-rollout upgrade --to 4.3.1 --cluster fake --run shell-1`" in found["next_action"]

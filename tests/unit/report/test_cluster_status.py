@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -28,7 +29,7 @@ from kafka_rollout.run.events import (
     TaskFailed,
 )
 from kafka_rollout.run.events import Channel as By
-from kafka_rollout.run.notifications import RunEnd
+from kafka_rollout.run.projections.ends import RunEnd
 from kafka_rollout.run.step_events import Finalizing, GateChecked, GateFailed, GatePassed, Started, Stopping
 from tests.paths import ROOT
 
@@ -107,6 +108,11 @@ PHASES: list[tuple[Phase, Sequence[Event], dict[str, Any]]] = [
     (Phase.PAUSED, (*ROLL, STOPPING, StoppedByOperator(at=AT + 99, target=R431)), {"end": end("stopped", AT + 99)}),
     (Phase.FAILED, (*ROLL, STOPPING, TaskFailed(at=AT + 99, task="x", sentence="No response.")), {}),
     (Phase.FAILED, (*ROLL, STOPPING), {"end": end("stopped", AT + 99)}),
+    (
+        Phase.FAILED,  # it was paused once, continued, and then failed
+        (*ROLL, StoppedByOperator(at=AT + 30, target=R431), *[STOPPING, STARTED] * 4),
+        {"end": end("stopped", AT + 99)},
+    ),
     (Phase.FINISHED, (*ROLL, STOPPING, STARTED), {"end": end("finished", AT + 99)}),
     (Phase.FINISHED, (*ROLL, STOPPING, STARTED), {"end": end("rolled_not_finalized", AT + 99)}),
     (Phase.ROLLED_BACK, (*ROLL, STOPPING), {"end": end("rolled_back", AT + 99)}),
@@ -200,3 +206,10 @@ def test_a_run_of_the_shell_is_continued_in_the_shell() -> None:
     assert found.phase is Phase.PAUSED
     assert "`kafka-rollout upgrade --cluster orders --run 20251121T040000Z-shell-1`" in found.next_action
     assert "kafka-rollout rollback" in found.next_action
+
+
+def test_a_restart_names_no_rollback_because_there_is_no_release_to_return_to() -> None:
+    planned = replace(PLANNED, run_of=RunOf.RESTART)
+    found = status(run(SHELL, planned, approval(AT + 20), STOPPING, run_id="20251121T040000Z-shell-1"))
+    assert found.phase is Phase.PAUSED
+    assert "rollback" not in found.next_action

@@ -31,12 +31,12 @@ from kafka_rollout.run.notifications import (
     Kind,
     Notification,
     Page,
-    RunEnd,
     RunHistory,
     Urgency,
     due_notifications,
     newest_change,
 )
+from kafka_rollout.run.projections.ends import RunEnd
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopping
 
 AT = 1_763_697_600.0  # 2025-11-21T04:00:00Z

@@ -14,18 +14,18 @@ from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.coordinator_logs.history import Alerted
-from kafka_rollout.report.run_report import stored_report
+from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.notifications import (
     ClusterHistory,
     Kind,
     Notification,
     NotificationTimes,
     Page,
-    RunEnd,
     RunHistory,
     due_notifications,
     newest_change,
 )
+from kafka_rollout.run.projections.ends import RunEnd
 
 _REPORTS_READ = 10  # of a cluster, to find the newest run that changed it
 
@@ -79,7 +79,7 @@ class NotifyOperator(OneLineLogs, BaseOperator):
         runs = [run for run_id in run_ids if (run := self._read_run(cluster, run_id, holder, settings)) is not None]
         ends = list[tuple[str, RunEnd]]()
         for run_id in list_reported_runs(database, cluster, _REPORTS_READ):
-            if (end := _end_of(open_run(cluster, run_id, settings))) is not None:
+            if (end := stored_end(open_run(cluster, run_id, settings))) is not None:
                 ends.append((run_id, end))
             if newest_change(ends) is not None:
                 break
@@ -96,7 +96,7 @@ class NotifyOperator(OneLineLogs, BaseOperator):
         store = open_run(cluster, run_id, settings)
         try:
             events = store.events()
-            end = _end_of(store)
+            end = stored_end(store)
         except RolloutError as error:
             self.log.error("The history of run %s of cluster %s cannot be read: %s", run_id, cluster, error)
             return None
@@ -116,7 +116,7 @@ class NotifyOperator(OneLineLogs, BaseOperator):
             at=time.time(),
             headline="This is a test of the notifications of kafka-rollout.",
             sentences=("No cluster is affected.",),
-            remedy="Nothing to do.",
+            remedy="No action is needed.",
             page=Page.CLUSTERS,
         )
         results = dict[str, str]()
@@ -132,10 +132,3 @@ class NotifyOperator(OneLineLogs, BaseOperator):
         if channels.problems or failed or not results:
             raise AirflowFailException(" ".join([*channels.problems, *failed]) or "There are no channels.")
         return results
-
-
-def _end_of(store: Any) -> RunEnd | None:
-    report = stored_report(store)
-    if report is None:
-        return None
-    return RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at)

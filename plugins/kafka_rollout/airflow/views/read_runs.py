@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-QUIET_S = 120  # an active run holds the lock, except during its first steps
+from kafka_rollout.run.projections.ends import QUIET_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
@@ -25,13 +26,13 @@ def lock_show(cluster: ClusterName, as_json: AsJson = False) -> None:
     settings = Settings.from_environment()
     lease = open_lock(settings).holder(get_cluster(cluster, settings).name)
     if as_json:
-        held = lease and {"run": lease.holder, "purpose": lease.purpose, "expires_at": show.utc(lease.expires_at)}
+        held = lease and {"run": lease.holder, "purpose": lease.purpose, "expires_at": iso(lease.expires_at)}
         show.print_json({"cluster": cluster, "lock": held})
         return
     if lease is None:
         show.out.print(f"No run holds the lock of {cluster}.")
         return
-    show.say(f"Run {lease.holder} holds the lock of {cluster} until {show.utc(lease.expires_at)}: {lease.purpose}")
+    show.say(f"Run {lease.holder} holds the lock of {cluster} until {iso(lease.expires_at)}: {lease.purpose}")
 
 
 @app.command("break")

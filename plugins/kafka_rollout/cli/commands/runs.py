@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, require_run
@@ -46,7 +47,7 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     rows = []
     for event in events:
         content = ", ".join(f"{key}={value}" for key, value in event.items() if key not in {"at", "kind"})
-        rows.append((show.utc(float(event["at"])), event["kind"], content[:300]))
+        rows.append((iso(float(event["at"])), event["kind"], content[:300]))
     show.print_table(("Time", "Event", "Content"), rows)
 
 

@@ -28,6 +28,11 @@ def asks_for_decision(asked: Asked) -> bool:
     return Decision.APPROVED.label not in asked.options
 
 
+def who_can_answer(asked: Asked, dag_id: str) -> tuple[str, ...]:
+    """Return Airflow's ids of the users who can answer, or one sentence. `dag_id`: empty if it is unknown."""
+    return asked.users or (f"everyone who can change the DAG {dag_id or 'of the run'}",)
+
+
 def subject_of(asked: Asked) -> str:
     """Return the first line of the request. The other lines can have settings of the cluster."""
     return asked.text.partition("\n")[0].strip()

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
+from kafka_rollout.planning.fields import fields_of
+from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.run_report import RunReport
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -115,6 +118,12 @@ KINDS: Mapping[RunOf, KindOfRun] = {
 def kind_of(events: Events) -> KindOfRun:
     """Return the kind of the run's plan; an upgrade before there is a plan."""
     return KINDS[run_of(events)]
+
+
+def continue_words(kind: RunOf, target: Release) -> str:
+    """Return the name of the command that continues runs of a kind, with the options that only some kinds have."""
+    has_target = any(field.name == "target" for field in fields_of(frozenset({kind}), Request))
+    return f"{KINDS[kind].command} --to {target}" if has_target else KINDS[kind].command
 
 
 def run_of_dag(dag_id: str) -> RunOf:
