@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kafka_rollout.base.errors import StoppedError
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli.run import INTERRUPTED
 from tests.spark.conftest import FixtureLogs
 from tools.demo.folder import PROJECT_ROOT
 
@@ -90,7 +90,7 @@ def test_an_interrupt_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: 
     assert any("java" in child.name() for child in started)
     process.send_signal(how)
     out, err = process.communicate(timeout=300)
-    assert (process.returncode, out) == (INTERRUPTED, "")
+    assert (process.returncode, out) == (StoppedError.exit_code, "")
     assert "Traceback" not in err
     assert psutil.wait_procs(started, timeout=120)[1] == []
     assert list(shell.scratch.iterdir()) == []

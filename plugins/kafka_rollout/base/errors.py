@@ -64,3 +64,9 @@ class TransientError(RolloutError):
 
 class FatalError(RolloutError):
     """A failure that an operator must examine: repeating the call does not help, and continuing can lose data."""
+
+
+class StoppedError(RolloutError):
+    """Ctrl-C or SIGTERM stopped the command. The sentence says what it left, the remedy how to continue."""
+
+    exit_code = 130

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from kafka_rollout.base.errors import FatalError, RolloutError
+from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError
 from kafka_rollout.base.system.settings import is_debug
 from kafka_rollout.cli.json_result import file_of, kind_of, wants_json, with_output
 from kafka_rollout.cli.old_words import current_words
@@ -72,10 +73,23 @@ def _load(name: str) -> Any:
     if run:
         app.command(name, context_settings=_OWN_PARSER if name == "demo" else {})(run)
     for one in app.registered_commands:
-        one.callback = one.callback and with_output(one.callback)
+        one.callback = one.callback and with_output(_interruptible(one.callback))
     command: Any = typer.main.get_command(app) if run else typer.main.get_group(app)
     command.name = name
     return command
+
+
+def _interruptible(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Ctrl-C end a command with a sentence: typer exits without one."""
+
+    @wraps(command)
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            return command(*given, **named)
+        except KeyboardInterrupt:
+            raise StoppedError("Stopped by Ctrl-C before the end.", remedy="To do the rest, repeat it.") from None
+
+    return call
 
 
 def _read_help(name: str) -> str:
@@ -176,9 +190,7 @@ def _run(words: list[str], result: JsonResult | None = None) -> int:
         wrong = usage_error(error)
         return _fail(_Failure(kind_of(wrong), wrong.sentence, wrong.remedy, wrong.exit_code), result)
     except (KeyboardInterrupt, typer.Abort):
-        from kafka_rollout.cli.run import INTERRUPTED
-
-        return _fail(_Failure("interrupted", "Stopped by Ctrl-C.", "", INTERRUPTED), result)
+        return _fail(_Failure("interrupted", "Stopped by Ctrl-C.", "", StoppedError.exit_code), result)
     except Exception as error:
         if is_debug():
             raise

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, StoppedError, TransientError, UserError
 
 _JSON, _OUTPUT, _AS_JSON = "--json", "--output", "as_json"
 _Output = Annotated[Path | None, typer.Option(_OUTPUT, metavar="FILE", help="File for the result of --json.")]
@@ -20,6 +20,7 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (RefusedError, "refused"),
     (TransientError, "transient"),
     (FatalError, "fatal"),
+    (StoppedError, "interrupted"),
 )
 
 

@@ -13,7 +13,7 @@ OPTIONS: Mapping[str, str] = {
     "--timeout": "--gate-timeout",
 }
 # Commands with options of these names now.
-_HAVE_THEM: Mapping[str, Iterable[str]] = {"groups": ("--timeout",), "demo": tuple(OPTIONS)}
+_HAVE_THEM: Mapping[str, Iterable[str]] = {"groups": ("--timeout",), "runs": ("--timeout",), "demo": tuple(OPTIONS)}
 _JSON_FILES = ("scan", "metadata", "check")  # commands whose --json had a file
 
 

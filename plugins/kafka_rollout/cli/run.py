@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
+from kafka_rollout.base.errors import RefusedError, RolloutError, StoppedError, UserError
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
@@ -16,9 +16,14 @@ from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.gates import gate_is_passed
-from kafka_rollout.run.projections.nodes import find_last_node_event, has_acted_on_node, has_stopped_nodes
+from kafka_rollout.run.projections.nodes import (
+    find_last_node_event,
+    has_acted_on_node,
+    has_stopped_nodes,
+    stop_is_unfinished,
+)
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
-from kafka_rollout.run.projections.runs import is_plan_refused, run_of
+from kafka_rollout.run.projections.runs import has_acted, is_plan_refused, run_of
 from kafka_rollout.run.services import Answers, Question
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
@@ -30,8 +35,6 @@ from kafka_rollout.steps.procedures.kinds import continue_words
 from kafka_rollout.steps.roll.node import refuse_restart, retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
-
-INTERRUPTED = 130
 
 
 def run_procedure(
@@ -84,18 +87,34 @@ def _runner(
         try:
             yield runner
         except KeyboardInterrupt:
-            say(f"Interrupted. Continue with --run {ports.run_id}: the run continues where it stopped.", err)
-            raise
+            raise _interrupted(ports, runner.plan) from None
         except RolloutError:
             if runner.plan is not None:
                 _show_next_commands(ports, runner.plan)
             raise
 
 
+def _interrupted(ports: ClusterPorts, plan: Plan | None) -> StoppedError:
+    """Return what a run left that Ctrl-C stopped at once, and how to continue it."""
+    events = ports.run.events()
+    last = find_last_node_event(events)
+    if not has_acted(events):
+        left = "The run has changed nothing."
+    elif last is not None and stop_is_unfinished(events, last.release_step, last.node_id):
+        left = f"Node {last.node_id} was asked to stop and was not started again."
+    else:
+        left = "No node is stopped by this run."
+    again = "Repeat the command" if not events else f"Repeat the command with --run {ports.run_id}"
+    return StoppedError(
+        f"Stopped by Ctrl-C. {left}",
+        remedy=f"{again}." if plan is None else f"Continue with: {command_of(ports, plan)}",
+    )
+
+
 def _stopped(ports: ClusterPorts) -> int:
     command = command_of(ports, ports.run.load_plan())
     say(f"Stopped at a safe point. Continue with: {command}", err)
-    return INTERRUPTED
+    return StoppedError.exit_code
 
 
 def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:

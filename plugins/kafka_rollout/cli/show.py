@@ -139,9 +139,16 @@ def say(line: object, console: Console = out) -> None:
     console.print(as_text(line), soft_wrap=True)
 
 
+def marked(mark: object, style: str, line: object) -> Text:
+    """Return one line of text from outside after a coloured word; without a word, only the line."""
+    return Text.from_markup(
+        f"[{style}]{as_text(mark)}[/{style}] {as_text(line)}" if mark else as_text(line), emoji=False
+    )
+
+
 def say_marked(mark: object, style: str, line: object) -> None:
     """Print one line of text from outside after a coloured word."""
-    out.print(f"[{style}]{as_text(mark)}[/{style}] {as_text(line)}", soft_wrap=True)
+    out.print(marked(mark, style, line), soft_wrap=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

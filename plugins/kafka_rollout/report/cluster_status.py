@@ -45,7 +45,7 @@ from kafka_rollout.run.projections.nodes import (
 )
 from kafka_rollout.run.projections.offline import can_be_undone
 from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of, who_can_answer
-from kafka_rollout.run.projections.runs import find_dag_id, has_acted, last_failure, run_of
+from kafka_rollout.run.projections.runs import find_dag_id, find_starter, has_acted, last_failure, run_of
 from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
 
 FORMAT = 1
@@ -149,9 +149,19 @@ class ClusterStatus:
     next_action: str
     lock: LockStatus | None
     started: str | None = None
+    started_by: str | None = None
     updated: str | None = None
     observed: str
     format: int = FORMAT
+
+    @property
+    def way(self) -> str:
+        """The releases of the run: `3.9.1 → 4.3.1`, `on 4.3.1` without another release, empty before the plan."""
+        if not self.source_release or not self.target_release:
+            return ""
+        if self.source_release == self.target_release:
+            return f"on {self.target_release}"
+        return f"{self.source_release} → {self.target_release}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document."""
@@ -271,8 +281,14 @@ def build_status(
 
     `runs`: those that the reader can see, the last changed first. `problem`: why the lock cannot be read.
     """
-    run = choose_run(runs, now)
     known = lock is not None and any(one.run_id == lock.holder for one in runs)
+    return status_of(cluster, choose_run(runs, now), lock, now, known=known, problem=problem)
+
+
+def status_of(
+    cluster: str, run: RunState | None, lock: Lock | None, now: float, *, known: bool = True, problem: str = ""
+) -> ClusterStatus:
+    """Return the status of a cluster by one of its runs. `known`: the reader can see the run that holds the lock."""
     shown_lock = None
     if lock is not None:
         shown_lock = LockStatus(
@@ -317,6 +333,7 @@ def build_status(
         next_action=_next_action(cluster, run, phase, asked, dag_id),
         lock=shown_lock,
         started=iso(run.events[0].at) if run.events else None,
+        started_by=find_starter(run.events) or None,
         updated=iso(run.events[-1].at) if run.events else None,
         observed=iso(now),
     )

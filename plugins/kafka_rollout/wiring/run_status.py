@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.report.cluster_status import ClusterStatus, RunState, build_status, is_trial
+from kafka_rollout.report.cluster_status import ClusterStatus, RunState, build_status, is_trial, status_of
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.events import Event, Unknown
 from kafka_rollout.run.projections.runs import find_dag_id, run_of
@@ -50,6 +50,13 @@ def read_status(
     at = {run_id: number for number, run_id in enumerate(newest)}
     runs.sort(key=lambda run: at.get(run.run_id, len(at)))
     return build_status(cluster, runs, lock, time.time(), problem=problem)
+
+
+def read_run_status(cluster: str, run_id: str, settings: Settings) -> tuple[ClusterStatus, RunState]:
+    """Return the status of a cluster by one of its runs, and the run."""
+    lock = open_lock(settings).holder(cluster)
+    run, _ = read_run(cluster, run_id, settings, holder=lock.holder if lock else "")
+    return status_of(cluster, run, lock, time.time()), run
 
 
 def read_run(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -> tuple[RunState, str]:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, StoppedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.commands import cluster as cluster_commands
 from kafka_rollout.cli.options import new_run_id
-from kafka_rollout.cli.run import INTERRUPTED, run_procedure, start_node_again, stop_signal
+from kafka_rollout.cli.run import run_procedure, start_node_again, stop_signal
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.cli.show import plain
 from kafka_rollout.clusters.inventory import dump_cluster
@@ -102,6 +102,17 @@ def test_what_we_did_not_foresee_is_a_sentence_too(
     monkeypatch.setenv("KAFKA_ROLLOUT_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         cli.run_main(["clusters"])
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_ctrl_c_ends_a_command_with_a_sentence(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, json_option: list[str]
+) -> None:
+    monkeypatch.setattr(cluster_commands, "list_readable_clusters", lambda: signal.raise_signal(signal.SIGINT))
+    assert cli.run_main(["clusters", *json_option]) == StoppedError.exit_code
+    said = capsys.readouterr()
+    assert said.err == "Stopped by Ctrl-C before the end. To do the rest, repeat it.\n"
+    assert not json_option or json.loads(said.out)["error"]["kind"] == "interrupted"
 
 
 def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,12 +216,26 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
+def test_ctrl_c_at_once_says_which_node_is_stopped_and_how_to_continue(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: FakeCluster, node_id: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FakeCluster, "stop", interrupt)
+    ports = fake_ports(FakeCluster(), home)
+    with pytest.raises(StoppedError) as stopped:
+        roll(ports)
+    assert stopped.value.sentence == "Stopped by Ctrl-C. Node 2 was asked to stop and was not started again."
+    assert "kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in stopped.value.remedy
+
+
 def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = FakeCluster()
     ports = fake_ports(cluster, home)
-    assert roll(ports, canary=True) == INTERRUPTED
+    assert roll(ports, canary=True) == StoppedError.exit_code
     assert cluster.stops == [2]
     assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     nobody = answers_of(ports, name=None, reason=None, confirms=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.errors import RefusedError, StoppedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
@@ -282,7 +282,7 @@ def test_a_plan_that_was_ended_before_its_scans_is_scanned_when_the_run_goes_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(cli_services, "scan_logs", ended)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(StoppedError):
             run(world, tmp_path, request("4.0.1"))
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
     with pytest.raises(RefusedError, match="Broker 11 loses /data/2"):

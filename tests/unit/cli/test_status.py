@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.run.events import Asked, Begun, Channel, Planned, Responder, StartedAtShell
 from kafka_rollout.run.step_events import Stopping
-from tests.fakes.cluster import R391, R431, make_spec
+from tests.fakes.cluster import R391, R431
 from tests.records import change_lock, run_history
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    spec = make_spec(name="fake")
-    spec = replace(spec, nodes=tuple(replace(node, directory=f"/nowhere/{node.name}") for node in spec.nodes))
-    (tmp_path / "clusters").mkdir()
-    (tmp_path / "clusters" / "fake.yaml").write_text(dump_cluster(spec))
-    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
-    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
 
 PLANNED = Planned(run_of=RunOf.UPGRADE, plan_hash="h", source=R391, target=R431, blockers=())
 

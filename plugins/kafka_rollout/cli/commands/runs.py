@@ -2,34 +2,122 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+from rich.text import Text
 
-from kafka_rollout.base.durations import iso
-from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.durations import iso, parse_duration
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import count
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, require_run
+from kafka_rollout.cli.status_screen import StatusScreen, Until, exit_code, follow, print_status
 from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.report.cluster_status import ClusterStatus
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 Run = Annotated[str, typer.Option(help="Id of the run (see `runs list`).")]
+AnyRun = Annotated[
+    str | None, typer.Option("--run", help="Id of the run (see `runs list`); default: the run that `status` shows.")
+]
+
+_LISTED = (
+    *("run", "dag", "kind", "source_release", "target_release", "phase", "needs_human", "started", "started_by"),
+    "updated",
+)  # keys of a status
 
 
 @app.command("list")
-def runs_list(cluster: ClusterName, as_json: AsJson = False) -> None:
-    """List the runs of a cluster, the newest first."""
+def runs_list(
+    cluster: ClusterName,
+    last: Annotated[int, typer.Option(min=1, help="Number of runs.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs of a cluster, the last changed first: start (UTC), kind, releases, state, and who started it."""
     from kafka_rollout.run.store.opening import database_of
     from kafka_rollout.run.store.runs import list_runs
+    from kafka_rollout.wiring.run_status import read_run_status
 
-    known = list_runs(database_of(), get_cluster(cluster).name)
+    settings = Settings.from_environment()
+    name = get_cluster(cluster, settings).name
+    known = list_runs(database_of(settings), name)
+    found = [read_run_status(name, run_id, settings)[0] for run_id in known[:last]]
     if as_json:
-        show.print_json(list(known))
+        show.print_json([{key: one.to_json()[key] for key in _LISTED} for one in found])
         return
-    for run_id in known:
-        show.say(run_id)
+    rows = ((one.started, one.kind, one.way or None, _state(one), one.started_by, one.run) for one in found)
+    show.print_table(("Started", "Kind", "Releases", "State", "Started by", "Run"), rows)
+    if more := len(known) - len(found):
+        show.say(f"{count(more, 'older run')}: add --last {len(known)} to list all.", show.err)
+
+
+def _state(found: ClusterStatus) -> Text:
+    style = "red" if found.needs_human else ""
+    return Text(found.phase.value.replace("-", " "), style)
+
+
+@app.command("watch")
+def runs_watch(cluster: ClusterName, run: AnyRun = None, as_json: AsJson = False) -> None:
+    """Follow a run on one screen until it needs a human or ended. Ctrl-C ends only this command, not the run.
+
+    The exit codes are those of `runs wait`.
+    """
+    name, run_id, settings = _find_run(cluster, run)
+    with StatusScreen() as screen:
+        found = follow(name, run_id, settings, on_status=screen.show, on_problem=screen.say)
+    _end(found, as_json=as_json)
+
+
+@app.command("wait")
+def runs_wait(
+    cluster: ClusterName,
+    run: AnyRun = None,
+    until: Annotated[
+        Until | None,
+        typer.Option(
+            "--for",
+            help="needs-human: until the run needs a human; end: until it ended or cannot continue by itself, and not "
+            "at a request; default: until it needs a human or ended.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Such as 30s, 10m or 2h; default: no limit.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Wait for a run, without output. Exit code 0: it finished; with --for needs-human: it needs a human.
+
+    Exit code 1: anything else, such as a request, a failure, a rollback or the timeout; 3: a check or an approver
+    refused it. With --json, the result is the status of the run, after the timeout an error of the kind transient.
+    """
+    name, run_id, settings = _find_run(cluster, run)
+    timeout_s = None if timeout is None else parse_duration(timeout)
+    found = follow(name, run_id, settings, until=until, timeout_s=timeout_s)
+    _end(found, until, as_json=as_json)
+
+
+def _find_run(cluster: str, run: str | None) -> tuple[str, str, Settings]:
+    """Return the names of cluster and run. Raises UserError if there is none."""
+    from kafka_rollout.wiring.run_status import read_status
+
+    settings = Settings.from_environment()
+    name = get_cluster(cluster, settings).name
+    if run is not None:
+        require_run(name, run, settings)
+        return name, run, settings
+    found = read_status(name, settings)
+    if found is None or found.run is None:
+        raise UserError(f"Cluster {name} has no run in progress.", remedy="Name a run with --run (see `runs list`).")
+    return name, found.run, settings
+
+
+def _end(found: ClusterStatus, until: Until | None = None, *, as_json: bool) -> NoReturn:
+    show.print_json(found.to_json()) if as_json else print_status(found)
+    raise typer.Exit(exit_code(found, until))
 
 
 @app.command("show")
@@ -53,18 +141,18 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
 
 @app.command("verify")
 def runs_verify(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
-    """Find events of a run that were altered, removed or reordered, and changed documents. Exit code 1 if there are."""
+    """Find events of a run that were altered, removed or reordered, and changed documents. Exit code 3 if there are."""
     from kafka_rollout.run.store.opening import open_run
 
     history = open_run(_require_run_of_cluster(cluster, run), run)
     wrong = history.verify_chain()
     if wrong:
-        raise FatalError(
+        raise RefusedError(
             f"The history of run {run} of cluster {cluster} was changed. {wrong}",
             remedy="Compare it with a backup of the database. Do not rely on the approvals after this event.",
         )
     if forged := find_unconfirmed_approval(history.events()):
-        raise FatalError(
+        raise RefusedError(
             f"The history of run {run} of cluster {cluster} has an approval that Airflow does not confirm. {forged}",
             remedy="Find out who can write to the database. Ask the approver, and do not continue this run.",
         )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig
@@ -60,7 +60,7 @@ def traffic_stop(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Stop the test traffic, read all its records and compare. Exit code 1 if the traffic check failed.
+    """Stop the test traffic, read all its records and compare. Exit code 3 if the traffic check failed.
 
     This command can run on any host that uses the same database.
     """
@@ -82,7 +82,7 @@ def traffic_stop(
         discrepancies = "; ".join(found.sentence for found in verdict.discrepancies) or (
             "one kind of test traffic produced or consumed nothing"
         )
-        raise FatalError(
+        raise RefusedError(
             f"The traffic check failed: {discrepancies}.",
             remedy=f"Read its journals in {process.folder} on host {process.host}.",
         )

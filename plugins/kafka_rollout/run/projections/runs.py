@@ -15,6 +15,7 @@ from kafka_rollout.run.events import (
     Planned,
     RollbackClosed,
     Rolled,
+    StartedAtShell,
     TaskFailed,
     Voided,
     events_of,
@@ -42,6 +43,12 @@ def run_of(events: Sequence[Event]) -> RunOf:
 def find_dag_id(events: Sequence[Event]) -> str:
     """Return the id of the DAG of the run; empty for a run of the command line."""
     return next((begun.dag_id for begun in events_of(events, Begun)), "")
+
+
+def find_starter(events: Sequence[Event]) -> str:
+    """Return the user of Airflow or of the shell who started the run; empty if unknown."""
+    shell = newest(events[:1], StartedAtShell)
+    return shell.starter.user if shell else next((begun.triggered_by for begun in events_of(events, Begun)), "")
 
 
 def has_plan(events: Sequence[Event]) -> bool:
