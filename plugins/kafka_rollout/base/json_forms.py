@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import PlainSerializer, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 T = TypeVar("T")
 Form = PlainSerializer
@@ -26,3 +27,20 @@ def from_json(kind: type[T], data: Any) -> T:
     """
     value: T = _adapter(kind).validate_python(data)
     return value
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON schema of the JSON form of a type. No object has keys that the schema does not list."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    return adapter.json_schema(mode="serialization", schema_generator=_Schema)
+
+
+class _Schema(GenerateJsonSchema):
+    def function_plain_schema(self, schema: Any) -> dict[str, Any]:
+        return {"type": "string", "pattern": r"^\d+\.\d+\.\d+$"}  # a release, the only type with such a function
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        return {**super().dataclass_schema(schema), "additionalProperties": False}
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False  # it repeats the key

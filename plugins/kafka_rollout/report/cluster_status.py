@@ -512,6 +512,13 @@ def _can_roll_back(run: RunState) -> bool:
     return has_stopped_nodes(run.events) and run_of(run.events) is not RunOf.RESTART
 
 
+def action_after(cluster: str, run: RunState) -> str:
+    """Return what an operator does after the end of a run. `run.end`: its end by the report."""
+    end = run.end
+    phase = Phase.UNKNOWN if end is None else _phase_of_end(end, run.events)
+    return _next_action(cluster, run, phase, None, find_dag_id(run.events))
+
+
 def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:
     where = f"--cluster {cluster} --run {run.run_id}"
     if run.problem:

@@ -15,6 +15,7 @@ from kafka_rollout.base.json_forms import Form, from_json, to_json
 from kafka_rollout.gates.check import Condition, GateKind
 from kafka_rollout.metadata_log.outage import Outage
 from kafka_rollout.model.host_state import StartRecord
+from kafka_rollout.model.log_excerpt import LogExcerpt
 from kafka_rollout.model.plan import ConfigChange, DefaultChange, Direction, FeatureChange, ReleaseStep
 from kafka_rollout.planning.level_undo import LevelUndo
 from kafka_rollout.releases.facts import Release
@@ -134,6 +135,21 @@ class GateReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedGate:
+    """The gate at which the run stopped. `unmet`: conditions of its last check; `met`: number of the others."""
+
+    gate: str
+    kind: GateKind
+    release_step: str | None
+    node_id: int | None
+    began_at: float | None
+    ended_at: float | None
+    message: str
+    unmet: tuple[Condition, ...]
+    met: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLevel(FeatureChange):
     """`shown_undo`: the method as the approval showed it."""
 
@@ -163,7 +179,11 @@ class CurrentLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """The report of an upgrade. `unanswered`: a sentence per query without an answer at the end."""
+    """The report of an upgrade.
+
+    `unanswered`: a sentence per query without an answer at the end. `logs`: of nodes whose gate failed. `proved`,
+    `not_proved`: a sentence per fact. `next_action`: what an operator does now.
+    """
 
     format: int = FORMAT
     run_id: str
@@ -199,6 +219,11 @@ class RunReport:
     snapshot: Annotated[SnapshotLoaded, _EVENT] | None
     unanswered: tuple[str, ...]
     steps: tuple[StepLine, ...] = ()
+    next_action: str = ""
+    failed_gate: FailedGate | None = None
+    logs: tuple[LogExcerpt, ...] = ()
+    proved: tuple[str, ...] = ()
+    not_proved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

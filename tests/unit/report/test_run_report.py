@@ -1,4 +1,4 @@
-"""The keys and types of report.json stay as recorded in `golden`; the page shows a whole run."""
+"""report.json follows the published schema; the page shows a whole run, and first what an operator must know."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
-from pydantic import TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
 
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.json_forms import json_schema
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.planning.request import Request
-from kafka_rollout.report.run_report import DowngradeReport, FeatureReport, RunReport, stored_report
+from kafka_rollout.report.report_schema import schema_text
+from kafka_rollout.report.run_report import stored_report
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.offline_events import OfflineEvent
 from kafka_rollout.run.step_events import (
@@ -36,32 +38,27 @@ from kafka_rollout.wiring.run_report import write_run_report
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.golden import assert_same_as_recorded
+from tests.paths import ROOT
 
 GOLDEN = Path(__file__).with_name("golden")
 IN_REPORTS = (BootstrapReplaced, FeatureResults, FeatureSupport, IncrementalScan, OfflineEvent, SnapshotLoaded, Trimmed)
 
 
-def test_the_keys_and_types_of_the_report_stay_as_recorded() -> None:
-    upgrade = list(keys_of(RunReport))
-    lines = ["# an upgrade", *upgrade]
-    for name, kind in (("a downgrade", DowngradeReport), ("a change of features", FeatureReport)):
-        lines += [f"# {name}, in addition", *(line for line in keys_of(kind) if line not in upgrade)]
+def test_the_published_schema_is_that_of_the_reports() -> None:
+    assert_same_as_recorded(ROOT / "docs" / "run-report.schema.json", schema_text().splitlines())
+
+
+def test_the_keys_of_events_in_reports_stay_as_recorded() -> None:
+    lines = list[str]()
     for kind, event in sorted(KINDS.items()):
         if issubclass(event, IN_REPORTS):
             lines += [f"# event {kind}", *keys_of(event)]
-    assert_same_as_recorded(GOLDEN / "schema.txt", lines)
+    assert_same_as_recorded(GOLDEN / "events.txt", lines)
 
 
-class Schema(GenerateJsonSchema):
-    """Releases are text in JSON."""
-
-    def function_plain_schema(self, schema: Any) -> dict[str, Any]:
-        return {"type": "release"}
-
-
-def keys_of(kind: type[RunReport | Event]) -> Iterator[str]:
+def keys_of(event: type[Event]) -> Iterator[str]:
     """Yield one line for each key of the JSON form: its path, and its types."""
-    schema = TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Schema)
+    schema = json_schema(event)
     return _keys("", schema, schema.get("$defs", {}))
 
 
@@ -98,6 +95,11 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
 def test_the_report_of_a_whole_upgrade(ports: ClusterPorts) -> None:
     page, data = (Path(file).read_text() for file in write_run_report(ports, ports.run.load_plan())[1:])
     report = json.loads(data)
+    validate(report)
+    assert report["failed_gate"] is None
+    assert report["proved"][0] == "All 6 nodes run Kafka 4.3.1; 6 of them restarted in this run."
+    assert report["not_proved"][0] == "No test traffic ran: whether clients lost records was not checked."
+    assert report["next_action"] == "After the soak, start a run that finalizes the levels of fake."
     assert [(one["from"], one["to"], len(one["order"])) for one in report["release_steps"]] == [("3.9.1", "4.3.1", 6)]
     assert [(one["what"], one["by"], one["decision"]) for one in report["approvals"]] == [("roll", "alice", "approved")]
     assert {one["state"] for one in report["gates"]} == {"passed"}
@@ -107,6 +109,40 @@ def test_the_report_of_a_whole_upgrade(ports: ClusterPorts) -> None:
     assert f"{report['sentence']}" in lines
     assert [line for line in lines if " | alice | approved | CHG-1 <b> | shell user " in line]
     assert len([line for line in lines if re.fullmatch(r"passed (before|after) node \d+ .*", line)]) == 12
+
+
+def validate(report: Any) -> None:
+    schema = json.loads(schema_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(report, schema)
+
+
+def test_the_report_of_a_stopped_run_begins_with_the_failed_gate_the_log_and_the_next_action(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    cluster.cannot_start.add((3, R431))
+    cluster.nodes[3].log += [f"[2026-11-26 03:04:0{second},000] INFO line {second} (kafka.X)" for second in range(9)]
+    cluster.nodes[3].log.append("[2026-11-26 03:05:00,000] ERROR <b>password=hunter2</b> (kafka.X)")
+    answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+    services = shell_services(ports, Settings.from_environment(), None)
+    with pytest.raises(RefusedError, match="after node 3 failed"):
+        run_procedure(UPGRADE, ports, Request(target=R431, scan=False, gate_timeout_s=1), answers, services)
+    cluster.nodes[3].log.append("written after the gate failed")
+    page, data = (Path(file).read_text() for file in write_run_report(ports, ports.run.load_plan())[1:])
+    report = json.loads(data)
+    validate(report)
+    assert (report["outcome"], report["failed_gate"]["node_id"]) == ("stopped", 3)
+    assert report["failed_gate"]["unmet"][0]["name"] == "process"
+    assert f"kafka-rollout upgrade --to 4.3.1 --cluster fake --run {ports.run_id}" in report["next_action"]
+    assert "rollback" in report["next_action"]
+    assert report["logs"][0]["lines"][-1].endswith("cannot start on 4.3.1")
+    places = [page.index(text) for text in ("Next action", "Failed gate: after node 3", "Log of ", "Approvals")]
+    assert places == sorted(places)
+    assert "&lt;b&gt;password=[hidden]" in page
+    assert "hunter2" not in page + data
 
 
 def test_the_end_of_a_run_is_read_from_its_stored_report(ports: ClusterPorts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from kafka_rollout.base.durations import iso, parse_duration
 from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.cli import show
@@ -137,6 +139,42 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
         content = ", ".join(f"{key}={value}" for key, value in event.items() if key not in {"at", "kind"})
         rows.append((iso(float(event["at"])), event["kind"], content[:300]))
     show.print_table(("Time", "Event", "Content"), rows)
+
+
+@app.command("report")
+def runs_report(
+    cluster: ClusterName,
+    run: Run,
+    as_json: AsJson = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page into this file.")] = None,
+) -> None:
+    """Show the stored report of a run: outcome, failed gate, what was proved, next action. Reads only the database."""
+    from kafka_rollout.run.store.opening import open_run
+
+    history = open_run(_require_run_of_cluster(cluster, run), run)
+    page, found = history.page("report.html"), history.attachment("report.json")
+    if page is None or found is None:
+        raise UserError(
+            f"Run {run} of cluster {cluster} has no report: it is written when the run ends.",
+            remedy=f"To write it now: kafka-rollout report --cluster {cluster} --run {run}.",
+        )
+    if html is not None:
+        write_file(html, page.encode())
+    if as_json:
+        show.print_json(found)
+        return
+    show.say(f"{found['outcome']}: {found['sentence']}")
+    failed = found.get("failed_gate")  # an earlier version did not store the conclusion
+    if failed:
+        show.say(f"Failed gate: {failed['gate']}")
+        for condition in failed["unmet"]:
+            show.say_marked("not met:", "red", f"{condition['name']}: {condition['evidence']}")
+    for sentence in found.get("proved", ()):
+        show.say_marked("proved:", "green", sentence)
+    for sentence in found.get("not_proved", ()):
+        show.say_marked("not proved:", "yellow", sentence)
+    show.say(f"Next action: {found.get('next_action') or 'read the report'}")
+    show.say(f"report: {history.location('report.html')}" if html is None else f"report: {html}")
 
 
 @app.command("verify")

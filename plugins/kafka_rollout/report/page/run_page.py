@@ -38,6 +38,7 @@ def render(report: RunReport, *, settings: Settings | None = None) -> str:
         results=feature_results(report.results) if isinstance(report, FeatureReport) and report.results else {},
         tone=tone,
         outcome_title=title,
+        direction="feature change" if isinstance(report, FeatureReport) else report.direction,
         timeline=_timeline(report.nodes),
         groups=group_by_kind(report.findings),
         scan=_scan(report.scan),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.log_lines import LogEvent, is_throwable, parse_events
+from kafka_rollout.model.log_excerpt import READ_LINES, LogExcerpt, cut_excerpt, hide_credentials
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
@@ -176,6 +178,15 @@ def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseS
     return way[keys.index(release_step.key) :]
 
 
+def read_log_excerpt(ports: ClusterPorts, node: NodeSpec) -> LogExcerpt:
+    """Return the lines of the node's log around its last error. A log that cannot be read is in `problem`."""
+    found = LogExcerpt(node_id=node.node_id, name=node.name, at=ports.clock.now())
+    try:
+        return replace(found, lines=cut_excerpt(ports.runtime.log_tail(node, lines=READ_LINES)))
+    except RolloutError as error:
+        return replace(found, problem=error.sentence)
+
+
 _ERROR_WORDS = ("ERROR", "FATAL", "Exception")  # of a log in an unknown layout, or of the output of the JVM
 
 
@@ -202,7 +213,7 @@ def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
                 errors += reasons
     else:
         errors = [line for line in messages if any(word in line for word in _ERROR_WORDS)]
-    return f"its log shows: {(errors or messages or lines)[-1].strip()[:300]}"
+    return f"its log shows: {hide_credentials((errors or messages or lines)[-1].strip())[:300]}"
 
 
 def _is_refusal(event: LogEvent) -> bool:

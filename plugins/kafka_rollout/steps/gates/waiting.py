@@ -20,6 +20,7 @@ from kafka_rollout.planning.findings.configuration import snapshot_interval_ms
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.step_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.node_steps import read_log_excerpt
 from kafka_rollout.steps.gates.checks import RECENT, check_gate
 
 _GROUPS_INTERVALS = 10  # one check reads a whole log
@@ -108,11 +109,18 @@ def wait_for_gates(
     return tuple(checks[gate.ref] for gate in gates)
 
 
+def log_of(node_id: int) -> str:
+    """Return the name of the document with the log of a node when its gate failed last."""
+    return f"logs/node-{node_id}.json"
+
+
 def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:
     """Record that the watch is over, with its last check; does nothing while it waits."""
     if not status.done:
         return
     RECENT.record(ports, ref, seen, last=True)
+    if status.state is WatchState.FAILED and ref.node_id is not None:  # a retry or a rollback writes on into the log
+        ports.run.attach(log_of(ref.node_id), read_log_excerpt(ports, ports.cluster.node(ref.node_id)))
     ports.run.record(
         GatePassed(ref=ref, gate=seen.gate, message=status.message)
         if status.state is WatchState.PASSED

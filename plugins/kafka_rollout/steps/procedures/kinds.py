@@ -10,7 +10,10 @@ from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.cluster_status import RunState, action_after
+from kafka_rollout.report.conclusion import UNFINISHED, find_failed_gate, list_gaps, list_proofs
 from kafka_rollout.report.run_report import RunReport
+from kafka_rollout.run.projections.ends import RunEnd
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
@@ -18,7 +21,7 @@ from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.procedures.restart import DOC, RESTART, build_restart_report
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.report.kinds import build_downgrade_report, build_feature_report
-from kafka_rollout.steps.report.run import build_report
+from kafka_rollout.steps.report.run import build_report, find_logs
 from kafka_rollout.steps.step import Events, Procedure
 from kafka_rollout.steps.step_history import step_lines
 
@@ -139,8 +142,27 @@ def procedure_of(events: Events) -> Procedure:
 def build_report_of_run(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, procedure: Procedure | None = None
 ) -> RunReport:
-    """Build the report of a run: upgrade, downgrade or change of features. `steps` lists the procedure's steps."""
+    """Build the report of a run, with the steps of its procedure and the conclusion."""
     events = ports.run.events()
     procedure = procedure or procedure_of(events)
-    report = KINDS[RunOf(procedure.name)].build_report(ports, plan, dry_run=dry_run, proofs=procedure.proofs)
-    return replace(report, steps=step_lines(procedure, events))
+    kind = RunOf(procedure.name)
+    report = KINDS[kind].build_report(ports, plan, dry_run=dry_run, proofs=procedure.proofs)
+    failed = find_failed_gate(report)
+    steps = step_lines(procedure, events)
+    run = RunState(
+        run_id=ports.run_id,
+        events=tuple(event for event in events if event.at),
+        plan=plan,
+        end=RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at),
+        steps=steps,
+        command=continue_words(kind, plan.target),
+    )
+    return replace(
+        report,
+        steps=steps,
+        next_action=action_after(plan.cluster, run),
+        failed_gate=failed,
+        logs=find_logs(ports, failed, run.events) if report.outcome in UNFINISHED else (),
+        proved=list_proofs(report),
+        not_proved=list_gaps(report),
+    )

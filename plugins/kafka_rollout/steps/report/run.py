@@ -10,6 +10,7 @@ from typing import Any
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.gates.check import GateKind
+from kafka_rollout.model.log_excerpt import LogExcerpt
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState, NodeState
 from kafka_rollout.model.topology import NodeSpec
@@ -18,6 +19,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.report.run_report import (
     CheckReport,
     CurrentLevel,
+    FailedGate,
     FeaturesReport,
     GateReport,
     NodeReport,
@@ -28,9 +30,11 @@ from kafka_rollout.report.run_report import (
 from kafka_rollout.run.events import Event, Observed, events_of, newest
 from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.run.projections.gates import GateHistory, gate_histories
-from kafka_rollout.run.projections.nodes import NodeTimes, node_times
+from kafka_rollout.run.projections.nodes import NodeTimes, find_last_node_event, node_times, stop_is_unfinished
 from kafka_rollout.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.common.node_steps import read_log_excerpt
+from kafka_rollout.steps.gates.waiting import log_of
 from kafka_rollout.steps.live.level_undo import UNDOS
 from kafka_rollout.steps.planning.comparison import COMPARED
 from kafka_rollout.steps.planning.rehearsal import REHEARSAL_RESULT
@@ -98,6 +102,19 @@ def build_report(
         snapshot=newest(events, SnapshotLoaded),
         unanswered=(unanswered,) if unanswered else tuple(state.unanswered if state else ()),
     )
+
+
+def find_logs(ports: ClusterPorts, failed: FailedGate | None, events: Sequence[Event]) -> tuple[LogExcerpt, ...]:
+    """Return the log of the node whose gate failed, as it was then, or of the node that is still stopped."""
+    last = find_last_node_event(events)
+    if failed is not None and failed.node_id is not None:
+        kept = ports.run.attachment(log_of(failed.node_id), LogExcerpt)
+        node_id = failed.node_id
+    elif last is not None and stop_is_unfinished(events, last.release_step, last.node_id):
+        kept, node_id = None, last.node_id
+    else:
+        return ()
+    return (kept or read_log_excerpt(ports, ports.cluster.node(node_id)),)
 
 
 def _shortened(compared: Mapping[str, Any]) -> dict[str, Any]:
