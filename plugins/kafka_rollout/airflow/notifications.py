@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "kafka_rollout_notifications"
 SCAN_VARIABLE = "kafka_rollout_alert"
+FAILED_KINDS = (Kind.SCAN_FAILED, Kind.CHECK_FAILED)
 
 _ENTRIES = {"name", "notifier", "kwargs", "kinds", "clusters"}
 _SETTINGS = {"channels", "expires_before_minutes", "not_finalized_days"}
@@ -262,7 +263,7 @@ def fields_of(notification: Notification) -> dict[str, Any]:
         "remedy": remedy,
         "link": link,
         "report": notification.report,
-        "failed": notification.kind is Kind.SCAN_FAILED,
+        "failed": notification.kind in FAILED_KINDS,
         "subject": f"{notification.cluster}: {headline}",
         "body": "\n".join(lines),
     }
@@ -270,14 +271,14 @@ def fields_of(notification: Notification) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One alert of a scheduled scan. `report`: an address of Airflow's pages; `failed`: the scan failed."""
+    """One alert of a scheduled scan or check. `report`: an address of Airflow's pages."""
 
     cluster: str
+    kind: Kind
     headline: str
     sentences: Sequence[str]
     report: str = ""
     remedy: str = ""
-    failed: bool = False
 
 
 class ScanAlertNotifier(BaseNotifier):
@@ -290,8 +291,15 @@ class ScanAlertNotifier(BaseNotifier):
     def notify(self, context: Context) -> None:
         from kafka_rollout.run.store.opening import open_notifications, open_scan_history
 
-        fields = {name: getattr(self.alert, name) for name in ("headline", "remedy", "report", "failed")}
-        told = Alerted(run_id=str(context["run_id"]), sentences=tuple(self.alert.sentences), **fields)
+        fields = {name: getattr(self.alert, name) for name in ("headline", "remedy", "report")}
+        failed = self.alert.kind in FAILED_KINDS
+        told = Alerted(
+            run_id=str(context["run_id"]),
+            sentences=tuple(self.alert.sentences),
+            failed=failed,
+            kind=self.alert.kind.value,
+            **fields,
+        )
         shown = fields_of(notification_of_alert(self.alert.cluster, told))
         self.log.error("%s", shown["body"])
         recorded = from_json(Alerted, {**shown, "run_id": told.run_id})

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from kafka_rollout.airflow import run_listener
-from kafka_rollout.airflow.common.links import ReportLink, ScanLink
+from kafka_rollout.airflow.common.links import CheckLink, ReportLink, ScanLink
 
 NAME = "Kafka rollout"
 
@@ -43,5 +43,5 @@ class KafkaRolloutPlugin(AirflowPlugin):
             "url_route": "kafka-rollout-run",
         },
     ]
-    operator_extra_links = [ReportLink(), ScanLink()]  # noqa: RUF012
+    operator_extra_links = [CheckLink(), ReportLink(), ScanLink()]  # noqa: RUF012
     listeners = [run_listener]  # noqa: RUF012

@@ -40,6 +40,7 @@ from kafka_rollout.clusters.host_entries import FORMS, Host, ServiceEntry, dump_
 from kafka_rollout.model.topology import (
     DAILY,
     NEVER,
+    NEWEST,
     NO_RUNTIME,
     ClusterSpec,
     NodeSpec,
@@ -154,6 +155,10 @@ class ClusterEntry(_Strict):
         list[ReleaseText],
         Field(description="releases that scheduled scans evaluate in addition to the running one and its neighbours"),
     ] = []
+    check_release: Annotated[
+        ReleaseText | Literal["newest", "never"],
+        Field(description="target release of the scheduled check: a release, newest (of the catalogue), or never"),
+    ] = "newest"
     apache_releases: Annotated[
         dict[Text, ReleaseText],
         Field(description="version that a node reports: the Apache release that this vendor's build is based on"),
@@ -384,6 +389,9 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
     data["approvers"] = tuple(entry.approvers)
     data["release_overrides"] = {str(Release.parse(key)): value for key, value in entry.release_overrides.items()}
     data["scan_releases"] = tuple(str(Release.parse(text)) for text in entry.scan_releases)
+    data["check_release"] = (
+        entry.check_release if entry.check_release in (NEWEST, NEVER) else str(Release.parse(entry.check_release))
+    )
     data["apache_releases"] = {key: str(Release.parse(value)) for key, value in entry.apache_releases.items()}
     return ClusterSpec(**data, nodes=tuple(nodes))
 

@@ -25,7 +25,10 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerted:
-    """An alert of a scheduled run. The store sets `at`. `failed`: the scan failed, so no verdict got worse."""
+    """An alert of a scheduled run. The store sets `at`. `failed`: the scan or the check failed.
+
+    `kind`: of the notification; empty in an alert that an earlier version stored.
+    """
 
     run_id: str
     headline: str
@@ -33,6 +36,7 @@ class Alerted:
     remedy: str = ""
     report: str = ""
     failed: bool = False
+    kind: str = ""
     subject: str = ""
     body: str = ""
     at: float = 0.0

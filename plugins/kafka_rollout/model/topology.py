@@ -13,6 +13,7 @@ RuntimeName = Literal["local_process", "ssh_service", "none"]
 NO_RUNTIME: Final = "none"
 DAILY = "@daily"
 NEVER = "never"
+NEWEST = "newest"
 
 
 class Role(StrEnum):
@@ -110,6 +111,7 @@ class ClusterSpec:
     evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
     `metrics`: our name of a metric → name and labels of the operator's exporter, `name{our label=label}`.
+    `check_release`: target of the scheduled check, NEWEST or NEVER.
     `scan_releases`: releases that scheduled scans evaluate in addition to those that matter for the running release.
 
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
@@ -136,6 +138,7 @@ class ClusterSpec:
     scan_schedule: str = DAILY
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     apache_releases: Mapping[str, str] = field(default_factory=dict)
+    check_release: str = NEWEST
     scan_releases: tuple[str, ...] = ()
     metrics: Mapping[str, str] = field(default_factory=dict)
 

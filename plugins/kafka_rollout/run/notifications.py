@@ -45,11 +45,13 @@ class Kind(StrEnum):
     FINISHED = "finished"
     OPTION_CLOSED = "option-closed"
     SCAN_FAILED = "scan-failed"
+    CHECK_WORSE = "check-worse"
+    CHECK_FAILED = "check-failed"
     NOT_FINALIZED = "not-finalized"
     TEST = "test"
 
 
-SCAN_KINDS = (Kind.OPTION_CLOSED, Kind.SCAN_FAILED)
+SCAN_KINDS = (Kind.OPTION_CLOSED, Kind.SCAN_FAILED, Kind.CHECK_WORSE, Kind.CHECK_FAILED)
 
 
 class Urgency(StrEnum):
@@ -72,6 +74,8 @@ URGENCY = {
     Kind.FINISHED: Urgency.INFO,
     Kind.OPTION_CLOSED: Urgency.WARNING,
     Kind.SCAN_FAILED: Urgency.WARNING,
+    Kind.CHECK_WORSE: Urgency.WARNING,
+    Kind.CHECK_FAILED: Urgency.WARNING,
     Kind.NOT_FINALIZED: Urgency.WARNING,
     Kind.TEST: Urgency.INFO,
 }
@@ -166,8 +170,8 @@ _WHILE_TRUE = {Kind.APPROVAL_PENDING, Kind.APPROVAL_EXPIRES, Kind.DECISION_PENDI
 
 
 def notification_of_alert(cluster: str, alert: Alerted) -> Notification:
-    """Return the alert of a scheduled scan as a notification."""
-    kind = Kind.SCAN_FAILED if alert.failed else Kind.OPTION_CLOSED
+    """Return the alert of a scheduled scan or check as a notification."""
+    kind = Kind(alert.kind) if alert.kind else Kind.SCAN_FAILED if alert.failed else Kind.OPTION_CLOSED
     return Notification(
         key=f"{kind}:{alert.run_id}",
         kind=kind,

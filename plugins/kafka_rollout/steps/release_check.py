@@ -18,8 +18,8 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.findings import Check, Checked, CheckOf, timed_checks
 from kafka_rollout.base.wording import count
-from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, path_findings
-from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
+from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK
 from kafka_rollout.groups.findings import GROUPS_CHECK
 from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
@@ -49,6 +49,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_report import CheckEntry, CheckReport
 from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.planning.coordinator_logs import logs_findings
 from kafka_rollout.steps.planning.plans import check_files, check_min_isr, min_isr_effects, observe_files
 
 _T = TypeVar("_T")
@@ -71,6 +72,7 @@ _QUERIES: Mapping[str, Check] = {
     "scan_small": LOGS_CHECK,
 }
 """Call of a port → the check whose duration includes it. A call that several checks need counts once."""
+_NO_TAGS = "Tagged fields that an older release ignores (KIP-482) were not read. A scan with Spark lists them."
 _ON_HOSTS = "The metadata logs are files on the hosts of the controllers."
 
 
@@ -90,11 +92,13 @@ def check_release(
     complete_with: str,
     on_progress: Callable[[str], None] = lambda line: None,
     by_levels: str = "",
+    scan: ScanResult | None = None,
 ) -> CheckReport:
     """Observe the cluster and run the `chosen` checks for its change to `target`, up or down.
 
     `complete_with`: how more results become known. `by_levels`: remedy where no node reports its patch release;
-    default: that of the finding.
+    default: that of the finding. `scan`: a scan of the coordinator logs with the contents of the records;
+    without one that evaluated the releases of the path, a small log is read here.
 
     A target that already runs on all nodes is checked as a restart. Raises RefusedError if no node's release is known,
     and UserError for a target that cannot be planned.
@@ -116,7 +120,9 @@ def check_release(
         plan, checked = decide_plan(observed, request, run_of)
         rights = RIGHTS_CHECK.ran(find_rights_of_checks(ports.cluster, missing))
         checked = (*(one for one in checked if one.check is not RIGHTS_CHECK), rights)
-        checked = (*checked, *_more(ports, plan, observed, request, chosen))
+        checked = (*checked, *_more(ports, plan, observed, request))
+        if LOGS_CHECK in chosen and plan.direction is not Direction.RESTART:
+            checked = (*checked, _check_logs(ports, plan, scan))
     unknown = unknown_values(observed, plan.path)
     entries = tuple(
         CheckEntry.of(
@@ -163,7 +169,6 @@ def _more(
     plan: Plan,
     observed: Observation,
     request: Request,
-    chosen: Sequence[Check],
 ) -> Iterator[Checked]:
     """Yield the checks that `decide_plan` does not have, as far as the brokers can answer them."""
     yield from check_files(ports, plan, observed)
@@ -174,27 +179,21 @@ def _more(
     else:
         yield METADATA_LOGS_CHECK.ran(unknown=_ON_HOSTS)
         yield LOSSES_CHECK.ran(unknown=_ON_HOSTS)
-    if LOGS_CHECK in chosen:
-        yield _check_logs(ports, plan)
 
 
-def _check_logs(ports: ClusterPorts, plan: Plan) -> Checked:
+def _check_logs(ports: ClusterPorts, plan: Plan, scanned: ScanResult | None) -> Checked:
     if not plan.release_steps:
         return LOGS_CHECK.ran(unless=NO_RESTART)
+    if scanned is not None and not scanned.standing.keys() >= set(plan.path[1:]):
+        scanned = None  # it did not evaluate these releases
     try:
-        scan = ports.logs.scan_small()
+        scan = ports.logs.scan_small() if scanned is None else scanned
     except RolloutError as error:
         return LOGS_CHECK.ran(unknown=str(error))
-    path = plan.path[1:]
-    if plan.direction is Direction.UPGRADE:
-        return LOGS_CHECK.ran(path_findings(scan, plan.source, path))
-    return LOGS_CHECK.ran(
-        (
-            *path_findings(scan, plan.source, path, gated=ports.catalogue),
-            *dropped_tag_findings(scan, ports.catalogue, path),
-        ),
-        unknown="Tagged fields that an older release ignores (KIP-482) were not read. A scan with Spark lists them.",
-    )
+    found = logs_findings(ports, scan, plan)
+    if scanned is None and plan.direction is Direction.DOWNGRADE:
+        return LOGS_CHECK.ran(found, unknown=_NO_TAGS)
+    return LOGS_CHECK.ran(found)
 
 
 def _contents(state: ClusterState) -> str:

@@ -59,13 +59,17 @@ def open_cluster_ports(
 
 @contextmanager
 def open_ports_to_read(
-    cluster: ClusterSpec, security: ClientSecurity | None = None, settings: Settings | None = None
+    cluster: ClusterSpec,
+    security: ClientSecurity | None = None,
+    settings: Settings | None = None,
+    *,
+    ssh: Callable[[str], SSHClient] | None = None,
 ) -> Iterator[ClusterPorts]:
-    """Yield the ports of a cluster without a run: nothing is stored, and every change is refused."""
+    """Yield the ports of a cluster without a run: nothing is stored, and every change is refused. `ssh`: as above."""
     from kafka_rollout.run.memory import MemoryRunStore, NoLock
 
     history = _History(run_id="check", run=MemoryRunStore(), lock=NoLock())
-    with _open(cluster, history, security, settings or Settings.from_environment()) as ports:
+    with _open(cluster, history, security, settings or Settings.from_environment(), ssh=ssh) as ports:
         yield ports
 
 

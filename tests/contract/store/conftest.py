@@ -10,6 +10,7 @@ import pytest
 
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.background import SqlBackground
+from kafka_rollout.run.store.checks import SqlCheckHistory
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.leases import ANSWER_S, SqlChangeLock
 from kafka_rollout.run.store.notifications import SqlNotifications
@@ -56,6 +57,9 @@ class Store:
 
     def notifications(self) -> SqlNotifications:
         return SqlNotifications(self.database(clock=self.clock))
+
+    def checks(self, cluster: str = "orders") -> SqlCheckHistory:
+        return SqlCheckHistory(self.database(clock=self.clock), cluster)
 
     def scans(self, cluster: str = "orders") -> SqlScanHistory:
         return SqlScanHistory(self.database(), Artifacts(str(self.home)), cluster)

@@ -14,13 +14,14 @@ from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, Sca
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned, TaskFailed
+from kafka_rollout.run.store.checks import SqlCheckHistory
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.roll.node import replace_node
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
 from tests.plans import plan_upgrade
-from tests.records import run_history, scan_history
+from tests.records import database_of, run_history, scan_history
 
 pytestmark = pytest.mark.airflow
 
@@ -129,6 +130,18 @@ def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp
     reports.keep(scan, "<h1>Scan</h1>", run_id=RUN)
     (found,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
     assert found["scan"]["verdicts"] == {"3.9.1": "fails"}
+    assert found["check"] is None
+    keep_check(tmp_path / "home", "4.4.0")
+    (found,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
+    assert (found["check"]["target"], found["check"]["totals"]["blocker"]) == ("4.4.0", 1)
+    address = f"{PREFIX}/dags/{SCAN_DAG}/check"
+    assert client.get(address, params={"run_id": RUN}).status_code == 401
+    assert client.get(address, params={"run_id": "other"}, headers=signed_in).status_code == 404
+    checked = client.get(address, params={"run_id": RUN}, headers=signed_in)
+    assert checked.text == "<h1>Check</h1>"
+    assert "sandbox" in checked.headers["Content-Security-Policy"]
+    upgrade = client.get(f"{PREFIX}/dags/kafka_upgrade_fake/check", params={"run_id": RUN}, headers=signed_in)
+    assert upgrade.status_code == 404
     assert (found["overdue"], found["failed"], len(found["alerts"])) == (False, None, 1)
 
     ask = {"run_id": RUN, "task_id": "scan_coordinator_logs"}
@@ -137,6 +150,13 @@ def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp
     assert "sandbox" in page.headers["content-security-policy"]
     for other in ({**ask, "run_id": "scheduled__1"}, {**ask, "run_id": "../../etc"}):
         assert client.get(f"{PREFIX}/dags/{SCAN_DAG}/scan", params=other, headers=signed_in).status_code == 404
+
+
+def keep_check(home: Path, target: str) -> None:
+    totals = {"blocker": 1, "warning": 0, "unknown": 2, "info": 0, "ok": 30, "not applicable": 0}
+    change = {"change": "upgrade", "path": ["3.9.1", target], "target": target, "totals": totals, "checked_at": 1.0}
+    history = SqlCheckHistory(database_of(home), "fake")
+    history.keep(RUN, {**change, "sentence": "The upgrade is blocked.", "checks": []}, "<h1>Check</h1>")
 
 
 def test_an_upgrade_s_scans_are_reached_from_their_tasks_and_nothing_else_is(client: Any, tmp_path: Path) -> None:

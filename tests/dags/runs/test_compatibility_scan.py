@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,12 @@ from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.store.opening import open_notifications
+from kafka_rollout.run.store.opening import open_check_history, open_notifications
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import spec_with_homes
 from tests.dags.runs.dag_run import run_dag
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import fake_ports
 from tests.records import scan_history
 from tools.demo.folder import PROJECT_ROOT
 
@@ -56,6 +60,7 @@ class Scans:
     home: Path
     load: Callable[[], dict[str, Any]]
     found: ScanResult | Exception = field(default_factory=lambda: scan_of(COMMITS))
+    world: FakeCluster = field(default_factory=lambda: FakeCluster(Release(3, 9, 1)))
     wanted: ScanRequest | None = None
 
     def run(self, **conf: Any) -> tuple[str, dict[str, str | None], str]:
@@ -75,9 +80,11 @@ class Scans:
 def scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: None, load_dags: Callable[[], dict[str, Any]]
 ) -> Scans:
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
     from kafka_rollout.airflow.operators import spark_scan
 
     made = Scans(home=tmp_path / "home", load=load_dags)
+    made.world.small_scan = scan_of(COMMITS)
 
     def scan(task: Any, context: Any, scratch: Path) -> ScanResult:
         made.wanted = task.wanted(context, ScanRequest(cluster="fake", json_file=scratch / "x"), scratch)
@@ -85,7 +92,12 @@ def scans(
             raise made.found
         return made.found
 
+    @contextmanager
+    def open_to_read(hook: KafkaClusterHook) -> Iterator[ClusterPorts]:
+        yield replace(fake_ports(made.world, tmp_path / "unused"), catalogue=CATALOGUE)
+
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
+    monkeypatch.setattr(KafkaClusterHook, "open_to_read", open_to_read)
     return made
 
 
@@ -105,7 +117,10 @@ def test_a_scan_is_kept_reported_and_told_as_an_asset(scans: Scans) -> None:
 
     scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
     state, states, run_id = scans.run()
-    assert (state, states) == ("success", {"scan_coordinator_logs": "success", "alert": "success"})
+    assert (state, states) == (
+        "success",
+        {"scan_coordinator_logs": "success", "check_release": "success", "alert": "success"},
+    )
     scanned, _ = scan_history(scans.home, "fake").events()
     assert isinstance(scanned, Scanned)
     assert (scanned.run_id, scanned.records) == (run_id, 6)
@@ -158,7 +173,10 @@ def test_a_scan_that_could_not_be_done_is_red_and_alerts(scans: Scans, channel: 
 
     scans.found = AirflowFailException("No broker of 127.0.0.1:19 answered within 20 s.")
     state, states, _ = scans.run()
-    assert (state, states) == ("failed", {"scan_coordinator_logs": "failed", "alert": "failed"})
+    assert (state, states) == (
+        "failed",
+        {"scan_coordinator_logs": "failed", "check_release": "success", "alert": "failed"},
+    )
     (alert,) = scans.alerts
     assert alert["failed"]
     assert "No broker of 127.0.0.1:19 answered" in channel.read_text()
@@ -199,6 +217,53 @@ def test_a_scan_of_some_releases_does_not_hide_that_another_got_worse_since(scan
     assert len(scans.alerts) == 1
 
 
+def test_a_check_is_kept_with_its_page_and_uses_the_scan_of_its_run(scans: Scans) -> None:
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
+    _, _, run_id = scans.run(check_release="3.4.0")
+    (kept,) = open_check_history("fake").newest()
+    assert (kept.run_id, kept.document["target"], kept.document["change"]) == (run_id, "3.4.0", "downgrade")
+    (logs,) = [one for one in kept.document["checks"] if one["id"] == "coordinator-logs"]
+    assert logs["result"] == "blocker"
+    assert logs["reasons"] == [], "the scan has read the tagged fields"
+    page = open_check_history("fake").page_of_run(run_id)
+    assert page is not None
+    assert "downgrade 3.9.1" in page
+    scans.run(check_release="3.4.0", depth="classes")
+    (logs,) = [one for one in open_check_history("fake").newest(1)[0].document["checks"] if one["id"] == logs["id"]]
+    assert logs["result"] == "unknown", "a scan without contents does not prove them"
+
+
+def test_the_target_is_the_newest_release_unless_the_inventory_names_another_one(scans: Scans, inventory: Path) -> None:
+    scans.run()
+    file = inventory / "fake.yaml"
+    file.write_text(dump_cluster(replace(spec_with_homes(), check_release="4.0.1")))
+    scans.run()
+    file.write_text(dump_cluster(replace(spec_with_homes(), check_release="never")))
+    _, states, _ = scans.run()
+    assert states["check_release"] == "skipped"
+    assert [one.document["target"] for one in open_check_history("fake").newest()] == ["4.0.1", str(max(CATALOGUE))]
+
+
+def test_a_new_problem_alerts_once_with_its_object(scans: Scans, channel: Path) -> None:
+    assert scans.run()[1]["alert"] == "skipped"
+    scans.world.config_problems = {max(CATALOGUE): ("Invalid value 0 for num.io.threads",)}
+    state, states, _ = scans.run()
+    assert (state, states["alert"]) == ("success", "success")
+    (alert,) = scans.alerts
+    assert (alert["kind"], alert["failed"]) == ("check-worse", False)
+    assert any("num.io.threads" in sentence for sentence in alert["sentences"])
+    assert "check?run_id=" in channel.read_text()
+    assert scans.run()[1]["alert"] == "skipped", "the same problem was reported"
+
+
+def test_a_check_that_fails_alerts_and_the_run_is_red(scans: Scans) -> None:
+    scans.world.silent = set(scans.world.nodes)
+    state, states, _ = scans.run()
+    assert (state, states["check_release"], states["alert"]) == ("failed", "failed", "failed")
+    (alert,) = scans.alerts
+    assert alert["kind"] == "check-failed"
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -223,8 +288,6 @@ def test_a_channel_that_cannot_be_used_fails_with_the_way_out_after_log_and_page
 def test_every_cluster_has_a_scan_of_its_own_on_its_own_schedule(
     inventory: Path, load_dags: Callable[[], dict[str, DAG]]
 ) -> None:
-    from dataclasses import replace
-
     (inventory / "hourly.yaml").write_text(dump_cluster(replace(spec_with_homes("hourly"), scan_schedule="7 * * * *")))
     (inventory / "never.yaml").write_text(dump_cluster(replace(spec_with_homes("never"), scan_schedule="never")))
     (inventory / "unread.yaml").write_text("name: unread\n")
@@ -264,6 +327,11 @@ def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, 
     params = load_dags()[DAG_ID].params
     assert params.get_param("releases").resolve() == []
     assert params.get_param("releases").resolve([str(one) for one in release_files(PROJECT_ROOT / "include")])
-    for name, value in (("releases", ["9.9.9"]), ("releases", "4.3.1"), ("depth", "shallow")):
+    for name, value in (
+        ("releases", ["9.9.9"]),
+        ("releases", "4.3.1"),
+        ("depth", "shallow"),
+        ("check_release", "9.9.9"),
+    ):
         with pytest.raises(ParamValidationError):
             params.get_param(name).resolve(value)

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(180
 
 RUNNING = Release(4, 3, 1)
 SCAN = "scan_coordinator_logs"
+CHECK = "check_release"
 FEW_PARTITIONS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
 
 UNKNOWN_TYPE = (versioned(99, b"key"), versioned(0))
@@ -48,7 +49,13 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
         return run, scan_history(airflow.home, "scanned").get(kept).load()
 
     run, before = scanned()
-    assert run.states() == {SCAN: "success", "alert": "skipped"}
+    assert run.states() == {SCAN: "success", CHECK: "success", "alert": "success"}
+    alert = [event for event in scan_history(airflow.home, "scanned").events() if isinstance(event, Alerted)][-1]
+    assert alert.kind == "check-worse", "the topics of a single broker have one replica"
+    assert any("RF-ONE" in sentence for sentence in alert.sentences)
+    checked = page_of(airflow, dag_id, run.run_id, page="check")
+    assert checked.status_code == 200
+    assert f"upgrade 4.3.1 → {NEWEST}" in checked.text
     standing = {str(release): str(verdict) for release, verdict in before.standing.items()}
     assert standing.keys() == {"4.2.2", "4.3.1", NEWEST}, "the running release and those on its paths"
     assert standing["4.3.1"] == "loads"
@@ -68,7 +75,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
     carried_on = logs.scan_new_records(before)
 
     run, after = scanned()
-    assert run.states() == {SCAN: "success", "alert": "success"}
+    assert run.states() == {SCAN: "success", CHECK: "success", "alert": "success"}
     alert = [event for event in scan_history(airflow.home, "scanned").events() if isinstance(event, Alerted)][-1]
     assert "4.3.1" in alert.headline
     run.wait_for_log("alert", alert.headline)
@@ -83,9 +90,11 @@ def asset_events(airflow: PrivateAirflow, name: str) -> list[dict[str, Any]]:
     return [event for event in events if event["name"] == name]
 
 
-def page_of(airflow: PrivateAirflow, dag_id: str, run_id: str, *, signed_in: bool = True) -> httpx.Response:
+def page_of(
+    airflow: PrivateAirflow, dag_id: str, run_id: str, *, page: str = "scan", signed_in: bool = True
+) -> httpx.Response:
     query = {"run_id": run_id, "task_id": SCAN}
-    address = f"{airflow.server.url}/kafka-rollout/dags/{dag_id}/scan"
+    address = f"{airflow.server.url}/kafka-rollout/dags/{dag_id}/{page}"
     if not signed_in:
         return httpx.get(address, params=query, trust_env=False)
     return airflow.client().http().get(address, params=query)

@@ -10,7 +10,7 @@ from airflow.sdk import BaseHook
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.wiring.cluster_ports import open_cluster_ports
+from kafka_rollout.wiring.cluster_ports import open_cluster_ports, open_ports_to_read
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -53,6 +53,10 @@ class KafkaClusterHook(BaseHook):
         return open_cluster_ports(
             self.cluster, run, security if security is not None else self.security(), ssh=self.ssh()
         )
+
+    def open_to_read(self) -> AbstractContextManager[ClusterPorts]:
+        """Open the ports without a run: nothing is stored, and every change is refused."""
+        return open_ports_to_read(get_cluster(self.cluster), self.security(), ssh=self.ssh())
 
     def get_conn(self) -> Any:
         return self.security()

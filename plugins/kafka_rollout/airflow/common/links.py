@@ -32,6 +32,20 @@ class ScanLink(BaseOperatorLink):
         return scan_page(ti_key.dag_id, ti_key.run_id, ti_key.task_id)
 
 
+class CheckLink(BaseOperatorLink):
+    """The button "Check" of the task that checked the cluster."""
+
+    name = "Check"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        return check_page(ti_key.dag_id, ti_key.run_id)
+
+
+def check_page(dag_id: str, run_id: str) -> str:
+    """Return the address of the page of a run's check."""
+    return _page(dag_id, "check", run_id=run_id)
+
+
 def scan_page(dag_id: str, run_id: str, task_id: str) -> str:
     """Return the address of the scan page of a run."""
     return _page(dag_id, "scan", run_id=run_id, task_id=task_id)

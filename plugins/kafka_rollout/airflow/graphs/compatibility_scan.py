@@ -1,4 +1,4 @@
-"""One DAG per cluster of the inventory: scans its coordinator logs on schedule, and alerts if a verdict gets worse."""
+"""One DAG per cluster: scans its coordinator logs and checks it on schedule, and alerts if something gets worse."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
     DEPTHS,
     AlertOperator,
     CompatibilityScanOperator,
+    ReleaseCheckOperator,
     scan_failed_alert,
 )
 from kafka_rollout.base.outside_text import escape_markdown
@@ -33,12 +34,16 @@ reads.
 |---|---|
 | Owner | {owner} |
 | Schedule | {schedule} (UTC; `scan_schedule` of the inventory) |
+| Target of the check | {check} (`check_release` of the inventory) |
 | Asset | `kafka-rollout/{name}/coordinator-log-scan` |
 
-The DAG sends an **alert** if a verdict is worse than in the previous scan, or if the first scan of these releases has a
-failing verdict. The DAG also sends an alert when a scan
-fails, because the compatibility is then unknown. The page *Kafka rollout* shows the newest scan and its age. The button
-**Scan** of the task opens the report. docs/notifications.md describes the channels of the alerts.
+After the scan, the task `check_release` makes the checks of `kafka-rollout check` for the target release. So blockers,
+deprecated settings and known defects are visible long before an upgrade. Both tasks only read.
+
+The DAG sends an **alert** if a verdict or a result of the check is worse than before, or if the first scan has a
+failing verdict, or the first check of a release a blocker. It also sends one when the scan or the check fails, because
+the compatibility is then unknown. The page *Kafka rollout* shows the newest scan and check and their age. The buttons
+**Scan** and **Check** of the tasks open the reports. docs/notifications.md describes the channels of the alerts.
 """
 
 
@@ -54,7 +59,12 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
     with DAG(
         dag_id=f"{SCAN_DAG_PREFIX}{cluster.name}",
         description=f"Checks which releases can load the coordinator logs of the Kafka cluster {cluster.name}.",
-        doc_md=DOC.format(name=cluster.name, owner=escape_markdown(cluster.owner), schedule=cluster.scan_schedule),
+        doc_md=DOC.format(
+            name=cluster.name,
+            owner=escape_markdown(cluster.owner),
+            schedule=cluster.scan_schedule,
+            check=cluster.check_release,
+        ),
         schedule=schedule_of(cluster.scan_schedule),
         catchup=False,
         max_active_runs=1,
@@ -70,6 +80,13 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
                     "Releases to evaluate. Empty: the running release, the releases on its paths, and scan_releases of "
                     "the inventory."
                 ),
+            ),
+            "check_release": Param(
+                None,
+                type=["null", "string"],
+                enum=[None, *reversed(releases)],
+                title="Target release of the check",
+                description="Empty: check_release of the inventory, by default the newest release of the catalogue.",
             ),
             "depth": Param(
                 DEPTHS[0],
@@ -90,17 +107,28 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
             retry_delay=timedelta(minutes=1),
             execution_timeout=timedelta(hours=2),
         )
-        alert = AlertOperator(
-            task_id="alert",
-            doc_md="Sends an alert if a verdict got worse, or if the scan failed.",
+        check = ReleaseCheckOperator(
+            task_id="check_release",
+            doc_md="Checks whether the cluster can move to the target release, as `kafka-rollout check` does.",
             cluster=cluster.name,
             scan_task=scan.task_id,
+            trigger_rule="all_done",
+            retries=2,
+            retry_delay=timedelta(minutes=1),
+            execution_timeout=timedelta(minutes=30),
+        )
+        alert = AlertOperator(
+            task_id="alert",
+            doc_md="Sends an alert if the scan or the check failed or found something worse than before.",
+            cluster=cluster.name,
+            scan_task=scan.task_id,
+            check_task=check.task_id,
             trigger_rule="all_done",
             retries=5,
             retry_delay=timedelta(minutes=1),
             execution_timeout=timedelta(minutes=5),
         )
-        scan >> alert
+        scan >> check >> alert
     return dag
 
 

@@ -1,8 +1,8 @@
-"""The tasks of the scheduled scan: scan, store, and send an alert if a verdict got worse."""
+"""The tasks of the scheduled scan: scan, check the change to a release, and send an alert if something got worse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,28 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from kafka_rollout.airflow.common.assets import scan_asset
 from kafka_rollout.airflow.common.base import errors_for_airflow
-from kafka_rollout.airflow.common.links import ScanLink, scan_page
+from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.common.links import CheckLink, ScanLink, check_page, scan_page
 from kafka_rollout.airflow.common.metrics import send_verdicts
-from kafka_rollout.airflow.notifications import Alert, ScanAlertNotifier
+from kafka_rollout.airflow.notifications import FAILED_KINDS, Alert, ScanAlertNotifier
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
-from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import count
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.model.topology import NEVER, NEWEST
 from kafka_rollout.planning.release_path import relevant_releases
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.check_comparison import find_worse
+from kafka_rollout.run.notifications import Kind
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task
 TREND = 30  # number of scans in the trend of a report
-DEPTHS = ("deep", "live", "classes")
+CLASSES = "classes"
+DEPTHS = ("deep", "live", CLASSES)
 
 
 class CompatibilityScanOperator(SparkScanOperator):
@@ -49,20 +54,22 @@ class CompatibilityScanOperator(SparkScanOperator):
     def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
         params, settings = context["params"], Settings.from_environment()
         chosen = tuple(Release.parse(text) for text in params["releases"] or ())
+        target = target_of_check(context, self.cluster, settings)
         return replace(
             request,
             parquet=scratch / PARQUET,
-            releases=chosen or self._relevant_releases(settings),
+            releases=chosen or self._relevant_releases(settings, target),
             live=params["depth"] == "live",
-            classes_only=params["depth"] == "classes",
+            classes_only=params["depth"] == CLASSES,
         )
 
-    def _relevant_releases(self, settings: Settings) -> tuple[Release, ...]:
+    def _relevant_releases(self, settings: Settings, target: Release | None) -> tuple[Release, ...]:
         from kafka_rollout.nodes.metrics import read_running_releases
 
         cluster, catalogue = get_cluster(self.cluster, settings), get_catalogue(settings)
         running = read_running_releases(cluster, catalogue)
-        return relevant_releases(catalogue, running, map(Release.parse, cluster.scan_releases))
+        listed = [*map(Release.parse, cluster.scan_releases), *([] if target is None else [target])]
+        return relevant_releases(catalogue, running, listed)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
         from kafka_rollout.coordinator_logs.page.report import render_scan
@@ -87,12 +94,14 @@ class CompatibilityScanOperator(SparkScanOperator):
         return found
 
 
-class AlertOperator(BaseOperator):
-    """Send an alert if a verdict got worse, if a first scan has a failing verdict, or if the scan failed.
+class ReleaseCheckOperator(BaseOperator):
+    """Check whether the cluster can move to a release, as `kafka-rollout check` does, and store the result.
 
-    It runs whatever the result of the scan. After a failed scan the compatibility is unknown. So this task sends an
-    alert and fails too.
+    The coordinator logs are those of the scan of this run; without one, or if it did not read the contents of the
+    records, a small log is read here. Nothing is changed.
     """
+
+    operator_extra_links = (CheckLink(),)
 
     def __init__(self, *, cluster: str, scan_task: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -100,29 +109,94 @@ class AlertOperator(BaseOperator):
         self.scan_task = scan_task
 
     def execute(self, context: Context) -> Any:
+        from kafka_rollout.report.page.check_page import render_check
+        from kafka_rollout.run.store.opening import open_check_history
+        from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
+
+        target = target_of_check(context, self.cluster, Settings.from_environment())
+        if target is None:
+            raise AirflowSkipException("check_release of the inventory is never.")
+        try:
+            with errors_for_airflow(), KafkaClusterHook(self.cluster).open_to_read() as ports:
+                report = check_release(
+                    ports,
+                    target,
+                    checks_of(CHECKED_KINDS),
+                    complete_with="A dry run of the change reads more, for example the metadata logs.",
+                    on_progress=self.log.info,
+                    scan=self._scan(context),
+                )
+                document = report.document()
+                open_check_history(self.cluster).keep(str(context["run_id"]), document, render_check(report))
+        except AirflowException as error:
+            context["ti"].xcom_push(key=PROBLEM, value=str(error))
+            raise
+        self.log.info("%s. %s", report.totals_text, report.sentence)
+        return {"target": str(target), "totals": document["totals"], "sentence": report.sentence}
+
+    def _scan(self, context: Context) -> ScanResult | None:
+        from kafka_rollout.run.store.opening import open_scan_history
+
+        scanned = found_by(context, self.scan_task)
+        if scanned is None or context["params"]["depth"] == CLASSES:
+            return None
+        return open_scan_history(self.cluster).get(scanned["scan"]).load()
+
+
+class AlertOperator(BaseOperator):
+    """Send one alert about the scan and the check of this run, if one of them failed or found something worse.
+
+    Worse is a worse verdict (of a first scan: a failing one), and a new blocker, warning or unknown result (of a first
+    check for this release: a blocker). The task runs whatever the result of the others. After a failed scan the
+    compatibility is unknown. So this task sends an alert and fails too.
+    """
+
+    def __init__(self, *, cluster: str, scan_task: str, check_task: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster = cluster
+        self.scan_task = scan_task
+        self.check_task = check_task
+
+    def execute(self, context: Context) -> Any:
+        with errors_for_airflow():
+            parts = [part for part in (self._of_scan(context), self._of_check(context)) if part is not None]
+        if not parts:
+            raise AirflowSkipException("Neither a verdict nor a result of the check got worse.")
+        alert = _joined(parts)
+        ScanAlertNotifier(alert)(context)
+        if alert.kind in FAILED_KINDS:
+            raise AirflowFailException(" ".join((alert.headline, *alert.sentences)))
+        return {"headline": alert.headline, "worse": list(alert.sentences)}
+
+    def _of_scan(self, context: Context) -> Alert | None:
         from kafka_rollout.run.store.opening import open_scan_history
 
         ti = context["ti"]
-        report = scan_page(ti.dag_id, str(context["run_id"]), self.scan_task)
-        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-        scanned = ti.xcom_pull(task_ids=self.scan_task) if states.get(self.scan_task) == "success" else None
+        page = scan_page(ti.dag_id, str(context["run_id"]), self.scan_task)
+        scanned = found_by(context, self.scan_task)
         if scanned is None:  # also when the scan was marked as successful by hand
-            problem = ti.xcom_pull(task_ids=self.scan_task, key=PROBLEM) or "See the log of the scan task."
-            alert = scan_failed_alert(self.cluster, problem, report)
-            ScanAlertNotifier(alert)(context)
-            raise AirflowFailException(f"{alert.headline} {problem}")
-
-        with errors_for_airflow():
-            after = open_scan_history(self.cluster).get(scanned["scan"]).load()
-            comparison = self._comparison(scanned["scan"], after)
+            return scan_failed_alert(self.cluster, _problem(context, self.scan_task), page)
+        after = open_scan_history(self.cluster).get(scanned["scan"]).load()
+        comparison = self._comparison(scanned["scan"], after)
         worse = find_failing(after) if comparison is None else comparison.worse
-        if not worse:
-            raise AirflowSkipException(
-                "No verdict got worse." if comparison else "This is the first scan of these releases; no verdict fails."
-            )
-        alert = bad_verdict_alert(self.cluster, worse, report, first=comparison is None)
-        ScanAlertNotifier(alert)(context)
-        return {"headline": alert.headline, "worse": [to_json(change) for change in worse]}
+        return bad_verdict_alert(self.cluster, worse, page, first=comparison is None) if worse else None
+
+    def _of_check(self, context: Context) -> Alert | None:
+        from kafka_rollout.run.store.opening import open_check_history
+
+        ti, run_id = context["ti"], str(context["run_id"])
+        if _state(context, self.check_task) == "skipped":
+            return None
+        page = check_page(ti.dag_id, run_id)
+        checked = found_by(context, self.check_task)
+        kept = open_check_history(self.cluster).newest()
+        at = next((number for number, one in enumerate(kept) if one.run_id == run_id), None)
+        if checked is None or at is None:
+            return check_failed_alert(self.cluster, _problem(context, self.check_task))
+        after = kept[at].document
+        same = [one.document for one in kept[at + 1 :] if one.document["target"] == after["target"]]
+        worse = find_worse(same[0] if same else None, after)
+        return worse_check_alert(self.cluster, after, worse, page) if worse else None
 
     def _comparison(self, scan: str, after: ScanResult) -> ScanComparison | None:
         """Compare with the newest earlier scan of the same releases."""
@@ -135,13 +209,67 @@ class AlertOperator(BaseOperator):
         return None
 
 
+def target_of_check(context: Context, cluster: str, settings: Settings) -> Release | None:
+    """Return the release that the scheduled check is for; None if the inventory wants no check."""
+    wanted = context["params"]["check_release"] or get_cluster(cluster, settings).check_release
+    if wanted == NEVER:
+        return None
+    return (
+        max(get_catalogue(settings)) if wanted == NEWEST else get_catalogue(settings).get(Release.parse(wanted)).release
+    )
+
+
+def found_by(context: Context, task: str) -> Any:
+    """Return the XCom of a task of this run; None if the task did not succeed."""
+    return context["ti"].xcom_pull(task_ids=task) if _state(context, task) == "success" else None
+
+
+def _state(context: Context, task: str) -> str | None:
+    ti = context["ti"]
+    state: str | None = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {}).get(task)
+    return state
+
+
+def _problem(context: Context, task: str) -> str:
+    return str(context["ti"].xcom_pull(task_ids=task, key=PROBLEM) or f"See the log of the task {task}.")
+
+
+def _joined(parts: Sequence[Alert]) -> Alert:
+    """Return one alert: the store keeps one for each run. A failure comes first."""
+    first, *others = sorted(parts, key=lambda part: part.kind not in FAILED_KINDS)
+    more = [sentence for part in others for sentence in (part.headline, *part.sentences)]
+    remedies = dict.fromkeys(part.remedy for part in (first, *others) if part.remedy)
+    return replace(first, sentences=(*first.sentences, *more), remedy=" ".join(remedies))
+
+
+def check_failed_alert(cluster: str, problem: str) -> Alert:
+    return Alert(
+        cluster=cluster,
+        kind=Kind.CHECK_FAILED,
+        headline="The cluster could not be checked.",
+        sentences=(problem,),
+        remedy="Remove the cause, then trigger the DAG. `check_release: never` in the inventory ends the checks.",
+    )
+
+
+def worse_check_alert(cluster: str, check: Mapping[str, Any], worse: Sequence[str], page: str) -> Alert:
+    return Alert(
+        cluster=cluster,
+        kind=Kind.CHECK_WORSE,
+        headline=f"The check for Kafka {check['target']} found {count(len(worse), 'new problem')}.",
+        sentences=tuple(worse),
+        report=page,
+        remedy="Open the report of the check. It has a remedy for each finding.",
+    )
+
+
 def scan_failed_alert(cluster: str, problem: str, report: str = "") -> Alert:
     return Alert(
         cluster=cluster,
+        kind=Kind.SCAN_FAILED,
         headline="The coordinator logs could not be scanned.",
         sentences=(problem,),
         report=report,
-        failed=True,
         remedy="Run the scan again. Until then it is unknown which releases can load the logs.",
     )
 
@@ -153,6 +281,7 @@ def bad_verdict_alert(cluster: str, worse: Sequence[VerdictChange], report: str,
         by_release.setdefault(str(change.release), []).append(change)
     return Alert(
         cluster=cluster,
+        kind=Kind.OPTION_CLOSED,
         headline=(
             f"It is not proved that {_listed(by_release)} can load the coordinator logs (first scan)."
             if first

@@ -13,7 +13,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.private_api import can_read_runs, current_user, require_runs, require_website
-from kafka_rollout.airflow.views.records import page_of_run, runs_of, scan_page, scans_of
+from kafka_rollout.airflow.views.records import check_page, page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
@@ -120,6 +120,15 @@ def report(dag_id: str, run_id: str) -> HTMLResponse:
     found = page_of_run(dag_id, run_id, "report.html", Settings.from_environment())
     if found is None:
         raise HTTPException(404, f"DAG {dag_id} has no report of run {run_id} yet: it is written when the run ends.")
+    return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
+
+
+@app.get("/dags/{dag_id}/check", dependencies=[_may_see_runs])
+def check(dag_id: str, run_id: str) -> HTMLResponse:
+    """Return the report of the check that a scheduled run made."""
+    found = check_page(dag_id, run_id, Settings.from_environment())
+    if found is None:
+        raise HTTPException(404, f"Run {run_id} of DAG {dag_id} has no check.")
     return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
 
 

@@ -31,6 +31,7 @@ from kafka_rollout.steps.step import Procedure
 from kafka_rollout.steps.step_history import step_lines
 
 if TYPE_CHECKING:
+    from kafka_rollout.run.store.checks import KeptCheck
     from kafka_rollout.run.store.notifications import ChannelProblem
 
 log = logging.getLogger(__name__)
@@ -228,6 +229,7 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
         except Exception as error:
             log.warning("The scans of cluster %s cannot be shown: %r", cluster.name, error)
             scan = {
+                "check": None,
                 "scan": None,
                 "overdue": False,
                 "failed": {"headline": "The scan history cannot be read:", "sentences": [str(error)]},
@@ -239,7 +241,7 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
 
 
 def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
-    from kafka_rollout.run.store.opening import open_scan_history
+    from kafka_rollout.run.store.opening import open_check_history, open_scan_history
 
     events = open_scan_history(cluster.name, settings).events()
     if not events:
@@ -248,12 +250,20 @@ def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
     alerts = [event for event in events if isinstance(event, Alerted)]
     scanned_at = scanned[-1].scanned_at if scanned else 0.0
     failed = alerts[-1] if alerts and alerts[-1].failed and alerts[-1] is events[-1] else None
+    checked = open_check_history(cluster.name, settings).newest(1)
     return {
+        "check": _check_fields(checked[0]) if checked else None,
         "scan": to_json(scanned[-1]) if scanned else None,
         "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
         "failed": None if failed is None else _alert_fields(failed),
         "alerts": [_alert_fields(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
     }
+
+
+def _check_fields(check: KeptCheck) -> dict[str, Any]:
+    """Return the newest check without its single results."""
+    kept = {key: check.document[key] for key in ("change", "path", "target", "totals", "sentence", "checked_at")}
+    return {"run_id": check.run_id, **kept}
 
 
 def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
@@ -267,6 +277,15 @@ def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
 
 def _alert_fields(alert: Alerted) -> dict[str, Any]:
     return {key: getattr(alert, key) for key in ("at", "run_id", "headline", "sentences", "failed")}
+
+
+def check_page(dag_id: str, run_id: str, settings: Settings) -> str | None:
+    """Return the page of a scheduled run's check; None if there is none."""
+    from kafka_rollout.run.store.opening import open_check_history
+
+    if not dag_id.startswith(SCAN_DAG_PREFIX):
+        return None
+    return open_check_history(dag_id.removeprefix(SCAN_DAG_PREFIX), settings).page_of_run(run_id)
 
 
 def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.findings import Check
 from kafka_rollout.base.system.settings import Settings
@@ -22,6 +23,7 @@ from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.reported import levels_text
+from kafka_rollout.report.check_comparison import find_worse
 from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
 from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
 
@@ -65,6 +67,9 @@ def check(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as one HTML page.")] = None,
     as_json: AsJson = False,
     details: Annotated[bool, typer.Option("--details", help="Print every object of a finding.")] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="List the scheduled checks of --cluster, newest first, and end.")
+    ] = False,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks and end.")] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="ID", help="Run only this check. Repeatable.")] = None,
     skip: Annotated[list[str] | None, typer.Option(metavar="ID", help="Leave this check out. Repeatable.")] = None,
@@ -82,6 +87,11 @@ def check(
     if list_checks:
         for one in chosen:
             show.say(f"{one.id:26} {one.title}. docs/{one.page}")
+        return
+    if history:
+        if cluster is None or bootstrap_server is not None:
+            raise UserError("--history needs a cluster of the inventory.", remedy="Add --cluster NAME.")
+        _print_history(get_cluster(cluster).name, as_json=as_json)
         return
     if (bootstrap_server is None) == (cluster is None):
         raise UserError(
@@ -123,6 +133,32 @@ def _choose(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
     if not chosen:
         raise UserError("--only and --skip leave no check.", remedy="Remove one of them.")
     return chosen
+
+
+def _print_history(cluster: str, *, as_json: bool) -> None:
+    """Print the stored checks with what was new in each, newest first."""
+    from kafka_rollout.run.store.opening import open_check_history
+
+    kept = open_check_history(cluster).newest()
+    rows = []
+    for number, one in enumerate(kept):
+        earlier = (older.document for older in kept[number + 1 :])
+        before = next((document for document in earlier if document["target"] == one.document["target"]), None)
+        rows.append((one, find_worse(before, one.document)))
+    if as_json:
+        show.print_json([{"run_id": one.run_id, "new": new, "check": one.document} for one, new in rows])
+        return
+    if not rows:
+        dag = f"kafka_compatibility_scan_{cluster}"
+        show.say(f"Cluster {cluster} has no scheduled check yet. The DAG {dag} makes them.")
+        return
+    results = (Result.BLOCKER, Result.WARNING, Result.UNKNOWN)
+    for one, new in rows:
+        check = one.document
+        totals = ", ".join(f"{check['totals'][result.value]} {result.value}" for result in results)
+        show.say(f"{iso(check['checked_at'])} {check['change']} to {check['target']}: {totals}")
+        for sentence in new:
+            show.say(f"    new: {sentence}")
 
 
 def _security(command_config: Path | None) -> ClientSecurity:

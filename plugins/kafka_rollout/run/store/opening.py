@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.store.artifacts import Artifacts
+from kafka_rollout.run.store.checks import SqlCheckHistory
 from kafka_rollout.run.store.database import Database, open_database
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.notifications import SqlNotifications
@@ -35,6 +36,11 @@ def open_scan_history(cluster: str, settings: Settings | None = None) -> SqlScan
     """Open the stored scans of one cluster."""
     settings = settings or Settings.from_environment()
     return SqlScanHistory(database_of(settings), _documents(settings), cluster)
+
+
+def open_check_history(cluster: str, settings: Settings | None = None) -> SqlCheckHistory:
+    """Open the scheduled checks of one cluster."""
+    return SqlCheckHistory(database_of(settings), cluster)
 
 
 def open_notifications(settings: Settings | None = None) -> SqlNotifications:

@@ -23,7 +23,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0002"
+REVISION = "0003"
 
 metadata = MetaData()
 
@@ -101,6 +101,18 @@ scans = _table(
     run_id=_NAME,
     kept_at=Float,
     summary=Text,
+)
+
+# Scheduled checks. `body`: the JSON document of the check; `page`: its HTML page.
+checks = _table(
+    "checks",
+    key=("cluster", "run_id"),
+    cluster=_NAME,
+    run_id=_NAME,
+    target=String(32),
+    at=Float,
+    body=Text,
+    page=Text,
 )
 
 alerts = _table("alerts", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, at=Float, body=Text)
