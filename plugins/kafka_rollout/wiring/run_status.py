@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock as ThreadLock
 
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.cluster_status import ClusterStatus, RunState, build_status, is_trial, status_of
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.events import Event, Unknown
 from kafka_rollout.run.projections.runs import find_dag_id, run_of
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
-from kafka_rollout.run.store.runs import list_asking_runs, list_run_versions
+from kafka_rollout.run.store.runs import ReadHistory, SqlRunStore, list_asking_runs, list_run_versions
 from kafka_rollout.steps.procedures.kinds import KINDS, continue_words, kind_of
 from kafka_rollout.steps.step_history import step_lines
 
 _RUNS_READ = 50  # to find the newest one that is not a plan or a dry run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRuns:
+    """Runs of a cluster that the reader can read, the last changed first; not all of them.
+
+    `versions`: of the newest runs and those in `runs`; `dag_ids`: by run id. `problem`: why the lock cannot be read.
+    """
+
+    runs: tuple[RunState, ...]
+    dag_ids: Mapping[str, str]
+    versions: Mapping[str, str]
+    lock: Lock | None
+    problem: str
+
+    @property
+    def holder(self) -> str:
+        return "" if self.lock is None else self.lock.holder
 
 
 def read_status(
@@ -24,9 +47,20 @@ def read_status(
 ) -> ClusterStatus | None:
     """Return the status of a cluster; None if the reader can read neither one of its DAGs nor one of its runs.
 
+    `may_read`: as in `read_cluster_runs`.
+    """
+    found = read_cluster_runs(cluster, settings, may_read=may_read)
+    return None if found is None else build_status(cluster, found.runs, found.lock, time.time(), problem=found.problem)
+
+
+def read_cluster_runs(
+    cluster: str, settings: Settings, *, may_read: Callable[[str], bool], also: str = ""
+) -> ClusterRuns | None:
+    """Return the runs that can matter; None if the reader can read neither one of the cluster's DAGs nor one of them.
+
     `may_read`: whether the reader can read the runs of a DAG. A run without a known DAG needs the right to read all
-    changing DAGs of the cluster. At first the holder of the lock and the runs that ask are read, then the newest runs
-    until one is not a plan or a dry run.
+    changing DAGs of the cluster. At first the holder of the lock, the runs that ask and the run `also` are read, then
+    the newest runs until one is not a plan or a dry run.
     """
     problem, lock = "", None
     try:
@@ -36,52 +70,123 @@ def read_status(
     readable = [may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()]
     holder = "" if lock is None else lock.holder
     database = database_of(settings)
-    newest = list(list_run_versions(database, cluster, _RUNS_READ))
-    first = [*([holder] if holder else []), *list_asking_runs(database, cluster)]
-    runs = list[RunState]()
-    for run_id in dict.fromkeys([*first, *newest]):
+    versions = list_run_versions(database, cluster, _RUNS_READ)
+    first = [one for one in (holder, *list_asking_runs(database, cluster), also) if one]
+    if set(first) - versions.keys():  # older than the newest runs
+        versions |= {run: one for run, one in list_run_versions(database, cluster).items() if run in first}
+    runs, dag_ids = list[RunState](), dict[str, str]()
+    for run_id in dict.fromkeys([*first, *versions]):
         if run_id not in first and any(not is_trial(run) for run in runs):
             break
-        run, dag_id = read_run(cluster, run_id, settings, holder=holder)
+        if run_id == also and run_id not in versions:
+            continue
+        run, dag_id = read_version(cluster, run_id, settings, versions.get(run_id, ""))
         if may_read(dag_id) if dag_id else all(readable):
-            runs.append(run)
+            runs.append(replace(run, has_lock=run_id == holder))
+            dag_ids[run_id] = dag_id
     if not runs and not any(readable):
         return None
-    at = {run_id: number for number, run_id in enumerate(newest)}
+    at = {run_id: number for number, run_id in enumerate(versions)}
     runs.sort(key=lambda run: at.get(run.run_id, len(at)))
-    return build_status(cluster, runs, lock, time.time(), problem=problem)
+    return ClusterRuns(runs=tuple(runs), dag_ids=dag_ids, versions=versions, lock=lock, problem=problem)
 
 
 def read_run_status(cluster: str, run_id: str, settings: Settings) -> tuple[ClusterStatus, RunState]:
     """Return the status of a cluster by one of its runs, and the run."""
     lock = open_lock(settings).holder(cluster)
-    run, _ = read_run(cluster, run_id, settings, holder=lock.holder if lock else "")
+    run = replace(read_run(cluster, run_id, settings)[0], has_lock=lock is not None and lock.holder == run_id)
     return status_of(cluster, run, lock, time.time()), run
 
 
-def read_run(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -> tuple[RunState, str]:
+def read_version(cluster: str, run_id: str, settings: Settings, version: str) -> tuple[RunState, str]:
+    """Return a run and the id of its DAG. Nothing is read if it was read in this version (`list_run_versions`).
+
+    A history that cannot be read is read again: a document that is restored has no new version.
+    """
+    return _READ.get(cluster, run_id, settings, version)
+
+
+def read_run(cluster: str, run_id: str, settings: Settings) -> tuple[RunState, str]:
     """Return a run and the id of its DAG: for a run of the command line, the DAG of the same procedure.
 
-    The id is empty if the history cannot say it. A history that cannot be read is in the result's `problem`.
+    The id is empty if the history cannot say it. A history that cannot be read is in the result's `problem`. Of a run
+    that was read before, only new events are read.
     """
+    return _READ.get(cluster, run_id, settings, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A run as this process has read it. `version`: of the history before it was read; empty if unknown."""
+
+    version: str
+    history: ReadHistory
+    run: RunState
+    dag_id: str
+
+
+@dataclass(slots=True)
+class ReadRuns:
+    """The runs that this process has read last. Together they have at most `most_events` events."""
+
+    most_events: int
+    _runs: OrderedDict[tuple[str, ...], _Read] = field(default_factory=OrderedDict)
+    _guard: ThreadLock = field(default_factory=ThreadLock)
+
+    def get(self, cluster: str, run_id: str, settings: Settings, version: str) -> tuple[RunState, str]:
+        """Return a run and the id of its DAG. One run is read at a time: several users need the same runs."""
+        key = (str(settings), cluster, run_id)
+        with self._guard:
+            known = self._runs.pop(key, None)
+            if known is None or not version or known.version != version:
+                known = _read(cluster, run_id, settings, version, known)
+            if not known.run.problem:
+                self._runs[key] = known
+                while (
+                    len(self._runs) > 1 and sum(len(one.run.events) for one in self._runs.values()) > self.most_events
+                ):
+                    self._runs.popitem(last=False)
+        return known.run, known.dag_id
+
+    def _forget_oldest(self) -> None:
+        events = sum(len(one.run.events) for one in self._runs.values())
+        while events > self.most_events and len(self._runs) > 1:
+            _, oldest = self._runs.popitem(last=False)
+            events -= len(oldest.run.events)
+
+
+_READ = ReadRuns(most_events=30_000)
+
+
+def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _Read | None) -> _Read:
+    """Read a run. `known`: as it was read before."""
     store = open_run(cluster, run_id, settings)
-    has_lock, dag_id = run_id == holder, ""
+    history, dag_id = ReadHistory(), ""
     try:
-        recorded = store.events()
-        dag_id = dag_of(cluster, recorded)
-        events = tuple(event for event in recorded if event.at)
-        end = stored_end(store)
+        history = store.read_history(None if known is None else known.history)
+        dag_id = dag_of(cluster, history.events)
+        if known is not None and not history.has_documents:
+            plan, end = known.run.plan, known.run.end
+        else:
+            plan, end = _plan_of(store), stored_end(store)
     except RolloutError as error:
-        return RunState(run_id=run_id, has_lock=has_lock, problem=str(error)), dag_id
-    try:
-        plan = store.load_plan()
-    except RolloutError:  # none yet
-        plan = None
+        run = RunState(run_id=run_id, problem=str(error))
+        return _Read(version="", history=history, run=run, dag_id=dag_id)
+    if known is not None and not history.has_documents and history.number == known.history.number:
+        return replace(known, version=version)
+    events = tuple(event for event in history.events if event.at)
     kind = kind_of(events)
     steps = step_lines(kind.procedure, events)
     command = kind.command if plan is None else continue_words(run_of(events), plan.target)
-    run = RunState(run_id=run_id, events=events, plan=plan, end=end, steps=steps, has_lock=has_lock, command=command)
-    return run, dag_id
+    run = RunState(run_id=run_id, events=events, plan=plan, end=end, steps=steps, command=command)
+    return _Read(version=version, history=history, run=run, dag_id=dag_id)
+
+
+def _plan_of(store: SqlRunStore) -> Plan | None:
+    try:
+        return store.load_plan()
+    except RolloutError:  # none yet
+        return None
 
 
 def dag_of(cluster: str, events: tuple[Event, ...]) -> str:

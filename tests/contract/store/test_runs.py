@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Table, delete, select, update
@@ -24,6 +25,7 @@ from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, events_of
 from kafka_rollout.run.step_events import GateChecked
+from kafka_rollout.run.store.event_codec import decode
 from kafka_rollout.run.store.runs import SqlRunStore, list_runs
 from kafka_rollout.run.store.tables import artifacts, before_stops, events, plans, runs
 from tests.contract.store.conftest import Store
@@ -379,3 +381,49 @@ def test_runs_are_listed_by_their_own_ids_the_newest_first(store: Store) -> None
         store.run(run_id).record(ALICE)
     store.run("traffic").attach("traffic/verdict.json", {})  # `kafka-rollout traffic start`: no events, no run
     assert list_runs(store.database(), "demo") == tuple(reversed(ids))
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of the events that were decoded."""
+    kinds: list[str] = []
+
+    def counted(kind: str, *rest: Any) -> Any:
+        kinds.append(kind)
+        return decode(kind, *rest)
+
+    monkeypatch.setattr("kafka_rollout.run.store.runs.decode", counted)
+    return kinds
+
+
+def test_of_a_history_that_grew_only_the_new_events_are_decoded(run: SqlRunStore, decoded: list[str]) -> None:
+    run.record(ALICE)
+    run.save_plan(_plan())
+    first = run.read_history()
+    assert (len(first.events), first.has_documents) == (1, True)
+    run.record(replace(ALICE, by="bob"))
+    decoded.clear()
+    second = run.read_history(first)
+    assert [event.by for event in events_of(second.events, Approval)] == ["alice", "bob"]
+    assert (decoded, second.has_documents) == (["approval"], False)
+    decoded.clear()
+    assert run.read_history(second) == second
+    assert decoded == []
+    run.attach("x.json", {})
+    assert run.read_history(second).has_documents
+    assert run.read_history().events == run.events() == second.events
+
+
+def test_a_history_that_does_not_continue_the_known_one_is_read_whole(store: Store, run: SqlRunStore) -> None:
+    for by in ("alice", "bob"):
+        run.record(replace(ALICE, by=by))
+    known = run.read_history()
+    with store.database().begin() as connection:  # a backup from before the second event, and the run went on
+        connection.execute(delete(events).where(events.c.number == 2))
+        before = connection.execute(select(events.c.hash).where(events.c.number == 1)).scalar_one()
+        connection.execute(update(runs).values(event_count=1, last_hash=before))
+    for by in ("carol", "dave"):
+        run.record(replace(ALICE, by=by))
+    found = run.read_history(known)
+    assert [event.by for event in events_of(found.events, Approval)] == ["alice", "carol", "dave"]
+    assert found.has_documents

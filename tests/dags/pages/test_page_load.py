@@ -12,7 +12,8 @@ from kafka_rollout.airflow.views import records
 from kafka_rollout.airflow.views.read_runs import ReadRun, ReadRuns
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.events import Begun, TaskFailed
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.runs import ReadHistory, SqlRunStore
+from kafka_rollout.wiring import run_status
 from tests.records import run_history
 
 IDS = [f"run-{number}" for number in range(5)]
@@ -23,14 +24,15 @@ def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[
     """Ask as the page does: (ids of the runs whose events were read, the cards)."""
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
     monkeypatch.setattr(records, "READ_RUNS", ReadRuns(at_most=100), raising=False)
+    monkeypatch.setattr(run_status, "_READ", run_status.ReadRuns(most_events=100))
     read: list[str] = []
-    events = SqlRunStore.events
+    read_history = SqlRunStore.read_history
 
-    def counted(self: SqlRunStore) -> Any:
+    def counted(self: SqlRunStore, known: ReadHistory | None = None) -> ReadHistory:
         read.append(self.run_id)
-        return events(self)
+        return read_history(self, known)
 
-    monkeypatch.setattr(SqlRunStore, "events", counted)
+    monkeypatch.setattr(SqlRunStore, "read_history", counted)
     for run_id in IDS:
         run_history(tmp_path, "fake", run_id).record(Begun(dag_id="kafka_upgrade_fake"))
 
@@ -84,6 +86,25 @@ def test_the_elapsed_time_of_a_run_in_progress_is_not_the_one_that_was_read() ->
         card = read.card(holder="", now=now)
         assert (card["elapsed_s"], card["state"]) == (elapsed, state)
     assert read.card(holder="r", now=9_000.0)["elapsed_s"] == 8_000
+
+
+def test_the_status_reads_no_history_that_the_cards_have_read(show: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    show()
+    monkeypatch.setattr(SqlRunStore, "read_history", None)
+    status = run_status.read_status("fake", Settings.from_environment())
+    assert status is not None
+    assert status.run == IDS[-1]
+
+
+def test_the_runs_that_were_read_have_a_limit_of_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    settings, runs = Settings.from_environment(), run_status.ReadRuns(most_events=3)
+    for run_id in IDS[:3]:
+        for _ in range(2):
+            run_history(tmp_path, "fake", run_id).record(Begun(dag_id="kafka_upgrade_fake"))
+    read = [runs.get("fake", run_id, settings, "1")[0].events for run_id in (*IDS[:3], IDS[2])]
+    assert read[2] is read[3]
+    assert runs.get("fake", IDS[0], settings, "1")[0].events is not read[0]
 
 
 def test_only_the_newest_runs_are_kept() -> None:

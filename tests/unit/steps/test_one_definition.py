@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.airflow.views import records as page
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
@@ -68,8 +67,8 @@ def test_a_step_of_the_definition_is_run_told_shown_and_reported(
     assert listed.at in {event.at for event in events}
     told = Progress(procedure=procedure).lines(None, (), {"greet_nodes": "running"})
     assert list(told) == ["greeting the nodes"]
-    (shown,) = [line for line in page.steps_of(procedure, events) if line["label"] == LABEL]
-    assert shown["state"] == StepState.DONE
+    (shown,) = [line for line in step_lines(procedure, events) if line.label == LABEL]
+    assert shown.state == StepState.DONE, "the page shows these lines"
     assert LABEL not in {line.label for line in step_lines(UPGRADE, events)}
 
 

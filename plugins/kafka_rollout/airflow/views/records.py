@@ -21,14 +21,11 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
-from kafka_rollout.report.run_report import stored_report
+from kafka_rollout.report.cluster_status import RunState
 from kafka_rollout.run.events import Event, TaskFailed
-from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
-from kafka_rollout.steps.procedures.kinds import KINDS, procedure_of
+from kafka_rollout.steps.procedures.kinds import KINDS
 from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.step import Procedure
-from kafka_rollout.steps.step_history import step_lines
 
 if TYPE_CHECKING:
     from kafka_rollout.run.store.checks import KeptCheck
@@ -76,7 +73,9 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
     for run_id, version in versions.items():
         if len(runs) >= RUNS_SHOWN and run_id not in never_hidden:
             continue
-        read = READ_RUNS.get((str(settings), cluster, run_id), version, partial(_read, cluster, run_id, settings))
+        read = READ_RUNS.get(
+            (str(settings), cluster, run_id), version, partial(_read, cluster, run_id, settings, version)
+        )
         if may_read(read.dag_id) if read.dag_id else all(readable):
             runs.append(read.card(holder=holder, now=time.time()))
     if not runs and not any(readable):
@@ -99,22 +98,22 @@ def unsent_notifications(problems: Sequence[ChannelProblem]) -> str:
     return " ".join(f"Notifications are not sent ({one.channel}): {one.problem}" for one in newest.values())
 
 
-def _read(cluster: str, run_id: str, settings: Settings) -> ReadRun:
+def _read(cluster: str, run_id: str, settings: Settings, version: str) -> ReadRun:
     """Read the history of a run. A damaged one is shown with its error."""
-    from kafka_rollout.run.store.opening import open_run
-    from kafka_rollout.wiring.run_status import dag_of
+    from kafka_rollout.wiring.run_status import read_version
 
     dag_id = ""
     try:
-        store = open_run(cluster, run_id, settings)
-        recorded = store.events()
-        dag_id = dag_of(cluster, recorded)
-        return _run(store, run_id, dag_id, recorded)
+        run, dag_id = read_version(cluster, run_id, settings, version)
+        problem = run.problem
+        if not problem:
+            return _run(run, dag_id)
     except Exception as error:
-        log.warning("The history of run %r of cluster %s cannot be shown: %r", run_id, cluster, error)
-        sentence = f"The history of this run cannot be read: {error}"
-        card = {**_card(run_id, dag_id), "state": "damaged history", "sentence": sentence}
-        return ReadRun(dag_id=dag_id, shown=card, is_damaged=True)
+        problem = str(error)
+    log.warning("The history of run %r of cluster %s cannot be shown: %s", run_id, cluster, problem)
+    sentence = f"The history of this run cannot be read: {problem}"
+    card = {**_card(run_id, dag_id), "state": "damaged history", "sentence": sentence}
+    return ReadRun(dag_id=dag_id, shown=card, is_damaged=True)
 
 
 def _card(run_id: str, dag_id: str) -> dict[str, Any]:
@@ -137,30 +136,25 @@ def _card(run_id: str, dag_id: str) -> dict[str, Any]:
     }
 
 
-def _run(store: RunStore, run_id: str, dag_id: str, recorded: Sequence[Event]) -> ReadRun:
+def _run(run: RunState, dag_id: str) -> ReadRun:
     """Return one run: progress and outcome, from its history."""
-    events = [event for event in recorded if event.at]
-    try:
-        plan = store.load_plan()
-    except RolloutError:
-        plan = None
+    events, plan, end = run.events, run.plan, run.end
     progress = Progress()
     lines = list(progress.lines(plan, events, {}))
-    report = stored_report(store)
     began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
-    done = report is not None and report.ended_at >= last - 1.0  # an active run has newer events
+    done = run.current_end is not None  # an active run has newer events
     failed = bool(events) and isinstance(events[-1], TaskFailed)
     card = {
-        **_card(run_id, dag_id),
+        **_card(run.run_id, dag_id),
         "way": "" if plan is None else plan.way,
         "began_at": began,
-        "outcome": report.outcome if done and report else None,
-        "sentence": report.sentence if done and report else "",
+        "outcome": end.outcome if done and end else None,
+        "sentence": end.sentence if done and end else "",
         "now": lines[-1] if lines else "",
         "nodes": _nodes(plan, events),
         "lines": lines[-LINES_SHOWN:],
-        "steps": steps_of(procedure_of(events), events),
-        "has_report": report is not None,
+        "steps": [asdict(line) for line in run.steps],
+        "has_report": end is not None,
     }
     return ReadRun(
         dag_id=dag_id,
@@ -169,11 +163,6 @@ def _run(store: RunStore, run_id: str, dag_id: str, recorded: Sequence[Event]) -
         has_ended=done or failed,
         estimate=progress.estimate(plan),
     )
-
-
-def steps_of(procedure: Procedure, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return the steps of the procedure with their state, in their order."""
-    return [asdict(line) for line in step_lines(procedure, events)]
 
 
 def _nodes(plan: Plan | None, events: Sequence[Event]) -> list[dict[str, Any]]:

@@ -56,6 +56,9 @@ def is_entry() -> ColumnElement[bool]:
     return or_(*(events.c.body.like(f'%"kind":"{kind}"}}') for kind in (WRITTEN, BEGUN)))
 
 
+ENTRIES = frozenset({WRITTEN, BEGUN})
+
+
 def known_documents(connection: Connection, run: int) -> dict[str, Known]:
     """Return document → what the chain of the run knows about it."""
     query = select(events.c.body).where(and_(events.c.run == run, is_entry())).order_by(events.c.number)

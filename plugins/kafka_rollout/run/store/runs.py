@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.document_entries import (
     BEGUN,
+    ENTRIES,
     PLAN,
     WRITTEN,
     Known,
@@ -41,6 +43,20 @@ _NO_HASH = "0" * 64  # before the first event
 _REPORT, _REPORT_PAGE = "report.json", "report.html"
 _NEWEST = 8  # entries of a run that has asked: the request, and documents of other tasks after it
 _READS = 5  # of a document that another process replaces at the same time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadHistory:
+    """The events of a run up to the entry `number` of its hash chain, whose hash is `hash`. `run`: id of its row.
+
+    `has_documents`: the plan or a document can have changed since the events that were known before.
+    """
+
+    run: int = 0
+    number: int = 0
+    hash: str = ""
+    events: tuple[Event, ...] = ()
+    has_documents: bool = True
 
 
 class SqlRunStore:
@@ -137,10 +153,37 @@ class SqlRunStore:
 
         Raises FatalError for a damaged row.
         """
-        query = select(events.c.number, events.c.body).join(runs).where(*self._this(), ~is_entry())
+        return self.read_history().events
+
+    def read_history(self, known: ReadHistory | None = None) -> ReadHistory:
+        """Return the history as it is now. Of one that continues `known`, only the new rows are read.
+
+        Raises FatalError for a damaged row.
+        """
+        query = select(events).join(runs).where(*self._this()).order_by(events.c.number)
+        if known is not None:
+            query = query.where(events.c.number >= known.number)
         with self._database.reading() as connection:
-            rows = connection.execute(query.order_by(events.c.number)).all()
-        return tuple(self._event(row) for row in rows)
+            rows = connection.execute(query).all()
+        if known is None:
+            return self._history(rows, ReadHistory())
+        if not rows or (rows[0].run, rows[0].number, rows[0].hash) != (known.run, known.number, known.hash):
+            return self.read_history()  # another history, for example from a backup
+        return self._history(rows[1:], replace(known, has_documents=False))
+
+    def _history(self, rows: Sequence[Row[Any]], known: ReadHistory) -> ReadHistory:
+        """Return `known` with the rows that follow."""
+        if not rows:
+            return known
+        bodies = [(row, self._body(row)) for row in rows]
+        new = tuple(self._event(row, body) for row, body in bodies if body["kind"] not in ENTRIES)
+        return ReadHistory(
+            run=rows[-1].run,
+            number=rows[-1].number,
+            hash=rows[-1].hash,
+            events=known.events + new,
+            has_documents=known.has_documents or len(new) < len(rows),
+        )
 
     def verify_chain(self) -> str:
         """Return a sentence about the first altered or missing event or document of the run; empty if there is none."""
@@ -316,10 +359,16 @@ class SqlRunStore:
 
         connection.execute(postgresql.insert(runs).values(**row).on_conflict_do_nothing())
 
-    def _event(self, row: Row[Any, Any]) -> Event:
+    def _body(self, row: Row[Any]) -> dict[str, Any]:
         try:
             body = json.loads(row.body)
-            return decode(str(body["kind"]), float(body["at"]), dict(body["data"]))
+            return {"kind": str(body["kind"]), "at": float(body["at"]), "data": dict(body["data"])}
+        except (ValueError, TypeError, KeyError):
+            raise self._damaged(f"Event {row.number}") from None
+
+    def _event(self, row: Row[Any], body: Mapping[str, Any]) -> Event:
+        try:
+            return decode(body["kind"], body["at"], body["data"])
         except (ValueError, TypeError, KeyError):
             raise self._damaged(f"Event {row.number}") from None
 
