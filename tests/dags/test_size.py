@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafka_rollout.airflow.graphs.cluster_dags import dags_of_changes
-from kafka_rollout.airflow.graphs.procedure import NODE_GROUPS_UP_TO
+from kafka_rollout.airflow.graphs.procedure import IN_BATCHES, NODE_GROUPS_UP_TO
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
 from tests.dags.conftest import spec_with_homes
@@ -48,7 +48,21 @@ def test_a_thousand_nodes_have_as_many_tasks_as_thirteen(inventory: Path) -> Non
 def test_a_cluster_up_to_the_limit_has_a_task_group_for_each_node(inventory: Path) -> None:
     upgrade = dags_with(inventory, NODE_GROUPS_UP_TO)["kafka_upgrade_fake"]
     groups = {task_id.split(".")[1] for task_id in upgrade.task_ids if task_id.startswith("roll.")}
-    assert len(groups - {"begin", "active_controller"}) == NODE_GROUPS_UP_TO
+    assert len(groups - {"begin", "active_controller", IN_BATCHES}) == NODE_GROUPS_UP_TO
+
+
+def test_a_small_cluster_with_three_brokers_has_the_tasks_of_batches_next_to_the_groups(inventory: Path) -> None:
+    dag = dags_with(inventory, 6)["kafka_upgrade_fake"]
+    order = ["roll.begin", *(f"roll.in_batches.{name}" for name in ("first_node", "approve_canary", "other_nodes"))]
+    for before, after in pairwise(order):
+        assert dag.get_task(after).upstream_task_ids == {before}
+    ends = {"roll.broker-13.passed", "roll.in_batches.other_nodes"}
+    assert dag.get_task("compare_after_roll").upstream_task_ids == ends
+    assert dag.get_task("roll_back.begin").upstream_task_ids >= ends
+    assert dag.get_task("roll_back.in_batches.nodes").upstream_task_ids == {"roll_back.begin"}
+    assert "roll_back.in_batches.nodes" in dag.get_task("stop_traffic").upstream_task_ids
+    without = dags_with(inventory, 5)["kafka_upgrade_fake"]
+    assert not [task_id for task_id in without.task_ids if IN_BATCHES in task_id]
 
 
 def test_a_large_cluster_has_a_rollback_after_each_decision(inventory: Path) -> None:

@@ -7,7 +7,7 @@ the time in. So a trigger, a sensor and the command line use one rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -159,6 +159,22 @@ class Gate:
         return self.release_step, self.node
 
 
+def gates_of_nodes(kind: GateKind, release_step: ReleaseStep, nodes: Sequence[NodeSpec]) -> tuple[Gate, ...]:
+    """Return a gate of each node. The nodes restart at the same time."""
+    return tuple(
+        Gate(kind=kind, release_step=release_step, node=node, together=tuple(one for one in nodes if one != node))
+        for node in nodes
+    )
+
+
+def resolve_together(refs: Sequence[GateRef], plan: Plan, cluster: ClusterSpec) -> tuple[Gate, ...]:
+    """Return the gates that the references name. Gates of several nodes are those of `gates_of_nodes`."""
+    gates = tuple(ref.resolve(plan, cluster) for ref in refs)
+    if len(gates) == 1:
+        return gates
+    return gates_of_nodes(gates[0].kind, gates[0].subject[0], [gate.subject[1] for gate in gates])
+
+
 GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing process
 
 
@@ -212,6 +228,11 @@ class GateWatch:
     consecutive_passes: int = 0
     passed_since: float | None = None  # time of the check that completed the consecutive checks
     gone_since: float | None = None  # time of the first consecutive check without a process
+    status: WatchStatus | None = None  # after the last check
+
+    @property
+    def is_done(self) -> bool:
+        return self.status is not None and self.status.done
 
     def add(self, check: GateCheck, now: float) -> WatchStatus:
         """Record one gate check and return the new status.
@@ -220,6 +241,10 @@ class GateWatch:
         """
         if self.started_at is None:
             self.started_at = now
+        self.status = self._add(check, now, self.started_at)
+        return self.status
+
+    def _add(self, check: GateCheck, now: float, started_at: float) -> WatchStatus:
         if not check.passes:
             self.consecutive_passes, self.passed_since = 0, None
             self._note_process(check, now)
@@ -236,7 +261,7 @@ class GateWatch:
             message = f"soaks: {soaked:.0f} of {self.policy.soak_s:.0f} s"
             return WatchStatus(state=WatchState.WAITING, message=message)
         checks = count(self.consecutive_passes, "check")
-        return WatchStatus(state=WatchState.PASSED, message=f"passed after {now - self.started_at:.0f} s, {checks}")
+        return WatchStatus(state=WatchState.PASSED, message=f"passed after {now - started_at:.0f} s, {checks}")
 
     def _note_process(self, check: GateCheck, now: float) -> None:
         gone = any(condition.name == PROCESS and not condition.is_met for condition in check.conditions)

@@ -100,6 +100,11 @@ class ReleaseStep:
             ),
         )
 
+    @property
+    def node_ids_together(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes of each batch in their order; each node alone if the step has no batches."""
+        return tuple(one.node_ids for one in self.batches) or tuple((one.node_id,) for one in self.order)
+
     def batch_of(self, node_id: int) -> tuple[int, ...]:
         """Return the nodes of the batch of a node; the node alone if the step has no batches."""
         return next((one.node_ids for one in self.batches if node_id in one.node_ids), (node_id,))
@@ -246,6 +251,11 @@ class Plan:
     def path(self) -> tuple[Release, ...]:
         """The releases that the nodes run one after the other, the source first."""
         return (self.source, *(release_step.to_release for release_step in self.release_steps))
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether several nodes restart together."""
+        return any(len(batch.node_ids) > 1 for step in self.release_steps for batch in step.batches)
 
     @property
     def pinned_defaults(self) -> tuple[DefaultChange, ...]:

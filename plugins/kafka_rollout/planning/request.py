@@ -278,11 +278,12 @@ class Request:
     max_batch_size: int = declared(
         1,
         Field(
+            form="max_batch_size",
             option="--max-batch-size",
             title="Maximum batch size",
             text="Largest number of brokers that restart together. The placement of the replicas proves each batch: "
             "a partition with two or more of its brokers in a batch keeps min.insync.replicas and one more in sync. "
-            "Controllers and the first broker restart alone. A DAG restarts one node at a time.",
+            "Controllers and the first broker restart alone.",
             of=_ROLLS,
             in_plan=True,
             section=GATES,
@@ -294,6 +295,7 @@ class Request:
     one_rack_at_a_time: bool = declared(
         True,
         Field(
+            form="one_rack_at_a_time",
             option="--one-rack-at-a-time/--across-racks",
             title="One rack at a time",
             text="All brokers of a batch are in one rack (broker.rack). If a broker has no rack, or the sizes of two "

@@ -131,9 +131,9 @@ def test_the_other_nodes_wait_for_the_first_one_also_if_its_task_is_marked_as_su
     others = NodeStepsOfTask(position=ReleaseStepPosition.TARGET, nodes=Nodes.OTHERS)
     task = RollNodesOperator(task_id="other_nodes", cluster="fake", step=REPLACE, nodes=others)
     with pytest.raises(RefusedError, match="Node 3 cannot be replaced yet: node 2 comes first"):
-        list(task.node_steps(ports, plan, None))
+        list(task.batches(ports, plan, None))
     ports_after = fake_ports(FakeCluster(R431), tmp_path)
-    assert [node.node_id for _, node in task.node_steps(ports_after, plan, None)] == ORDER[1:]
+    assert [node.node_id for _, nodes in task.batches(ports_after, plan, None) for node in nodes] == ORDER[1:]
 
 
 def test_a_node_that_recovers_while_the_approver_decides_is_not_stopped_again(runs: FakeRuns) -> None:
@@ -201,20 +201,20 @@ def test_a_worker_that_dies_between_stop_and_start_is_repeated_without_another_s
 def test_a_cleared_task_continues_where_it_failed(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.steps.roll.node import replace_node
+    from kafka_rollout.steps.roll.node import replace_nodes
 
-    def replace_until_12(ports: Any, plan: Any, release_step: Any, node: Any) -> Any:
-        if node.node_id == 12:
+    def replace_until_12(ports: Any, plan: Any, release_step: Any, nodes: Any) -> Any:
+        if nodes[0].node_id == 12:
             raise AirflowFailException("the task was marked as failed")
-        return replace_node(ports, plan, release_step, node)
+        return replace_nodes(ports, plan, release_step, nodes)
 
-    name = "kafka_rollout.airflow.operators.all_nodes.replace_node"
+    name = "kafka_rollout.airflow.operators.all_nodes.replace_nodes"
     monkeypatch.setattr(name, replace_until_12)
     dag = runs.load()[DAG_ID]
     run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
     assert str(run.state) == "failed"
     assert runs.world.stops == ORDER[:4]
-    monkeypatch.setattr(name, replace_node)
+    monkeypatch.setattr(name, replace_nodes)
     run = clear_and_continue(dag, run, OTHERS)
     record = run_history(runs.home, "fake", run.run_id)
     assert str(run.state) == "success", {ti.task_id: ti.state for ti in run.get_task_instances()}

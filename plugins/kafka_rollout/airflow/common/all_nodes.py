@@ -1,13 +1,13 @@
-"""The node steps of a task that takes several nodes, one after the other, in the plan's order."""
+"""The batches of a task that takes several nodes, one batch after the other, in the plan's order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.gates.check import GateRef
-from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
+from kafka_rollout.model.plan import Plan, ReleaseStep, ReleaseStepPosition
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.roll.node import must_roll_back, rollback_release_steps
@@ -48,26 +48,38 @@ class NodeStepsOfTask:
 
     def find(
         self, ports: ClusterPorts, plan: Plan, after: GateRef | None = None
-    ) -> Iterator[tuple[ReleaseStep, NodeSpec]]:
-        """Yield the node steps in their order. Whether the rollback has one is observed when its turn has come.
+    ) -> Iterator[tuple[ReleaseStep, tuple[NodeSpec, ...]]]:
+        """Yield the nodes of each batch in their order; a plan without batches has one node in each.
 
-        `after`: begin with the node of this gate, without observing the nodes before it. It must be one of this task.
+        Which nodes of a batch the rollback has is observed when its turn has come. `after`: begin with the batch of
+        the node of this gate, without observing the batches before it. It must be one of this task.
         """
         found = None if self.is_rollback else self.release_step(plan)
         release_steps = rollback_release_steps(plan) if self.is_rollback else () if found is None else (found,)
-        node_steps = [(one, node_step) for one in release_steps for node_step in self._of_task(one)]
-        keys = [(one.key, node_step.node_id) for one, node_step in node_steps]
-        begin = keys.index((str(after.release_step), after.node_id or 0)) if after is not None else 0
-        for at, (release_step, node_step) in enumerate(node_steps[begin:]):
-            is_known = after is not None and at == 0
-            if is_known or not self.is_rollback or must_roll_back(ports, plan, release_step, node_step):
-                yield release_step, ports.cluster.node(node_step.node_id)
+        batches = [(one, node_ids) for one in release_steps for node_ids in self._of_task(one)]
+        if after is not None:
+            known = (after.release_step, after.node_id)
+            begin = next(
+                at for at, (one, ids) in enumerate(batches) if known in [(one.key, node_id) for node_id in ids]
+            )
+            batches = batches[begin:]
+        for release_step, node_ids in batches:
+            left = tuple(
+                node
+                for node in map(ports.cluster.node, node_ids)
+                if not self.is_rollback
+                or (after is not None and (after.release_step, after.node_id) == (release_step.key, node.node_id))
+                or must_roll_back(ports, plan, release_step, node)
+            )
+            if left:
+                yield release_step, left
 
-    def _of_task(self, release_step: ReleaseStep) -> Sequence[NodeStep]:
+    def _of_task(self, release_step: ReleaseStep) -> tuple[tuple[int, ...], ...]:
+        together = release_step.node_ids_together
         match self.nodes:
             case Nodes.FIRST:
-                return release_step.order[:1]
+                return together[:1]
             case Nodes.OTHERS:
-                return release_step.order[1:]
+                return together[1:]
             case Nodes.ALL:
-                return release_step.order
+                return together

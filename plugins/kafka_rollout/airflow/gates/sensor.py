@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context
@@ -24,8 +25,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
-from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.gates.waiting import policy_of, record_outcome
+from kafka_rollout.steps.gates.waiting import check_gates, policy_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.roll.node import needs_replacement, restart_node
 from kafka_rollout.steps.step import Reaction, Step
@@ -112,14 +112,14 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, gate: Gate) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
-        watch = GateWatch(policy=policy_of(ports, self.kind, request_in(context), plan))
-        status = check_for_a_while(context, ports, plan, gate, watch)
+        watches = [GateWatch(policy=policy_of(ports, self.kind, request_in(context), plan))]
+        status = check_for_a_while(context, ports, plan, [gate], watches)
         if status.state is WatchState.PASSED:
             return self._passed(status.message)
         if status.state is WatchState.FAILED:
             self._ask(context, ports, gate, status.message)
 
-        self.defer(trigger=trigger_of(self.cluster, context, plan, gate, watch), method_name="watched")
+        self.defer(trigger=trigger_of(self.cluster, context, plan, [gate], watches), method_name="watched")
 
     def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> None:
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
@@ -166,29 +166,30 @@ class OfflineGateSensor(GateSensor):
         )
 
 
-def trigger_of(cluster: str, context: Context, plan: Plan, gate: Gate, watch: GateWatch) -> GateTrigger:
-    """Return the trigger that continues a watch in the triggerer."""
-    return GateTrigger(
-        cluster=cluster,
-        run_id=str(context["run_id"]),
-        plan_hash=plan.hash,
-        gate=to_json(gate.ref),
-        watch=to_json(watch),
-    )
+def trigger_of(
+    cluster: str, context: Context, plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]
+) -> GateTrigger:
+    """Return the trigger that continues the watches in the triggerer."""
+    first, *others = [
+        {"gate": to_json(gate.ref), "watch": to_json(watch)} for gate, watch in zip(gates, watches, strict=True)
+    ]
+    return GateTrigger(cluster=cluster, run_id=str(context["run_id"]), plan_hash=plan.hash, **first, others=others)
 
 
-def check_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, gate: Gate, watch: GateWatch) -> WatchStatus:
+def check_for_a_while(
+    context: Context, ports: ClusterPorts, plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]
+) -> WatchStatus:
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
-        seen = check_gate(ports, plan, gate)
-        status = watch.add(seen, ports.clock.now())
-        show_waiting(context, f"{gate_name(gate)}: {status.message}")
-        soaks_long = watch.passed_since is not None and watch.policy.soak_s > PATIENCE_S
+        status = check_gates(ports, plan, gates, watches)
+        name = gate_name(gates[0]) if len(gates) == 1 else f"gates {gates[0].kind.value}"
+        show_waiting(context, f"{name}: {status.message}")
+        waiting = [watch for watch in watches if not watch.is_done]
+        soaks_long = all(watch.passed_since is not None and watch.policy.soak_s > PATIENCE_S for watch in waiting)
         if status.done or soaks_long or ports.clock.monotonic() >= give_up:
-            record_outcome(ports, gate.ref, seen, status)
             return status
-        ports.clock.sleep(watch.policy.interval_s)
+        ports.clock.sleep(waiting[0].policy.interval_s)
 
 
 def gate_name(gate: Gate) -> str:

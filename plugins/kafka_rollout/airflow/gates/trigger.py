@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import RolloutError, TransientError
-from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.gates.check import GateRef, GateWatch, WatchState, WatchStatus
-from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.gates.waiting import record_outcome
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.gates.check import GateRef, GateWatch, WatchState, WatchStatus, resolve_together
+from kafka_rollout.steps.gates.waiting import check_gates
 from kafka_rollout.steps.planning.check import check_plan
 
 if TYPE_CHECKING:
@@ -27,8 +26,12 @@ SOAK_INTERVAL_S = 10.0  # between two checks during a soak
 ERROR = "error"  # the state of the event if the check itself was refused
 
 
-def pause_s(watch: GateWatch, now: float) -> float:
+def pause_s(watches: Sequence[GateWatch], now: float) -> float:
     """Return the seconds until the next check; a soak of hours needs fewer checks."""
+    return min(_pause_s(watch, now) for watch in watches if not watch.is_done)
+
+
+def _pause_s(watch: GateWatch, now: float) -> float:
     if watch.passed_since is None:
         return watch.policy.interval_s
     left = watch.passed_since + watch.policy.soak_s - now
@@ -36,13 +39,21 @@ def pause_s(watch: GateWatch, now: float) -> float:
 
 
 class GateTrigger(OneLineLogs, BaseTrigger):
-    """Check one gate until its watch ends. `watch`: dictionary of a GateWatch, so it continues the checks of the task.
+    """Check a gate until its watch ends. `watch`: dictionary of a GateWatch, so it continues the checks of the task.
 
-    The event has `state` (passed, failed or error), `message`, `watch` and `gate`.
+    `others`: gates and watches of the other nodes of a batch; the trigger waits for all. The event has `state` (passed,
+    failed or error), `message` and `gate`.
     """
 
     def __init__(
-        self, *, cluster: str, run_id: str, plan_hash: str, gate: dict[str, Any], watch: dict[str, Any]
+        self,
+        *,
+        cluster: str,
+        run_id: str,
+        plan_hash: str,
+        gate: dict[str, Any],
+        watch: dict[str, Any],
+        others: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.cluster = cluster
@@ -50,14 +61,14 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         self.plan_hash = plan_hash
         self.gate = gate
         self.watch = watch
+        self.others = others
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("cluster", "run_id", "plan_hash", "gate", "watch")
+        names = ("cluster", "run_id", "plan_hash", "gate", "watch", *(("others",) if self.others else ()))
         return "kafka_rollout.airflow.gates.trigger.GateTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        watch = from_json(GateWatch, self.watch)
-        watcher = _Watcher(self, watch)
+        watcher = _Watcher(self)
         try:
             security = await KafkaClusterHook(self.cluster).asecurity()
             while True:
@@ -67,24 +78,25 @@ class GateTrigger(OneLineLogs, BaseTrigger):
                 if watcher.is_due_for_log(status):
                     self.log.info("%s", status.message)
                 if status.done:
-                    yield self._event(status.state.value, status.message, watch)
+                    yield self._event(status.state.value, status.message)
                     return
         except RolloutError as error:
-            yield self._event(ERROR, str(error), watch)
+            yield self._event(ERROR, str(error))
         finally:
             await asyncio.to_thread(watcher.close)
 
-    def _event(self, state: str, message: str, watch: GateWatch) -> TriggerEvent:
-        return TriggerEvent({"state": state, "message": message, "watch": to_json(watch), "gate": self.gate})
+    def _event(self, state: str, message: str) -> TriggerEvent:
+        return TriggerEvent({"state": state, "message": message, "gate": self.gate})
 
 
 class _Watcher:
     """The ports of one cluster, kept open between checks and opened again after an error."""
 
-    def __init__(self, trigger: GateTrigger, watch: GateWatch) -> None:
+    def __init__(self, trigger: GateTrigger) -> None:
         self._trigger = trigger
-        self._watch = watch
-        self._ref = from_json(GateRef, trigger.gate)
+        watched = ({"gate": trigger.gate, "watch": trigger.watch}, *trigger.others)
+        self._refs = [from_json(GateRef, one["gate"]) for one in watched]
+        self._watches = [from_json(GateWatch, one["watch"]) for one in watched]
         self._open: AbstractContextManager[ClusterPorts] | None = None
         self._ports: ClusterPorts | None = None
         self._unanswered = WatchStatus(state=WatchState.WAITING, message="")
@@ -95,19 +107,17 @@ class _Watcher:
         if self._ports is None:
             await asyncio.to_thread(self._connect, security)
         if self._ports is None:
-            await asyncio.sleep(self._watch.policy.interval_s)
+            await asyncio.sleep(self._watches[0].policy.interval_s)
         else:
-            await self._ports.clock.sleep_async(pause_s(self._watch, self._ports.clock.now()))
+            await self._ports.clock.sleep_async(pause_s(self._watches, self._ports.clock.now()))
 
     def check(self) -> WatchStatus:
         if self._ports is None:
             return self._unanswered
         try:
             plan = check_plan(self._ports, self._trigger.plan_hash)
-            seen = check_gate(self._ports, plan, self._ref.resolve(plan, self._ports.cluster))
-            status = self._watch.add(seen, self._ports.clock.now())
-            record_outcome(self._ports, self._ref, seen, status)
-            return status
+            gates = resolve_together(self._refs, plan, self._ports.cluster)
+            return check_gates(self._ports, plan, gates, self._watches)
         except TransientError as error:
             return _unanswered(error)
 

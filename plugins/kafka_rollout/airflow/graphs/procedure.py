@@ -3,12 +3,12 @@
 The graph is drawn from the inventory, before the plan exists. Mapped tasks would continue past a failed node, or
 interleave nodes. In a chain of static groups, a failure stops the run there, and a cleared task continues there. A
 cluster of more than NODE_GROUPS_UP_TO nodes has one task for all nodes of a section instead, so its number of tasks is
-constant.
+constant. A smaller cluster has these tasks next to the groups, for a plan with batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -22,8 +22,6 @@ from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTa
 from kafka_rollout.airflow.gates.sensor import GateSensor, OfflineGateSensor
 from kafka_rollout.airflow.operators.all_nodes import (
     WORKS_S,
-    BeginAllNodesOperator,
-    BeginRollBackOfAllOperator,
     OfflineGatesOperator,
     RollNodesOperator,
 )
@@ -41,6 +39,8 @@ from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.steps.step import EachNode, Procedure, Reaction, RunsAfter, Section, Service, Step, matches
 
+IN_BATCHES = "in_batches"
+BROKERS_OF_A_BATCH = 3  # the first broker restarts alone
 NODE_GROUPS_UP_TO = 12  # a graph with more groups of a node is not readable, and its size grows with the nodes
 
 
@@ -59,7 +59,7 @@ def draw(procedure: Procedure, cluster: ClusterSpec) -> None:
 class _Drawing:
     """A graph while it is drawn.
 
-    `last`: the task that the next step follows. `decided`: last tasks of the sections that run on a decision.
+    `before`: the tasks that the next step follows. `decided`: last tasks of the sections that run on a decision.
     `deciders`: tasks at which an approver can choose to roll back. `rolled`: tasks that the section of the rollback
     follows.
     """
@@ -67,7 +67,7 @@ class _Drawing:
     cluster: ClusterSpec
     tasks: dict[str, Any] = field(default_factory=dict)  # in the order of the procedure
     steps: dict[str, Step] = field(default_factory=dict)
-    last: BaseOperator | None = None
+    before: list[BaseOperator] = field(default_factory=list)
     decided: list[BaseOperator] = field(default_factory=list)
     deciders: list[str] = field(default_factory=list)
     rolled: list[BaseOperator] = field(default_factory=list)
@@ -88,71 +88,92 @@ class _Drawing:
     def _section(self, section: Section) -> None:
         nodes = [part for part in section.parts if isinstance(part, EachNode)]
         if section.on_decision:
-            before = self.last
+            before = self.before
             if any(part.position is not None for part in nodes):
-                (self._roll_back_all if self._is_large else self._roll_back)(section, nodes)
+                self._roll_back(section, nodes)
             else:
                 self._undo(section)
-            if self.last is not None:
-                self.decided.append(self.last)
-            self.last = before
+            self.decided += self.before
+            self.before = before
         elif any(part.position is not None for part in nodes):
-            (self._roll_all if self._is_large else self._roll)(section, nodes)
+            self._roll(section, nodes)
         else:
-            begin: BaseOperator | None = None
+            begin: list[BaseOperator] = []
             for part in section.parts:
                 if isinstance(part, EachNode):
                     self._gates(part)
                     continue
                 self.add(part)
                 if isinstance(part, Step) and part.jump is not None:
-                    begin = self.last
-                elif isinstance(part, Step) and part.joins and begin is not None and self.last is not None:
-                    chain(begin, self.last)
+                    begin = self.before
+                elif isinstance(part, Step) and part.joins:
+                    chain(begin, self.before)
 
     def _roll(self, section: Section, nodes: Sequence[EachNode]) -> None:
         begin = next(part for part in section.parts if isinstance(part, Step))
-        groups = [(each, group) for each in nodes for group in self._groups(section.id, each)]
-        self._follow(self._make(BeginReleaseStepOperator, begin, node_groups=[group for _, group in groups]))
-        for each, group in groups:
+        (each,) = nodes
+        groups = [] if self._is_large else self._groups(section.id, each)
+        together = self._ids_together(section, FIRST_NODE, APPROVE_CANARY, OTHER_NODES)
+        first = self._make(
+            BeginReleaseStepOperator,
+            begin,
+            node_groups=groups,
+            nodes_together=NodeStepsOfTask(position=each.position),
+            tasks_together=together,
+        )
+        self._follow(first)
+        for group in groups:
             self._node(each, group)
-        self.deciders += [task_id for _, group in groups for task_id in group.task_ids]
-        self.rolled = self._before
+        self._branch(first, together, lambda: self._roll_together(each))
+        self.deciders += [task_id for group in groups for task_id in group.task_ids] + together
+        self.rolled = self.before
 
     def _roll_back(self, section: Section, nodes: Sequence[EachNode]) -> None:
         begin = next(part for part in section.parts if isinstance(part, Step))
-        drawn = [(each, TaskGroup(each.group, tooltip=each.label)) for each in nodes]
+        drawn = [] if self._is_large else [(each, TaskGroup(each.group, tooltip=each.label)) for each in nodes]
         groups = [(each, outer, group) for each, outer in drawn for group in self._groups(outer.group_id or "", each)]
-        node_groups = [group for _, _, group in groups]
-        first = self._make(BeginRollBackOperator, begin, node_groups=node_groups, deciders=list(self.deciders))
+        together = self._ids_together(section, ALL_NODES)
+        first = self._make(
+            BeginRollBackOperator,
+            begin,
+            node_groups=[group for _, _, group in groups],
+            tasks_together=together,
+            deciders=list(self.deciders),
+        )
         chain(self.rolled, first)
-        self.last = first
+        self.before = [first]
         for each, outer, group in groups:
             with outer:
                 self._node(each, group)
+        whole = NodeStepsOfTask(position=None)
+        self._branch(
+            first, together, lambda: self._follow(self._node_by_node(nodes[0], ALL_NODES, "every node", whole))
+        )
 
-    def _roll_all(self, section: Section, nodes: Sequence[EachNode]) -> None:
+    def _ids_together(self, section: Section, *names: str) -> list[str]:
+        """Return the ids of the tasks that take several nodes; none if the cluster has too few brokers for a batch."""
+        if self._is_large:
+            return [f"{section.id}.{name}" for name in names]
+        can_have_batches = len(self.cluster.brokers_alone) >= BROKERS_OF_A_BATCH
+        return [f"{section.id}.{IN_BATCHES}.{name}" for name in names] if can_have_batches else []
+
+    def _branch(self, begin: BaseOperator, ids: Sequence[str], add: Callable[[], None]) -> None:
+        """Draw the tasks that take several nodes: after `begin`, next to the groups of a small cluster."""
+        if self._is_large:
+            add()
+        elif ids:
+            ends, self.before = self.before, [begin]
+            with TaskGroup(IN_BATCHES, tooltip="All nodes, if the plan has batches. Otherwise each node has a group."):
+                add()
+            self.before = [*ends, *self.before]
+
+    def _roll_together(self, each: EachNode) -> None:
         """Draw one task for the first node, its approval, and one task for the other nodes."""
-        begin = next(part for part in section.parts if isinstance(part, Step))
-        (each,) = nodes
         approval = next(step for step in each.steps if step.approval is not None)
         of_task = {which: NodeStepsOfTask(position=each.position, nodes=which) for which in Nodes}
-        ids = [f"{section.id}.{name}" for name in (FIRST_NODE, APPROVE_CANARY, OTHER_NODES)]
-        whole = of_task[Nodes.ALL]
-        self._follow(self._make(BeginAllNodesOperator, begin, nodes=whole, tasks=ids, canary_task=ids[1]))
         self._follow(self._node_by_node(each, FIRST_NODE, "the first node", of_task[Nodes.FIRST]))
         self._follow(self._make(ApproveCanaryOperator, approval, step=approval, node_group=of_task[Nodes.FIRST]))
         self._follow(self._node_by_node(each, OTHER_NODES, "every other node", of_task[Nodes.OTHERS]))
-        self.deciders += ids
-        self.rolled = self._before
-
-    def _roll_back_all(self, section: Section, nodes: Sequence[EachNode]) -> None:
-        begin = next(part for part in section.parts if isinstance(part, Step))
-        ids = [f"{section.id}.{ALL_NODES}"]
-        first = self._make(BeginRollBackOfAllOperator, begin, tasks=ids, deciders=list(self.deciders))
-        chain(self.rolled, first)
-        self.last = first
-        self._follow(self._node_by_node(nodes[0], ALL_NODES, "every node", NodeStepsOfTask(position=None)))
 
     def _node_by_node(self, each: EachNode, task_id: str, node: str, nodes: NodeStepsOfTask) -> BaseOperator:
         """Make the task of several nodes from the steps of one."""
@@ -183,11 +204,6 @@ class _Drawing:
         ids = list(self.tasks)
         first.skipped = ids[ids.index(first.task_id) + 1 : -1]
 
-    @property
-    def _before(self) -> list[BaseOperator]:
-        """The task that the next step follows; none at the start."""
-        return [] if self.last is None else [self.last]
-
     def _groups(self, group: str, each: EachNode) -> list[NodeTaskGroup]:
         position = each.position or ReleaseStepPosition.TARGET
         return list_node_task_groups(
@@ -200,18 +216,18 @@ class _Drawing:
         node = f"node {named.node_id} ({named.name})" if named else "the active controller, the last controller"
         with TaskGroup(group.group_id.rsplit(".", 1)[-1], tooltip=f"All steps of {node}."):
             *steps, passed = each.steps
-            ends = self._before  # the next node must not overtake a skipped node
+            ends = self.before  # the next node must not overtake a skipped node
             for step in steps:
                 if step.gate is not None:
                     self._follow(self._make(GateSensor, step, step=step, node_group=group, node=node))
                 elif step.approval is None:
                     self._follow(self._make(ReplaceNodeOperator, step, step=step, node_group=group, node=node))
                 elif group.has_canary:
-                    ends += self._before
+                    ends = [*ends, *self.before]
                     self._follow(self._make(ApproveCanaryOperator, step, step=step, node_group=group, node=node))
             end = self._make(EmptyOperator, passed)
-            chain([*ends, *self._before], end)
-        self.last = end
+            chain([*ends, *self.before], end)
+        self.before = [end]
 
     def _gates(self, each: EachNode, *, is_rollback: bool = False) -> None:
         """Add one gate per node, controllers first, as they are started; in one task for a large cluster."""
@@ -272,9 +288,9 @@ class _Drawing:
 
     def _follow(self, task: BaseOperator) -> None:
         """Put a task after the last one. The first step that ends the run also follows the sections on decision."""
-        before = self._before
+        before = self.before
         if self.steps[task.task_id].service is Service.STOP_TRAFFIC:
-            before += self.decided
+            before = [*before, *self.decided]
         if before:
             chain(before, task)
-        self.last = task
+        self.before = [task]

@@ -1,8 +1,8 @@
-"""All nodes of a release step in one task, for clusters that are too large for a task group for each node.
+"""All nodes of a release step in one task: for batches, and for clusters too large for a task group for each node.
 
-The task takes the nodes in the plan's order. Which part of which node step is next is observed, so a task that was
-killed, retried or cleared continues there. While a gate waits, the task is deferred. After a failure an approver
-decides, as at the tasks of a node.
+The task takes the batches in the plan's order; without batches, each node is one. Which part of which node step is
+next is observed, so a task that was killed, retried or cleared continues there. While gates wait, the task is deferred.
+After a failure an approver decides, as at the tasks of a node.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.approvals.asking import AsksPeople, is_answer, read_answer, show_waiting
 from kafka_rollout.airflow.approvals.deciding import ask_how_to_continue, record_decision
@@ -25,16 +25,13 @@ from kafka_rollout.airflow.common.base import (
     request_in,
 )
 from kafka_rollout.airflow.gates.sensor import check_for_a_while, trigger_of
-from kafka_rollout.airflow.operators.nodes import (
-    BeginRollBackOperator,
-    refuse_wrong_order,
-    require_canary_approval,
-)
+from kafka_rollout.airflow.operators.nodes import refuse_wrong_order, require_canary_approval
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
+from kafka_rollout.base import wording as words
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.gates.check import Gate, GateKind, GateRef, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.check import Gate, GateKind, GateRef, GateWatch, WatchState, WatchStatus, gates_of_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Decision, Event
@@ -47,15 +44,16 @@ from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.waiting import policy_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.progress import place
-from kafka_rollout.steps.roll.next_part import Part, next_part
-from kafka_rollout.steps.roll.node import replace_node, restart_node
+from kafka_rollout.steps.roll.next_part import Part, has_failed, next_part_of_batch
+from kafka_rollout.steps.roll.node import replace_nodes, restart_node
+from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
 from kafka_rollout.steps.step import Reaction, Step
 
 # A task that has worked for this time checks no gate itself: it defers, and continues as a new process. So the time of
 # one process has a limit, whatever the number of nodes.
 WORKS_S = 120.0
 
-NodeStep = tuple[ReleaseStep, NodeSpec]
+Batch = tuple[ReleaseStep, tuple[NodeSpec, ...]]  # nodes that restart together; one without batches
 
 _MEANINGS = {
     Decision.WAIT_ON: "Continue without another start: check the gate for another gate timeout, or repeat the step.",
@@ -64,11 +62,13 @@ _MEANINGS = {
         "its node step again. If the approval is invalid, this answer approves the plan again in your name."
     ),
 }
-_NOTE = "This task takes one node after the other, and asks after each failure. The failure above is the first one."
+_NOTE = (
+    "This task takes one node or batch after the other, and asks after each failure. The failure above is the first."
+)
 
 
-class EachNodeOperator(AsksPeople, RolloutOperator):
-    """Take the nodes one after the other: wait for gates, act, and request a decision after a failure."""
+class EachBatchOperator(AsksPeople, RolloutOperator):
+    """Take the batches one after the other: wait for gates, act, and request a decision after a failure."""
 
     def __init__(self, *, step: Step, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -78,26 +78,34 @@ class EachNodeOperator(AsksPeople, RolloutOperator):
         self.starts_again = False  # the answer *Retry* is not carried out yet
 
     @abstractmethod
-    def node_steps(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[NodeStep]:
-        """Return the node steps of this task in their order, from the node of the gate `after`, if it is given."""
+    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
+        """Return the batches of this task in their order, from the batch of the gate `after`, if it is given."""
 
     @abstractmethod
-    def next_part(self, ports: ClusterPorts, plan: Plan, node_step: NodeStep, events: Sequence[Event]) -> Part:
-        """Observe what is left of a node step."""
+    def next_part(
+        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
+    ) -> tuple[Part, tuple[NodeSpec, ...]]:
+        """Observe what is left of the node steps of a batch: the next part, and its nodes."""
 
-    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> None:
-        """Raise RefusedError unless the node can be stopped by the approvals, before a gate waits for it.
+    def choose(
+        self, context: Context, ports: ClusterPorts, plan: Plan, nodes: tuple[NodeSpec, ...], refused: int
+    ) -> tuple[NodeSpec, ...]:
+        """Return those of the nodes that can be stopped together now. `refused`: as in `choose_nodes_to_stop`."""
+        return nodes
+
+    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        """Raise RefusedError unless the nodes can be stopped by the approvals, before a gate waits for them.
 
         Airflow's record of an answer is read here if needed, because a deferral for a gate would discard it.
         """
 
     @abstractmethod
-    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> None:
-        """Stop, replace and start the node."""
+    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        """Stop, replace and start the nodes."""
 
     @abstractmethod
-    def start_again(self, ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
-        """Carry out *Retry*; return False if the node step only begins again."""
+    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
+        """Carry out *Retry*; return False if the node steps only begin again."""
 
     @property
     @abstractmethod
@@ -113,11 +121,11 @@ class EachNodeOperator(AsksPeople, RolloutOperator):
         self.began, count = ports.clock.monotonic(), 0
         after, self.continues_at = self.continues_at, None
         events: Sequence[Event] | None = ports.run.events()  # until this process has acted
-        for node_step in self.node_steps(ports, plan, after):
-            if after is not None or events is None or self._is_left(ports, plan, node_step, events):
-                self._finish(context, ports, plan, node_step, passed=after)
+        for batch in self.batches(ports, plan, after):
+            if after is not None or events is None or self._is_left(ports, plan, batch, events):
+                self._finish(context, ports, plan, batch, passed=after)
                 after = events = None
-            count += 1
+            count += len(batch[1])
         self.log.info("All node steps of this task are done (%s).", count)
         return {"node_steps": count}
 
@@ -134,8 +142,8 @@ class EachNodeOperator(AsksPeople, RolloutOperator):
             raise AirflowFailException(event["message"])
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
-            subject = gate.resolve(plan, ports.cluster).subject
-            self._ask(context, ports, plan, subject, event["message"])
+            batch = next(iter(self.batches(ports, plan, gate)))
+            self._ask(context, ports, plan, batch, event["message"])
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after a failure."""
@@ -164,48 +172,56 @@ class EachNodeOperator(AsksPeople, RolloutOperator):
         context: Context,
         ports: ClusterPorts,
         plan: Plan,
-        node_step: NodeStep,
+        batch: Batch,
         *,
         passed: GateRef | None,
     ) -> None:
-        """Carry out what is left of a node step. Transient errors are repeated as often as those of a node's task."""
-        release_step, node = node_step
-        where = place(plan, release_step.key, node.node_id)
+        """Carry out what is left of a batch. Transient errors are repeated as often as those of a node's task."""
+        release_step, _ = batch
+        where = places(plan, batch)
         errors = 0
         while True:
             try:
-                part = self.next_part(ports, plan, node_step, ports.run.events())
+                part, nodes = self.next_part(ports, plan, batch, ports.run.events())
                 if part is Part.NOTHING:
                     break
                 if self.starts_again:
                     show_waiting(context, f"{where}: another start")
-                    again = self.start_again(ports, plan, node_step)
+                    again = self.start_again(ports, plan, batch)
                     self.starts_again = False
                     if again:
                         continue
                 if part is Part.GATE_AFTER:
-                    self._watch(context, ports, plan, node_step, GateKind.AFTER_START)
+                    gates = gates_of_nodes(GateKind.AFTER_START, release_step, nodes)
+                    self._watch(context, ports, plan, batch, gates)
                     continue
-                if part is Part.GATE_BEFORE and not (passed is not None and passed.kind is GateKind.BEFORE_STOP):
-                    self.require_approvals(context, ports, plan, node_step)
-                    self._watch(context, ports, plan, node_step, GateKind.BEFORE_STOP)
+                if part is Part.GATE_BEFORE:
+                    self.require_approvals(context, ports, plan, (release_step, nodes))
+                    nodes = self.choose(context, ports, plan, nodes, errors)
+                    if passed is None or passed.kind is not GateKind.BEFORE_STOP:
+                        gates = gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes)
+                        self._watch(context, ports, plan, batch, gates)
                 passed = None
-                show_waiting(context, f"{where}: the stop, replacement and start with {release_step.to_release}")
-                self.replace(context, ports, plan, node_step)
+                show_waiting(
+                    context,
+                    f"{places(plan, (release_step, nodes))}: the stop, replacement and start with "
+                    f"{release_step.to_release}",
+                )
+                self.replace(context, ports, plan, (release_step, nodes))
             except TransientError as error:
                 errors += 1
                 if errors > (self.retries or 0):
-                    self._ask_or_raise(context, ports, plan, node_step, error)
+                    self._ask_or_raise(context, ports, plan, batch, error)
                 self.log.warning("%s: %s", where, error)
                 ports.clock.sleep(self.retry_delay.total_seconds())
             except (FatalError, RefusedError) as error:
-                self._ask_or_raise(context, ports, plan, node_step, error)
+                self._ask_or_raise(context, ports, plan, batch, error)
         self.log.info("%s: done%s", where, self._times(ports, plan))
 
-    def _is_left(self, ports: ClusterPorts, plan: Plan, node_step: NodeStep, events: Sequence[Event]) -> bool:
-        """Return whether a part of the node step is left, or cannot be observed now."""
+    def _is_left(self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]) -> bool:
+        """Return whether a part of the batch is left, or cannot be observed now."""
         try:
-            return self.next_part(ports, plan, node_step, events) is not Part.NOTHING
+            return self.next_part(ports, plan, batch, events)[0] is not Part.NOTHING
         except (RefusedError, TransientError):
             return True
 
@@ -214,42 +230,39 @@ class EachNodeOperator(AsksPeople, RolloutOperator):
         context: Context,
         ports: ClusterPorts,
         plan: Plan,
-        node_step: NodeStep,
-        kind: GateKind,
+        batch: Batch,
+        gates: tuple[Gate, ...],
     ) -> None:
-        """Return when the gate has passed; defer, or request a decision, if it has not passed soon."""
-        release_step, node = node_step
-        gate = Gate(kind=kind, release_step=release_step, node=node)
-        watch = GateWatch(policy=policy_of(ports, kind, request_in(context), plan))
+        """Return when the gates have passed; defer, or request a decision, if they have not passed soon."""
+        watches = [GateWatch(policy=policy_of(ports, gate.kind, request_in(context), plan)) for gate in gates]
         status = WatchStatus(state=WatchState.WAITING, message="")
         if ports.clock.monotonic() - self.began < WORKS_S:
-            status = check_for_a_while(context, ports, plan, gate, watch)
+            status = check_for_a_while(context, ports, plan, gates, watches)
         if status.state is WatchState.PASSED:
             self.log.info("The gate passed: %s", status.message)
         elif status.state is WatchState.FAILED:
-            self._ask(context, ports, plan, node_step, status.message)
+            self._ask(context, ports, plan, batch, status.message)
         else:
-            self.defer(trigger=trigger_of(self.cluster, context, plan, gate, watch), method_name="watched")
+            self.defer(trigger=trigger_of(self.cluster, context, plan, gates, watches), method_name="watched")
 
     def _ask_or_raise(
         self,
         context: Context,
         ports: ClusterPorts,
         plan: Plan,
-        node_step: NodeStep,
+        batch: Batch,
         error: FatalError | RefusedError | TransientError,
     ) -> None:
         if not self.asks_about(ports, error):
             raise error
-        self._ask(context, ports, plan, node_step, str(error))
+        self._ask(context, ports, plan, batch, str(error))
 
-    def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, node_step: NodeStep, why: str) -> NoReturn:
-        release_step, node = node_step
+    def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, why: str) -> NoReturn:
         ask_how_to_continue(
             context,
             ports,
-            what=f"the node step of node {node.node_id} ({release_step.key})",
-            why=f"{place(plan, release_step.key, node.node_id)}: {why}",
+            what=_name_of(batch),
+            why=f"{places(plan, batch)}: {why}",
             options=self.options,
             meanings=_MEANINGS,
             subject="a node step",
@@ -258,10 +271,8 @@ class EachNodeOperator(AsksPeople, RolloutOperator):
 
     def _what_failed(self, ports: ClusterPorts, plan: Plan) -> str:
         events = ports.run.events()
-        for release_step, node in self.node_steps(ports, plan, None):
-            if self._is_left(ports, plan, (release_step, node), events):
-                return f"the node step of node {node.node_id} ({release_step.key})"
-        return f"task {self.task_id}"
+        left = (batch for batch in self.batches(ports, plan, None) if self._is_left(ports, plan, batch, events))
+        return next(map(_name_of, left), f"task {self.task_id}")
 
     def _times(self, ports: ClusterPorts, plan: Plan) -> str:
         found = time_of_node_steps(ports.run.events(), plan, ports.clock.now())
@@ -271,39 +282,68 @@ class EachNodeOperator(AsksPeople, RolloutOperator):
         return text + (f", about {duration(found.remaining_s)} remaining" if found.remaining_s else "")
 
 
-class RollNodesOperator(EachNodeOperator):
+def _name_of(batch: Batch) -> str:
+    release_step, nodes = batch
+    return f"the node step of {words.nodes(node.node_id for node in nodes)} ({release_step.key})"
+
+
+def places(plan: Plan, batch: Batch) -> str:
+    """Return the position of the first node of a batch in the plan, and the other nodes."""
+    release_step, (first, *others) = batch
+    more = f" with {words.nodes(node.node_id for node in others)}" if others else ""
+    return f"{place(plan, release_step.key, first.node_id)}{more}"
+
+
+class RollNodesOperator(EachBatchOperator):
     """Replace the nodes of a release step, or roll back those that left their previous release."""
 
     def __init__(self, *, nodes: NodeStepsOfTask, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.nodes = nodes
 
-    def node_steps(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[NodeStep]:
+    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
         """Refuse to begin before the first node is replaced: its task can be marked as successful by hand."""
-        for at, node_step in enumerate(self.nodes.find(ports, plan, after)):
+        for at, (release_step, nodes) in enumerate(self.nodes.find(ports, plan, after)):
             if at == 0 and after is None and not self.nodes.is_rollback:
-                refuse_wrong_order(ports, plan, *node_step)
-            yield node_step
+                refuse_wrong_order(ports, plan, release_step, nodes[0])
+            yield release_step, nodes
 
-    def next_part(self, ports: ClusterPorts, plan: Plan, node_step: NodeStep, events: Sequence[Event]) -> Part:
-        return next_part(ports, plan, *node_step, events)
+    def next_part(
+        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
+    ) -> tuple[Part, tuple[NodeSpec, ...]]:
+        return next_part_of_batch(ports, plan, *batch, events)
 
-    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> None:
+    def choose(
+        self, context: Context, ports: ClusterPorts, plan: Plan, nodes: tuple[NodeSpec, ...], refused: int
+    ) -> tuple[NodeSpec, ...]:
+        every_s = request_in(context).interval_s
+        chosen, split = choose_nodes_to_stop(ports, plan, nodes, refused=refused, every_s=every_s)
+        if split:
+            self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in nodes), split)
+        return chosen
+
+    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        release_step, nodes = batch
         require_approval(ports, plan, ApprovalOf.ROLL_BACK if self.nodes.is_rollback else ApprovalOf.ROLL)
         if request_in(context).canary and not self.nodes.is_rollback:
-            require_canary_approval(ports, plan, *node_step)
+            for node in nodes:
+                require_canary_approval(ports, plan, release_step, node)
 
-    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> None:
-        self.require_approvals(context, ports, plan, node_step)
+    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        self.require_approvals(context, ports, plan, batch)
         keep_traffic_running(context, ports)
-        replace_node(ports, plan, *node_step)
+        replace_nodes(ports, plan, *batch)
 
-    def start_again(self, ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
-        release_step, node = node_step
-        if not has_acted_on_node(ports.run.events(), release_step.key, node.node_id):
-            return False
-        restart_node(ports, plan, release_step, node)
-        return True
+    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
+        """Start the nodes again that have failed; in a batch of one node also a node that only waits."""
+        release_step, nodes = batch
+        events = ports.run.events()
+        acted = [node for node in nodes if has_acted_on_node(events, release_step.key, node.node_id)]
+        if len(nodes) > 1:
+            acted = [node for node in acted if has_failed(ports, release_step, node, events)]
+        for node in acted:
+            restart_node(ports, plan, release_step, node, [one for one in acted if one != node])
+        return bool(acted)
 
     @property
     def options(self) -> tuple[Decision, ...]:
@@ -316,29 +356,33 @@ class RollNodesOperator(EachNodeOperator):
         return not self.nodes.is_rollback and has_stopped_nodes(ports.run.events())
 
 
-class OfflineGatesOperator(EachNodeOperator):
+class OfflineGatesOperator(EachBatchOperator):
     """The gates after the start of all nodes, controllers first. `is_rollback`: after an undo."""
 
     def __init__(self, *, is_rollback: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.is_rollback = is_rollback
 
-    def node_steps(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[NodeStep]:
+    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
         planned = offline_release_step(plan)
         release_step = planned.reversed() if self.is_rollback else planned
-        return [(release_step, node) for node in ports.cluster.controllers_first]
+        nodes = ports.cluster.controllers_first
+        begin = 0 if after is None else [node.node_id for node in nodes].index(after.node_id or 0)
+        return [(release_step, (node,)) for node in nodes[begin:]]
 
-    def next_part(self, ports: ClusterPorts, plan: Plan, node_step: NodeStep, events: Sequence[Event]) -> Part:
-        release_step, node = node_step
-        ref = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node).ref
-        return Part.NOTHING if gate_is_passed(events, ref) else Part.GATE_AFTER
+    def next_part(
+        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
+    ) -> tuple[Part, tuple[NodeSpec, ...]]:
+        release_step, nodes = batch
+        ref = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=nodes[0]).ref
+        return (Part.NOTHING, ()) if gate_is_passed(events, ref) else (Part.GATE_AFTER, nodes)
 
-    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> None:
+    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
         raise NotImplementedError
 
-    def start_again(self, ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
+    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
         """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
-        actions.start_again(ports, plan, node_step[1])
+        actions.start_again(ports, plan, batch[1][0])
         return True
 
     @property
@@ -348,37 +392,3 @@ class OfflineGatesOperator(EachNodeOperator):
 
     def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
         return False  # only a failed gate asks, as at the gates of single nodes
-
-
-class BeginAllNodesOperator(RolloutOperator):
-    """Skip the tasks of a release step that the plan does not have, and the approval of a canary without one.
-
-    `tasks`: all tasks of the release step. `canary_task`: the approval after the first node.
-    """
-
-    def __init__(self, *, nodes: NodeStepsOfTask, tasks: Sequence[str], canary_task: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.nodes = nodes
-        self.tasks = list(tasks)
-        self.canary_task = canary_task
-
-    def act(self, context: Context, ports: ClusterPorts) -> Any:
-        plan = frozen_plan(ports, context)
-        release_step = self.nodes.release_step(plan)
-        if release_step is None:
-            self.log.info("The plan has no release step at this position.")
-            raise DownstreamTasksSkipped(tasks=self.tasks)
-        self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
-        if not (request_in(context).canary and release_step == plan.release_steps[0]):
-            raise DownstreamTasksSkipped(tasks=[self.canary_task])
-
-
-class BeginRollBackOfAllOperator(BeginRollBackOperator):
-    """Begin the rollback in one task. `tasks`: skipped if no approver decided to roll back."""
-
-    def __init__(self, *, tasks: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(node_groups=(), **kwargs)
-        self.tasks = list(tasks)
-
-    def skip_all(self) -> NoReturn:
-        raise DownstreamTasksSkipped(tasks=self.tasks)

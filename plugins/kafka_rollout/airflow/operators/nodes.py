@@ -15,6 +15,7 @@ from kafka_rollout.airflow.approvals.deciding import (
     ask_how_to_continue,
     record_decision,
 )
+from kafka_rollout.airflow.common.all_nodes import NodeStepsOfTask
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -133,28 +134,53 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
 
 
 class BeginReleaseStepOperator(RolloutOperator):
-    """Skip the tasks of nodes that the plan does not replace here, so that no task starts only to be skipped."""
+    """Skip the tasks that the plan does not use here, so that no task starts only to be skipped.
 
-    def __init__(self, *, node_groups: Sequence[NodeTaskGroup], **kwargs: Any) -> None:
+    A large cluster has no `node_groups`: `tasks_together` take all nodes. A smaller cluster has both: its groups take
+    one node at a time, and `tasks_together` take the batches of a plan that has some. `nodes_together`: their nodes.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_groups: Sequence[NodeTaskGroup],
+        tasks_together: Sequence[str] = (),
+        nodes_together: NodeStepsOfTask | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.node_groups = list(node_groups)
+        self.tasks_together = list(tasks_together)
+        self.nodes_together = nodes_together
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        release_step = self.node_groups[0].release_step(plan)
+        release_step = None if self.nodes_together is None else self.nodes_together.release_step(plan)
         if release_step is None:
             self.log.info("The plan has no release step at this position.")
             self.skip_all()
         self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
         canary = request_in(context).canary
-        unused = [task_id for group in self.node_groups for task_id in self._unused(plan, release_step, group, canary)]
+        if self.is_together(plan):
+            has_canary = canary and release_step == plan.release_steps[0]
+            unused = self.tasks_of_groups
+            unused += [one for one in self.tasks_together if one.endswith(f".{APPROVE_CANARY}") and not has_canary]
+        else:
+            of_groups = (self._unused(plan, release_step, group, canary) for group in self.node_groups)
+            unused = [*self.tasks_together, *(task_id for found in of_groups for task_id in found)]
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)
 
+    def is_together(self, plan: Plan) -> bool:
+        """Return whether the tasks of several nodes take the nodes, and not the groups."""
+        return not self.node_groups or (plan.has_batches and bool(self.tasks_together))
+
+    @property
+    def tasks_of_groups(self) -> list[str]:
+        return [task_id for group in self.node_groups for task_id in (*group.task_ids, group.passed_id)]
+
     def skip_all(self) -> NoReturn:
-        raise DownstreamTasksSkipped(
-            tasks=[task_id for group in self.node_groups for task_id in (*group.task_ids, group.passed_id)]
-        )
+        raise DownstreamTasksSkipped(tasks=[*self.tasks_of_groups, *self.tasks_together])
 
     def _unused(self, plan: Plan, release_step: ReleaseStep, group: NodeTaskGroup, canary: bool) -> Sequence[str]:
         if group.node_step(plan) is None:
@@ -188,8 +214,8 @@ class BeginRollBackOperator(BeginReleaseStepOperator):
         node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)}
         for release_step_key, node_id in sorted(node_steps):
             self.log.info("Node %s is rolled back (%s).", node_id, release_step_key)
-        unused: list[str] = []
-        for group in self.node_groups:
+        unused = self.tasks_of_groups if self.is_together(plan) else list(self.tasks_together)
+        for group in () if self.is_together(plan) else self.node_groups:
             release_step, node_step = group.release_step(plan), group.node_step(plan)
             if release_step is None or node_step is None or (release_step.key, node_step.node_id) not in node_steps:
                 unused += group.task_ids

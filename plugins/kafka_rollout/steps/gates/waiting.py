@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.wording import few
 from kafka_rollout.gates.check import (
     Gate,
     GateCheck,
@@ -85,23 +86,20 @@ def wait_for_gates(
 
     A gate that fails does not end the wait for the others. Raises RefusedError if one has failed.
     """
-    watches = {gate.ref: GateWatch(policy=policy) for gate in gates}
+    watches = [GateWatch(policy=policy) for _ in gates]
     checks: dict[GateRef, GateCheck] = {}
-    failed: list[str] = []
-    waiting = list(gates)
-    while waiting:
-        for gate in tuple(waiting):
-            seen = checks[gate.ref] = check_gate(ports, plan, gate)
-            status = watches[gate.ref].add(seen, ports.clock.now())
-            on_check(gate, seen, status.message)
-            record_outcome(ports, gate.ref, seen, status)
-            if status.done:
-                waiting.remove(gate)
-            if status.state is WatchState.FAILED:
-                failed.append(f"The gate {seen.gate} {status.message}.")
-        if waiting:
-            ports.clock.sleep(policy.interval_s)
-    if failed:
+
+    def keep(gate: Gate, seen: GateCheck, message: str) -> None:
+        checks[gate.ref] = seen
+        on_check(gate, seen, message)
+
+    while not check_gates(ports, plan, gates, watches, keep).done:
+        ports.clock.sleep(policy.interval_s)
+    if failed := [
+        f"The gate {gate.name} {watch.status.message}."
+        for gate, watch in zip(gates, watches, strict=True)
+        if watch.status is not None and watch.status.state is WatchState.FAILED
+    ]:
         ways = "wait on, or retry the node" if plan.restarts else "wait on, retry the node, or roll back"
         if plan.offline:
             ways = "fix the cause, then continue the same run"
@@ -112,6 +110,40 @@ def wait_for_gates(
 def log_of(node_id: int) -> str:
     """Return the name of the document with the log of a node when its gate failed last."""
     return f"logs/node-{node_id}.json"
+
+
+def check_gates(
+    ports: ClusterPorts,
+    plan: Plan,
+    gates: Sequence[Gate],
+    watches: Sequence[GateWatch],
+    on_check: Callable[[Gate, GateCheck, str], None] | None = None,
+) -> WatchStatus:
+    """Check once each gate whose watch is not over, and record the result of each that ends.
+
+    Return the status of all: it waits until every watch is over, and then fails if one has failed.
+    """
+    for gate, watch in zip(gates, watches, strict=True):
+        if watch.is_done:
+            continue
+        seen = check_gate(ports, plan, gate)
+        status = watch.add(seen, ports.clock.now())
+        if on_check is not None:
+            on_check(gate, seen, status.message)
+        record_outcome(ports, gate.ref, seen, status)
+    return _joined(gates, watches)
+
+
+def _joined(gates: Sequence[Gate], watches: Sequence[GateWatch]) -> WatchStatus:
+    found = [(gate, watch.status) for gate, watch in zip(gates, watches, strict=True) if watch.status is not None]
+    for state in (WatchState.WAITING, WatchState.FAILED, WatchState.PASSED):
+        of_state = [(gate, status.message) for gate, status in found if status.state is state]
+        if of_state and len(gates) == 1:
+            return WatchStatus(state=state, message=of_state[0][1])
+        if of_state:
+            shown = few([f"{gate.name} {message}" for gate, message in of_state], limit=3)
+            return WatchStatus(state=state, message=shown)
+    raise ValueError("No gate was checked.")
 
 
 def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:

@@ -11,9 +11,10 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.projections.nodes import last_act_on_node
-from kafka_rollout.run.step_events import Started
+from kafka_rollout.run.step_events import GateFailed, Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state, running_release
+from kafka_rollout.steps.roll.node import is_under_way, needs_replacement
 
 
 class Part(StrEnum):
@@ -45,3 +46,42 @@ def next_part(
         reverted = passed and running_release(ports, node) is not None
         return Part.GATE_BEFORE if reverted else Part.GATE_AFTER
     return Part.GATE_BEFORE if last is None else Part.REPLACEMENT
+
+
+def next_part_of_batch(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec], events: Sequence[Event]
+) -> tuple[Part, tuple[NodeSpec, ...]]:
+    """Return the next part of the node steps of a batch, and its nodes. What this run has begun is finished first.
+
+    The gates after the start are one part of all nodes that have begun, so that their soaks are at the same time. A
+    replacement also has the nodes that already run the release: they can still be recovering.
+    """
+    of_part: dict[Part, list[NodeSpec]] = {part: [] for part in Part}
+    for node in nodes:
+        part = next_part(ports, plan, release_step, node, events)
+        if part is Part.GATE_BEFORE and is_under_way(ports, plan, release_step, node):
+            part = Part.REPLACEMENT
+        of_part[part].append(node)
+    if replaced := of_part[Part.REPLACEMENT]:
+        started = [one for one in of_part[Part.GATE_AFTER] if not needs_replacement(ports, plan, release_step, one)]
+        return Part.REPLACEMENT, (*replaced, *started)
+    for part in (Part.GATE_AFTER, Part.GATE_BEFORE):
+        if of_part[part]:
+            return part, tuple(of_part[part])
+    return Part.NOTHING, ()
+
+
+def has_failed(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> bool:
+    """Return whether *Retry* starts the node again: its stop hangs, its process is gone or its last gate failed."""
+    if not isinstance(last_act_on_node(events, release_step.key, node.node_id), Started):
+        return True
+    gates = (
+        event
+        for event in reversed(events)
+        if isinstance(event, Started | GateFailed) and _node_of(event) == node.node_id
+    )
+    return isinstance(next(gates, None), GateFailed) or ports.runtime.process(node).pid is None
+
+
+def _node_of(event: Started | GateFailed) -> int | None:
+    return event.node_id if isinstance(event, Started) else event.ref.node_id

@@ -150,10 +150,13 @@ def retry_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node:
     return replace_node(ports, plan, release_step, node)
 
 
-def restart_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeReplaced:
+def restart_node(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, together: Sequence[NodeSpec] = ()
+) -> NodeReplaced:
     """Start the node on the release of the release step again; kill a hanging process first.
 
-    Raises TransientError if the rest of the cluster cannot spare a process that still runs.
+    `together`: nodes of its batch that are down too. Raises TransientError if the rest of the cluster cannot spare a
+    process that still runs.
     """
     _begin(ports, plan, release_step, words.nodes([node.node_id]), "Retry")
     if not was_stopped(ports, plan, release_step, node.node_id):
@@ -167,7 +170,7 @@ def restart_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nod
         _refuse_other_release(ports, release_step, node)
         if ports.runtime.process(node).pid is not None:
             run_commands_before_stop(ports, release_step, node)
-            refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node))
+            refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node, together))
             # *Retry* comes from a named approver, which is required for a kill.
             stop_s = _stop(ports, release_step, node, force=True)
         return _start(ports, plan, release_step, node, stop_s)
@@ -194,21 +197,20 @@ def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, N
         (release_step, node_step)
         for release_step in rollback_release_steps(plan)
         for node_step in release_step.order
-        if must_roll_back(ports, plan, release_step, node_step)
+        if must_roll_back(ports, plan, release_step, ports.cluster.node(node_step.node_id))
     )
 
 
-def must_roll_back(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_step: NodeStep) -> bool:
-    """Return whether the rollback has this node step. `release_step`: of `rollback_release_steps`."""
-    node = ports.cluster.node(node_step.node_id)
+def must_roll_back(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    """Return whether the rollback has the node in this release step, which is one of `rollback_release_steps`."""
     before = rollback_release_steps(plan)
     # A node with one of these releases is rolled back through the release steps before this one, and then this one.
     beyond = {earlier.from_release for earlier in before[: before.index(release_step)]}
     if running_release(ports, node) in beyond:
         return True
     state = node_step_state(ports, plan, release_step, node)
-    ours = was_stopped(ports, plan, release_step, node_step.node_id)
-    return (state is NodeStepState.NEEDED and (ours or not _is_down_since_another_step(ports, plan, node_step))) or (
+    ours = was_stopped(ports, plan, release_step, node.node_id)
+    return (state is NodeStepState.NEEDED and (ours or not _is_down_since_another_step(ports, plan, node))) or (
         state is NodeStepState.RUNS_TARGET and ours
     )
 
@@ -222,14 +224,12 @@ def refuse_restart(plan: Plan) -> None:
         )
 
 
-def _is_down_since_another_step(ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
+def _is_down_since_another_step(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
     """A node that failed to start on the via release never reached the last release step, so nothing is to roll back
     there.
     """
-    down = ports.runtime.process(ports.cluster.node(node_step.node_id)).pid is None
-    return down and any(
-        was_stopped(ports, plan, release_step, node_step.node_id) for release_step in plan.release_steps
-    )
+    down = ports.runtime.process(node).pid is None
+    return down and any(was_stopped(ports, plan, release_step, node.node_id) for release_step in plan.release_steps)
 
 
 def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: str, verb: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
@@ -15,7 +15,7 @@ from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.planning.findings.hosts import STOP_DEADLINE_S
 from kafka_rollout.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
-from kafka_rollout.run.events import RollbackClosed
+from kafka_rollout.run.events import RollbackClosed, newest
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,
     started_release_steps,
@@ -43,6 +43,7 @@ from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 # The operator's commands before a stop can move leaders, so the gate after them can need some checks to pass again.
 SAFE_AGAIN_WITHIN_S = 60.0
+_REFUSED_TOGETHER = 2
 
 
 def split_now(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit:
@@ -57,6 +58,45 @@ def split_now(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit
     if len(nodes) > 1 and (waits := [seen.waits_for for seen in checks if not seen.passes]):
         return BatchSplit(parts=tuple((node_id,) for node_id in ids), sentence=waits[0])
     return BatchSplit(parts=tuple(one.node_ids for one in batches), sentence=batches[0].ends)
+
+
+def choose_nodes_to_stop(
+    ports: ClusterPorts,
+    plan: Plan,
+    nodes: Sequence[NodeSpec],
+    *,
+    refused: int,
+    every_s: float,
+    give_up: Callable[[], bool] = lambda: False,
+) -> tuple[tuple[NodeSpec, ...], str]:
+    """Return the nodes of a batch that can be stopped together now, and why these are not all; empty if they are.
+
+    If not all can, they get SAFE_AGAIN_WITHIN_S, because ISRs can be complete a moment later. Then the split is
+    recorded. `refused`: how often the stop of several nodes was refused after this proof; after _REFUSED_TOGETHER the
+    nodes stop one at a time. `give_up` ends the wait.
+    """
+    if len(nodes) == 1 or refused >= _REFUSED_TOGETHER:
+        return tuple(nodes[:1]), ""
+    split = until(
+        ports.clock,
+        lambda: _split(ports, plan, [node.node_id for node in nodes]),
+        lambda split: len(split.parts) == 1 or give_up(),
+        for_s=SAFE_AGAIN_WITHIN_S,
+        every_s=max(every_s, 0.5),
+    )
+    if len(split.parts) == 1 or give_up():
+        return tuple(nodes), ""
+    known = newest(ports.run.events(), BatchSplit)
+    if known is None or known.parts != split.parts:
+        ports.run.record(split)
+    return tuple(node for node in nodes if node.node_id in split.parts[0]), split.sentence
+
+
+def _split(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit:
+    try:
+        return split_now(ports, plan, ids)
+    except TransientError as error:
+        return BatchSplit(parts=tuple((node_id,) for node_id in ids), sentence=error.sentence)
 
 
 def prepare_stop(

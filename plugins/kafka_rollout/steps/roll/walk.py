@@ -12,16 +12,14 @@ from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import Rolled, RolledBack, StoppedByOperator, newest
 from kafka_rollout.run.projections.gates import gate_is_passed
-from kafka_rollout.run.step_events import BatchSplit, Rehearsed
+from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.gates.waiting import wait_for_gates
 from kafka_rollout.steps.roll.node import is_under_way, plan_rollback, replace_nodes
-from kafka_rollout.steps.roll.stop import SAFE_AGAIN_WITHIN_S, split_now
+from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
 
 _REPLACE_TRIES = 5
-_REFUSED_TOGETHER = 2  # after this, the nodes of a batch restart one at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +148,7 @@ class _Walk:
                 self._say(place, "is already done")
         refused = 0
         while waiting:
-            part = batch if len(batch) == 1 else self._next_part(waiting, alone=refused >= _REFUSED_TOGETHER)
+            part = batch if len(batch) == 1 else self._next_part(waiting, refused)
             try:
                 self._restart(part)
             except TransientError as error:
@@ -176,39 +174,27 @@ class _Walk:
             and gate_is_passed(self.ports.run.events(), place.gate(GateKind.AFTER_START).ref)
         )
 
-    def _next_part(self, waiting: tuple[_Place, ...], *, alone: bool) -> tuple[_Place, ...]:
-        """Return the nodes that restart next: those that this run has begun, else those that can be stopped together.
-
-        If not all can, they get some time first, because ISRs can be complete a moment later.
-        """
+    def _next_part(self, waiting: tuple[_Place, ...], refused: int) -> tuple[_Place, ...]:
+        """Return the nodes that restart next: those that this run has begun, or those that can be stopped together."""
         begun = tuple(place for place in waiting if is_under_way(self.ports, self.plan, place.release_step, place.node))
         if begun:
             return begun
         if self._must_stop():
             raise _StopAskedError
-        if alone or len(waiting) == 1:
-            return waiting[:1]
-        ids = [place.node_step.node_id for place in waiting]
-        split = until(
-            self.ports.clock,
-            lambda: self._split(ids),
-            lambda split: len(split.parts) == 1 or self._must_stop(),
-            for_s=SAFE_AGAIN_WITHIN_S,
-            every_s=max(self.policy.interval_s, 0.5),
+        nodes, split = choose_nodes_to_stop(
+            self.ports,
+            self.plan,
+            [place.node for place in waiting],
+            refused=refused,
+            every_s=self.policy.interval_s,
+            give_up=self._must_stop,
         )
         if self._must_stop():
             raise _StopAskedError
-        if len(split.parts) > 1:
-            self.ports.run.record(split)
+        if split:
             for place in waiting:
-                self._say(place, f"the batch is split: {split.sentence}")
-        return tuple(place for place in waiting if place.node_step.node_id in split.parts[0])
-
-    def _split(self, ids: Sequence[int]) -> BatchSplit:
-        try:
-            return split_now(self.ports, self.plan, ids)
-        except TransientError as error:
-            return BatchSplit(parts=tuple((node_id,) for node_id in ids), sentence=error.sentence)
+                self._say(place, f"the batch is split: {split}")
+        return tuple(place for place in waiting if place.node in nodes)
 
     def _restart(self, part: tuple[_Place, ...]) -> None:
         """Gates, replacement and gates of nodes that restart at the same time. Raises TransientError for several nodes
@@ -216,9 +202,8 @@ class _Walk:
         """
         states = {place: node_step_state(self.ports, self.plan, place.release_step, place.node) for place in part}
         needed = [place for place in part if states[place] is NodeStepState.NEEDED]
-        for place in needed:
-            self._wait((place,), GateKind.BEFORE_STOP, part)
         if needed:
+            self._wait(needed, GateKind.BEFORE_STOP, part)
             self._replace(needed, part)
         self._wait(part, GateKind.AFTER_START, part)
 

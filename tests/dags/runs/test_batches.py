@@ -1,0 +1,156 @@
+"""Runs of the DAG in batches: brokers that share no partition restart together, in one task for all nodes."""
+
+from __future__ import annotations
+
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from kafka_rollout.airflow.gates.trigger import GateTrigger
+from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import BatchSplit
+from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.dags.runs.test_upgrade_run import node_steps, outcome
+from tests.fakes.cluster import R391, R431, FakeCluster
+
+pytestmark = pytest.mark.airflow
+
+FORTH, BACK = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
+OTHERS = "roll.in_batches.other_nodes"
+BATCHES = [{2}, {3}, {1}, {11}, {14}, {12, 15}, {13, 16}]
+
+
+@pytest.fixture
+def runs(runs: FakeRuns, inventory: Any) -> FakeRuns:
+    """Racks: a with 11 and 14, b with 12 and 15, c with 13 and 16. The stops of a batch wait for each other."""
+    spec = spec_with_homes(brokers=6)
+    (inventory / "fake.yaml").write_text(dump_cluster(spec))
+    runs.world = FakeCluster(R391, spec=spec)
+    runs.world.java = 17
+    for node in spec.brokers:
+        runs.world.nodes[node.node_id].config["broker.rack"] = "abc"[(node.node_id - 11) % 3]
+    return runs
+
+
+def expect_together(world: FakeCluster, *batches: set[int]) -> None:
+    """Let each stop wait for the other stops of its batch; an error if they do not come."""
+    met = {node_id: barrier for batch in batches for barrier in [Barrier(len(batch))] for node_id in batch}
+
+    def stop_with_the_others(node_id: int) -> None:
+        if node_id in met:
+            met[node_id].wait(60)
+        FakeCluster.stop(world, node_id)
+
+    world.stop = stop_with_the_others  # type: ignore[method-assign]
+
+
+def stopped(record: Any, release_step: str) -> list[int]:
+    return [node for key, what, node in node_steps(record) if (key, what) == (release_step, "stopping")]
+
+
+def in_batches(nodes: list[int], sizes: list[int]) -> list[set[int]]:
+    found, rest = [], list(nodes)
+    for size in sizes:
+        found.append(set(rest[:size]))
+        rest = rest[size:]
+    assert not rest
+    return found
+
+
+def test_the_brokers_of_a_rack_restart_together_after_the_canary(runs: FakeRuns) -> None:
+    expect_together(runs.world, {12, 15}, {13, 16})
+    at_canary: list[int] = []
+    runs.while_asked = lambda task: at_canary.append(len(runs.world.stops))
+    state, states, record = runs.run(max_batch_size=3, canary_approval=True)
+    assert state == "success", states
+    assert in_batches(stopped(record, FORTH), [len(batch) for batch in BATCHES]) == BATCHES
+    assert runs.asked == ["approve_plan", "roll.in_batches.approve_canary"]
+    assert at_canary == [0, 1]
+    body = runs.bodies["approve_plan"].replace("\\", "")
+    assert "6: broker-12 (12), broker-15 (15). Ends here: no other node of rack b is left" in body
+    assert "Expected duration: 7 min 00 s, one node at a time 9 min 00 s" in body
+    assert {states[task] for task in states if ".broker-" in task or ".controller-" in task} == {"skipped"}
+    assert states["roll_back.in_batches.nodes"] == "skipped"
+    assert not events_of(record.events(), BatchSplit)
+    assert outcome(record) == "rolled_not_finalized"
+
+
+def test_a_plan_without_a_batch_has_a_task_for_each_node(runs: FakeRuns) -> None:
+    del runs.world.nodes[12].config["broker.rack"]
+    state, states, record = runs.run(max_batch_size=3)
+    assert state == "success", states
+    assert stopped(record, FORTH) == [2, 3, 1, *range(11, 17)]
+    assert "node 12 has no broker.rack, so brokers restart one at a time" in runs.bodies["approve_plan"].replace(
+        "\\", ""
+    )
+    assert (states["roll.broker-12.replace"], states[OTHERS]) == ("success", "skipped")
+
+
+def test_a_node_that_fails_in_a_batch_stops_later_batches_and_the_rollback_goes_in_batches(runs: FakeRuns) -> None:
+    runs.world.cannot_start.add((16, R431))
+    expect_together(runs.world, {13, 16})
+    runs.answers[OTHERS] = ["Retry", "Roll back"]
+
+    def then_back_together(task: str) -> None:
+        if runs.asked.count(OTHERS) == 2:
+            expect_together(runs.world, {12, 15})
+
+    runs.while_asked = then_back_together
+    state, states, record = runs.run(max_batch_size=3)
+    assert state == "failed"
+    assert runs.asked == ["approve_plan", OTHERS, OTHERS]
+    assert "node 8 of 9 (broker-13 to 4.3.1) with node 16" in runs.bodies[OTHERS].replace("\\", "")
+    starts = [node for key, what, node in node_steps(record) if (key, what) == (FORTH, "started")]
+    assert sorted(starts[-3:]) == [13, 16, 16], "Retry starts only the node that failed"
+    assert {node.running for node in runs.world.nodes.values()} == {R391}
+    assert states["roll_back.in_batches.nodes"] == "success"
+    back = [node for key, what, node in node_steps(record) if (key, what) == (BACK, "passed")]
+    assert back[:2] == [16, 13], "node 16 is down: it is started first"
+    assert in_batches(back[2:], [2, 1, 1, 1, 1, 1]) == [{12, 15}, {14}, {11}, {1}, {3}, {2}]
+    assert outcome(record) == "rolled_back"
+
+
+def test_a_worker_that_dies_in_a_batch_is_repeated_without_another_stop(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, kills = FakeCluster.start, list[int]()
+
+    def start_or_die(world: FakeCluster, node_id: int) -> None:
+        if node_id == 15 and not kills:
+            kills.append(node_id)
+            raise SystemError("killed")
+        start(world, node_id)
+
+    monkeypatch.setattr(FakeCluster, "start", start_or_die)
+    state, states, record = runs.run(max_batch_size=3)
+    assert (state, kills) == ("success", [15]), states
+    assert in_batches(stopped(record, FORTH), [len(batch) for batch in BATCHES]) == BATCHES
+    assert runs.asked == ["approve_plan"]
+
+
+def test_a_batch_is_split_if_replicas_were_moved_after_the_plan(runs: FakeRuns) -> None:
+    runs.while_asked = lambda task: runs.world.add_partition("moved", 0, [12, 15, 11], min_isr=2)
+    expect_together(runs.world, {13, 16})
+    state, states, record = runs.run(max_batch_size=3)
+    assert state == "success", states
+    assert [split.parts for split in events_of(record.events(), BatchSplit)] == [((12,), (15,))]
+    acts = [(what, node) for _, what, node in node_steps(record) if node in {12, 15}]
+    assert acts == [(what, node) for node in (12, 15) for what in ("stopping", "started", "passed")]
+
+
+def test_slow_gates_of_a_batch_wait_in_one_trigger(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_trigger, watched = GateTrigger.run, list[set[int]]()
+
+    def run(trigger: GateTrigger) -> Any:
+        watched.append({one["gate"]["node_id"] for one in ({"gate": trigger.gate}, *trigger.others)})
+        return run_trigger(trigger)
+
+    monkeypatch.setattr(GateTrigger, "run", run)
+    runs.world.catch_up_rounds = 60
+    state, states, record = runs.run(max_batch_size=3)
+    assert state == "success", states
+    assert {12, 15} in watched
+    assert {13, 16} in watched
+    assert len(stopped(record, FORTH)) == 9
