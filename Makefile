@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs findings bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -73,8 +73,8 @@ docs: setup ## build the documentation as a site in .site/html
 	@$(BIN)/python -m tools.docs_site
 	@$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
 
-findings: setup ## write docs/findings.md, the table of all findings, from the code
-	@$(BIN)/python -m tools.findings_page
+reference: setup ## write the reference parts of docs/ from the code: findings, commands, parameters, settings, …
+	@$(BIN)/python -m tools.reference_pages
 
 bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size ## run all benchmarks
 

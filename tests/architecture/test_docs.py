@@ -14,17 +14,24 @@ import typer.main
 from jinja2 import Template
 from typer.core import TyperGroup
 
+from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
 from kafka_rollout.cli.old_words import current_words
+from kafka_rollout.clusters.host_entries import CommandEntry, ServiceEntry
+from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry
+from kafka_rollout.run.store.event_codec import KINDS
 from kafka_rollout.steps.checks import CHECKS
-from kafka_rollout.steps.procedures.kinds import KINDS
+from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
 from kafka_rollout.steps.step import Procedure, Section
-from tools import findings_page
 from tools.demo.folder import PROJECT_ROOT
+from tools.reference_pages import PARTS, current_files
 
 PAGES = [PROJECT_ROOT / name for name in subprocess.run(
     ["git", "ls-files", "*.md"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
 ).stdout.split()]  # fmt: skip
+SOURCES = [
+    path for room in ("plugins", "dags", "spark_jobs", "consumer") for path in (PROJECT_ROOT / room).rglob("*.py")
+]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CALL = re.compile(r"kafka-rollout((?: +[^\s`|;&)#]+)+)")
 CODE = re.compile(r"`([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)`")
@@ -65,8 +72,19 @@ def test_every_finding_of_a_table_is_one_that_the_code_can_give(page: Path) -> N
     assert named - _NO_CODES <= CODES, f"nothing gives {sorted(named - _NO_CODES - CODES)}"
 
 
-def test_the_page_of_findings_is_current() -> None:
-    assert findings_page.PAGE.read_text() == findings_page.page(), "docs/findings.md is old: run `make findings`."
+def test_the_parts_of_pages_from_the_code_are_current() -> None:
+    files = current_files()
+    assert [path.name for path, text in files.items() if path.read_text() != text] == [], "Run `make reference`."
+    shown = "".join(files.values())
+    assert [name for name in PARTS if f"<!-- from the code: {name} -->" not in shown] == []
+
+
+def test_every_event_variable_and_key_of_an_inventory_has_a_meaning() -> None:
+    names = set(re.findall(r"KAFKA_ROLLOUT_[A-Z_]+", "".join(path.read_text() for path in SOURCES)))
+    assert names == set(VARIABLES)
+    assert [kind for kind, event in KINDS.items() if (event.__doc__ or "").startswith(f"{event.__name__}(")] == []
+    entries = (ClusterEntry, NodeEntry, ServiceEntry, CommandEntry)
+    assert [key for entry in entries for key, field in entry.model_fields.items() if not field.description] == []
 
 
 def test_a_command_that_is_not_there_and_a_dead_heading_are_seen() -> None:
@@ -117,7 +135,7 @@ def commands() -> TyperGroup:
     return found
 
 
-@pytest.mark.parametrize(("page", "procedure"), [(kind.value, one.procedure) for kind, one in KINDS.items()])
+@pytest.mark.parametrize(("page", "procedure"), [(kind.value, one.procedure) for kind, one in KINDS_OF_RUNS.items()])
 def test_the_page_of_a_dag_lists_its_steps_in_their_order(page: str, procedure: Procedure) -> None:
     text = (PROJECT_ROOT / "docs" / f"{page}.md").read_text().replace("\n", " ")
     shown = re.search(r"`(observe → .*?)`", text)

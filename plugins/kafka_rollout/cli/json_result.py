@@ -10,11 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, StoppedError, TransientError, UserError
+from kafka_rollout.base.errors import (
+    FatalError,
+    LockHeldError,
+    RefusedError,
+    RolloutError,
+    StoppedError,
+    TransientError,
+    UserError,
+)
 
 _JSON, _OUTPUT, _AS_JSON = "--json", "--output", "as_json"
 _Output = Annotated[Path | None, typer.Option(_OUTPUT, metavar="FILE", help="File for the result of --json.")]
-_KINDS: tuple[tuple[type[Exception], str], ...] = (
+# The first one that fits an error is its kind.
+ERROR_KINDS: tuple[tuple[type[RolloutError], str], ...] = (
     (UserError, "invalid_input"),
     (LockHeldError, "locked"),
     (RefusedError, "refused"),
@@ -59,4 +68,4 @@ def file_of(words: Sequence[str]) -> Path | None:
 
 def kind_of(error: Exception) -> str:
     """Return the kind of an error, as scripts read it."""
-    return next((kind for of, kind in _KINDS if isinstance(error, of)), "unexpected")
+    return next((kind for of, kind in ERROR_KINDS if isinstance(error, of)), "unexpected")

@@ -42,41 +42,71 @@ class _Strict(BaseModel):
 class CommandEntry(_Strict):
     """A command of the operator on the host of a node."""
 
-    command: Annotated[str, Field(min_length=1)]
-    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    command: Annotated[str, Field(min_length=1, description="run by the login shell of the SSH user")]
+    timeout_s: Annotated[float, Field(gt=0, le=3600, description="time limit; after it, the command failed")] = 60.0
 
 
 class ServiceEntry(_Strict):
     """How nodes are installed on their hosts (ssh_service). A missing key has its default."""
 
     unit: Annotated[
-        Unit | dict[Role, Unit] | None, Field(description="systemd unit, or one for each of broker and controller")
+        Unit | dict[Role, Unit] | None,
+        Field(
+            description="systemd unit (kafka), or one for broker and one for controller; a node with both has the first"
+        ),
     ] = None
-    user: Annotated[User | None, Field(description="user of the process (kafka)")] = None
+    user: Annotated[
+        User | None, Field(description="user of the process (kafka); the tool reads files of the node as this user")
+    ] = None
     installation: Annotated[
-        ReleasePath | None, Field(description="folder of a release (/opt/kafka_2.13-{release})")
+        ReleasePath | None, Field(description="folder of a release, with {release} (/opt/kafka_2.13-{release})")
     ] = None
-    symlink: Annotated[HostPath | None, Field(description="link to the installed release (/opt/kafka)")] = None
-    configuration_file: Annotated[HostPath | None, Field(description="/etc/kafka/server.properties")] = None
+    symlink: Annotated[HostPath | None, Field(description="link from which the unit starts (/opt/kafka)")] = None
+    configuration_file: Annotated[
+        HostPath | None, Field(description="server.properties of the node (/etc/kafka/server.properties)")
+    ] = None
     configuration: Annotated[
-        Literal["changed_by_run", "managed_elsewhere"] | None, Field(description="who writes the configuration file")
+        Literal["changed_by_run", "managed_elsewhere"] | None,
+        Field(
+            description="changed_by_run (default), or managed_elsewhere: while the node is stopped, the run waits "
+            "until the file has the lines of the plan"
+        ),
     ] = None
     configuration_writer: Annotated[
         Literal["root", "user"] | None,
-        Field(description="root, or user: the user of the process owns the folder of the configuration and writes it"),
+        Field(
+            description="root (default), or user: the user of the process owns the folder of the configuration and "
+            "writes it"
+        ),
     ] = None
-    log_file: Annotated[HostPath | None, Field(description="server.log; without it, the journal is read")] = None
+    log_file: Annotated[
+        HostPath | None,
+        Field(
+            description="server.log; without it, the journal is read: the SSH user must be in the group systemd-journal"
+        ),
+    ] = None
     archive: Annotated[
         ReleasePath | None,
-        Field(description="archive on the worker, with {release}; its .sha512 next to it"),
+        Field(
+            description="archive of a release on the worker, with {release}; its .sha512 next to it. The SSH user "
+            "unpacks it on the host, without sudo, so installation must be in a folder of this user"
+        ),
     ] = None
     archive_sha512: Annotated[
-        dict[str, Sha512] | None, Field(description="release → SHA-512 of its archive, which you have verified")
+        dict[str, Sha512] | None,
+        Field(description="release → SHA-512 of an archive that you have verified; replaces the file .sha512"),
     ] = None
     install: Annotated[
-        CommandEntry | None, Field(description="command that installs {release} on a host, such as a package manager")
+        CommandEntry | None,
+        Field(description="command that installs {release} on a host, such as a package manager; instead of archive"),
     ] = None
-    before_stop: Annotated[list[CommandEntry] | None, Field(description="commands on the host before a stop")] = None
+    before_stop: Annotated[
+        list[CommandEntry] | None,
+        Field(
+            description="commands on the host before a stop, for example to drain the node; a repeated step runs "
+            "them again"
+        ),
+    ] = None
     after_start: Annotated[list[CommandEntry] | None, Field(description="commands on the host after a start")] = None
 
     @field_validator("installation", "archive")

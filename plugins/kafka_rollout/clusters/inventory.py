@@ -1,7 +1,7 @@
 """The inventory: one YAML file for each cluster (include/clusters/*.yaml).
 
 It contains no secrets: credentials are in the Airflow Connection `connection_id`. A possible credential and an unknown
-key are rejected. `python -m kafka_rollout.clusters.inventory` prints the JSON schema for cluster.schema.json.
+key are rejected. `make reference` writes cluster.schema.json and docs/inventory-keys.md from it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict
@@ -89,16 +88,24 @@ class NodeEntry(_Strict):
     """One node. A relative `directory` is relative to the folder of the inventory file."""
 
     id: Annotated[int, Field(ge=0, strict=True, description="node.id")]
-    name: Name
+    name: Annotated[Name, Field(description="name of the node in messages, reports and task ids")]
     roles: Annotated[list[Role], Field(min_length=1, max_length=2, description="process.roles")]
-    broker_address: HostAndPort | None = None
-    controller_address: HostAndPort | None = None
-    prometheus_url: Annotated[HttpUrl | None, Field(description="the JMX exporter's /metrics")] = None
-    jolokia_url: Annotated[HttpUrl | None, Field(description="the Jolokia agent's base")] = None
-    rack: str | None = None
-    directory: Annotated[str | None, Field(description="the node's home (local_process)")] = None
-    host: Annotated[Host | None, Field(description="the node's host for SSH (ssh_service)")] = None
-    service: Annotated[ServiceEntry | None, Field(description="overrides of the cluster's service")] = None
+    broker_address: Annotated[
+        HostAndPort | None, Field(description="host:port of the broker listener that the tool queries")
+    ] = None
+    controller_address: Annotated[
+        HostAndPort | None, Field(description="host:port of the controller listener; each node is queried itself")
+    ] = None
+    prometheus_url: Annotated[HttpUrl | None, Field(description="/metrics of the JMX exporter")] = None
+    jolokia_url: Annotated[HttpUrl | None, Field(description="base URL of the Jolokia agent")] = None
+    rack: Annotated[str | None, Field(description="broker.rack")] = None
+    directory: Annotated[
+        str | None, Field(description="for local_process: home of the node, with server.properties, data and logs")
+    ] = None
+    host: Annotated[Host | None, Field(description="for ssh_service: the host of the node")] = None
+    service: Annotated[
+        ServiceEntry | None, Field(description="for ssh_service: overrides of the service of the cluster")
+    ] = None
 
     @model_validator(mode="after")
     def _addresses_fit_roles(self) -> NodeEntry:
@@ -114,9 +121,17 @@ class NodeEntry(_Strict):
 class ClusterEntry(_Strict):
     """One cluster."""
 
-    name: Name
-    runtime: RuntimeName = "local_process"
-    connection_id: Annotated[str | None, Field(description="Airflow Connection with the credentials")] = None
+    name: Annotated[Name, Field(description="name of the cluster, and part of its DAG ids (`kafka_upgrade_<name>`)")]
+    runtime: Annotated[
+        RuntimeName,
+        Field(
+            description="how a node is stopped, changed and started: local_process (a process of this machine), "
+            "ssh_service (a systemd unit over SSH), or none (a read-only cluster)"
+        ),
+    ] = "local_process"
+    connection_id: Annotated[
+        str | None, Field(description="Airflow Connection with the SASL and TLS settings; without it, plain text")
+    ] = None
     controller_connection_id: Annotated[
         str | None, Field(description="the Connection of the controller listener, if its settings differ")
     ] = None
@@ -127,25 +142,37 @@ class ClusterEntry(_Strict):
         str | None, Field(description="Airflow Connection to the hosts; on the command line: the SSH configuration")
     ] = None
     service: Annotated[ServiceEntry | None, Field(description="how nodes are installed (ssh_service)")] = None
-    owner: str = "kafka-platform"
+    owner: Annotated[str, Field(description="owner of the DAGs")] = "kafka-platform"
     approvers: Annotated[
         list[Text],
-        Field(description=("users who can answer approvals: Airflow's user ids (simple: names; FAB: numbers)")),
+        Field(
+            description="users who can answer approvals: user ids of Airflow. The simple auth manager has names. FAB "
+            "has numbers (Security → List Users): a name matches no user"
+        ),
     ] = []
-    four_eyes: Annotated[
-        bool, Field(strict=True, description="whether the person who started a run needs another one to approve it")
-    ] = False
+    four_eyes: Annotated[bool, Field(strict=True, description="true: the user who started a run cannot approve it")] = (
+        False
+    )
     shell_approvers: Annotated[
-        dict[Text, Text], Field(description="operating system's user: the approver who may use it at a shell")
+        dict[Text, Text],
+        Field(
+            description="operating system's user: approver. With this key or four_eyes, only these users can "
+            "approve at a shell"
+        ),
     ] = {}
-    min_soak_seconds: Annotated[float, Field(ge=0, description="least soak after a node's start")] = 0.0
+    min_soak_seconds: Annotated[
+        float, Field(ge=0, description="least soak after a node's start; a run with less gets it")
+    ] = 0.0
     min_checks: Annotated[int, Field(ge=1, description="least number of passing checks after a node's start")] = 1
     feature_approval: Annotated[
-        Literal["always", "where_needed"], Field(description="always: no feature changes without an approval")
+        Literal["always", "where_needed"], Field(description="always: a feature run cannot choose where_needed")
     ] = "where_needed"
     scan_schedule: Annotated[
         str,
-        Field(description="when its coordinator logs are scanned: a cron expression (UTC), @daily or the like, never"),
+        Field(
+            description="when the coordinator logs are scanned: five cron fields (UTC), @hourly, @daily, @weekly "
+            "or never"
+        ),
     ] = DAILY
     release_overrides: Annotated[
         dict[ReleaseText, dict[str, Text]],
@@ -153,7 +180,9 @@ class ClusterEntry(_Strict):
     ] = {}
     scan_releases: Annotated[
         list[ReleaseText],
-        Field(description="releases that scheduled scans evaluate in addition to the running one and its neighbours"),
+        Field(
+            description="releases that a scheduled scan evaluates in addition to the running one and those on its paths"
+        ),
     ] = []
     check_release: Annotated[
         ReleaseText | Literal["newest", "never"],
@@ -161,13 +190,15 @@ class ClusterEntry(_Strict):
     ] = "newest"
     apache_releases: Annotated[
         dict[Text, ReleaseText],
-        Field(description="version that a node reports: the Apache release that this vendor's build is based on"),
+        Field(description="version that a node reports: Apache release, for builds of vendors"),
     ] = {}
     metrics: Annotated[
         dict[MetricName, OwnMetric],
-        Field(description="our name of a metric: name{our label=label} of the operator's Prometheus exporter"),
+        Field(
+            description="name of a metric in this tool: its name{label=value} in a Prometheus exporter with own rules"
+        ),
     ] = {}
-    nodes: Annotated[list[NodeEntry], Field(min_length=1)]
+    nodes: Annotated[list[NodeEntry], Field(min_length=1, description="all nodes")]
 
     @field_validator("scan_schedule")
     @classmethod
@@ -426,7 +457,3 @@ def _yaml_problem(error: yaml.YAMLError | ValueError) -> str:
     mark = getattr(error, "problem_mark", None)
     place = f" in line {mark.line + 1}" if mark is not None else ""
     return f"{getattr(error, 'problem', None) or 'unreadable'}{place}"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json_schema())

@@ -126,7 +126,10 @@ class StartedAtShell(Event, kind="started-at-shell"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed(Event, kind="observed"):
-    """`releases`: node id → release; `finalized`: feature → level; `unanswered`: a sentence per failed query."""
+    """The cluster was observed. `releases`: node id → release; `finalized`: feature → level.
+
+    `unanswered`: a sentence per failed query.
+    """
 
     cluster_id: str
     releases: Mapping[int, Release | None]
@@ -167,9 +170,11 @@ class Voided(Event, kind="void"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(Event, kind="asked"):
-    """A question in Airflow. `text`: subject and Markdown body as Airflow shows them. `record_id`: the id of Airflow's
-    Human-in-the-loop record. `users`: Airflow's ids of those who may answer; empty: everybody who may change the DAG.
-    `answer_by`: when the request expires (epoch seconds), 0 in an event of an earlier version.
+    """A request for an answer in Airflow. `text`: subject and Markdown body as Airflow shows them.
+
+    `record_id`: the id of Airflow's Human-in-the-loop record. `users`: Airflow's ids of those who may answer; empty:
+    everybody who may change the DAG. `answer_by`: when the request expires (epoch seconds); 0 in an event of an earlier
+    version.
     """
 
     task_id: str
@@ -267,6 +272,8 @@ class LockedOut(Event, kind="locked-out"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed(Event, kind="task-failed"):
+    """A task of the DAG failed. `sentence`: the error."""
+
     task: str
     sentence: str
 
@@ -280,6 +287,8 @@ class Rolled(Event, kind="rolled"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack(Event, kind="rolled-back"):
+    """Every node that left its previous release runs it again."""
+
     target: Release
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event, TaskFailed
@@ -25,6 +26,34 @@ class Metric(StrEnum):
     ANSWERS_WAITING = "kafka_rollout.answers_waiting"
     RUNS_ENDED = "kafka_rollout.runs_ended"
     SCAN_VERDICT = "kafka_rollout.scan_verdict"
+
+
+class MetricFacts(NamedTuple):
+    """What docs/monitoring.md says about a metric."""
+
+    kind: str
+    tags: tuple[str, ...]
+    value: str
+
+
+_TAGS = ("cluster", "kind")
+METRICS: Mapping[Metric, MetricFacts] = {
+    Metric.NODES_DONE: MetricFacts(
+        "gauge", _TAGS, "node steps of the plan whose gate passed, without those that were rolled back"
+    ),
+    Metric.NODES_LEFT: MetricFacts("gauge", _TAGS, "the other node steps of the plan"),
+    Metric.GATES_WAITING: MetricFacts("gauge", _TAGS, "1 while the newest gate has neither passed nor failed"),
+    Metric.ANSWERS_WAITING: MetricFacts("gauge", _TAGS, "1 while the run waits for an approval or a decision"),
+    Metric.RUNS_ENDED: MetricFacts(
+        "counter", (*_TAGS, "outcome"), "runs that ended; `outcome` as in the report, or `no_report`"
+    ),
+    Metric.SCAN_VERDICT: MetricFacts(
+        "gauge",
+        ("cluster", "release"),
+        "the worst verdict of the newest scan: 0 loads, 1 loads and ignores records, 2 not loaded, 3 unknown, "
+        "4 loses the state of transactional ids, 5 fails",
+    ),
+}
 
 
 def run_gauges(plan: Plan | None, events: Sequence[Event], *, is_parked: bool) -> Mapping[Metric, int]:

@@ -37,14 +37,17 @@ class OfflineStopping(OfflineSentence, kind="offline-stopping"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineLogChosen(OfflineEvent, kind="offline-chosen"):
+    """The metadata log from which the snapshot is written."""
+
     log: ChosenLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
-    """`file`: its name; `from_level`, `to_level`: of metadata.version; `lost`: a sentence per loss.
+    """The snapshot at the lower level was written.
 
-    `host`: the machine that holds the file; empty in an event of an earlier version.
+    `file`: its name; `from_level`, `to_level`: of metadata.version; `lost`: a sentence per loss; `host`: the machine
+    that holds the file; empty in an event of an earlier version.
     """
 
     file: str
@@ -80,7 +83,7 @@ class OfflineNoReturn(OfflineSentence, kind="offline-no-return"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineUndoing(OfflineSentence, kind="offline-undoing"):
-    """`epoch`: above every epoch that the controllers knew; 0 in an event of an earlier version."""
+    """Recorded before an undo. `epoch`: above every epoch of the controllers; 0 in an event of an earlier version."""
 
     epoch: int = 0
 
@@ -92,7 +95,7 @@ class OfflineRestored(OfflineNodeEvent, kind="offline-put-back"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineUndone(OfflineSentence, kind="offline-undone"):
-    """`nodes`: those whose metadata logs were restored."""
+    """The undo is done. `nodes`: those whose metadata logs were restored."""
 
     nodes: tuple[int, ...]
 

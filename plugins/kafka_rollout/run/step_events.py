@@ -34,6 +34,8 @@ class PreparingStop(NodeEvent, kind="preparing-stop"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopPrepared(NodeEvent, kind="stop-prepared"):
+    """The commands before a stop ended without an error."""
+
     seconds: float
 
 
@@ -44,7 +46,7 @@ class Stopping(NodeEvent, kind="stopping"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(NodeEvent, kind="stopped"):
-    """`forced`: the process was killed at the end of its deadline."""
+    """A node stopped. `forced`: the process was killed at the end of its deadline."""
 
     seconds: float
     forced: bool
@@ -52,7 +54,7 @@ class Stopped(NodeEvent, kind="stopped"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(NodeEvent, kind="started"):
-    """`pid` is None when the process was gone before it was looked up."""
+    """A node was started. `pid` is None when the process was gone before it was looked up."""
 
     release: Release
     pid: int | None
@@ -103,12 +105,12 @@ class GateEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePassed(GateEnded, kind="gate-held"):
-    pass
+    """The checks of a gate passed, and every check of its soak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateFailed(GateEnded, kind="gate-failed"):
-    pass
+    """A gate did not pass: its timeout expired, or its node cannot pass any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,8 @@ class FeatureRace(Event, kind="feature-race"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureResults(Event, kind="feature-results"):
+    """The result of each requested feature."""
+
     outcomes: tuple[FeatureOutcome, ...]
 
 

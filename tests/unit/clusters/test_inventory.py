@@ -16,7 +16,6 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import (
     dump_cluster,
     get_cluster,
-    json_schema,
     list_readable_clusters,
     load_cluster,
 )
@@ -64,10 +63,6 @@ def test_the_example_is_a_cluster_of_three_controllers_and_three_brokers() -> No
     spec = list_readable_clusters(at(CLUSTERS))[0]["local"]
     assert (len(spec.controllers), len(spec.brokers)) == (3, 3)
     assert spec.bootstrap_servers == "127.0.0.1:19010,127.0.0.1:19020,127.0.0.1:19030"
-
-
-def test_the_schema_file_is_the_one_of_the_model() -> None:
-    assert (CLUSTERS / "cluster.schema.json").read_text() == json_schema()
 
 
 def test_approvers_are_user_ids_which_may_be_numbers(tmp_path: Path) -> None:

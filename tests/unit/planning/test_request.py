@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +15,8 @@ from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.fields import Field, Unit, declared, declared_fields, fields_of
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request, request_of, request_on_copy
-from tests.golden import WRITE
-from tests.parameters_page import BEGIN, END, table_of
-from tests.paths import ROOT
 from tests.unit.builders import R431
-
-PAGE = ROOT / "docs" / "parameters.md"
+from tools.reference_pages import parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +74,7 @@ def test_a_field_that_is_declared_in_one_place_is_in_form_command_plan_rehearsal
     copy: Any = request_on_copy(asked)
     assert copy.pause_s == 0.0
     assert from_json(WithPause, to_json(asked)) == asked
-    assert any("`pause_minutes` | `--pause` | upgrade | 2 minutes | at most 60" in row for row in table_of(WithPause))
+    assert any("`pause_minutes` | `--pause` | upgrade | 2 minutes | at most 60" in row for row in parameters(WithPause))
 
 
 def test_a_command_has_the_options_of_its_kind_and_its_own_defaults() -> None:
@@ -126,14 +121,3 @@ def test_names_of_forms_and_options_are_unique_within_a_kind() -> None:
         shown = fields_of(frozenset({kind}), Request)
         for names in ([one.form for one in shown if one.form], [one.option for one in shown if one.option]):
             assert len(names) == len(set(names))
-
-
-def test_the_page_of_parameters_has_every_field() -> None:
-    """Written again with KAFKA_ROLLOUT_WRITE_GOLDEN=1."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(f"{BEGIN}\n")
-    shown, after = rest.split(f"{END}\n")
-    table = "".join(f"{line}\n" for line in table_of())
-    if os.environ.get(WRITE):
-        PAGE.write_text(f"{before}{BEGIN}\n{table}{END}\n{after}", encoding="utf-8")
-        shown = table
-    assert shown == table

@@ -1,32 +1,69 @@
-"""Settings of this project: the only reader of the environment.
-
-| variable                 | content                                                   | default                  |
-|--------------------------|-----------------------------------------------------------|--------------------------|
-| KAFKA_ROLLOUT_CLUSTERS   | folder of the inventories (*.yaml)                        | see below                |
-| KAFKA_ROLLOUT_HOME       | this machine's files: database, private/, locks/          | ~/.kafka-rollout         |
-| KAFKA_ROLLOUT_DATABASE   | URL of the run history, leases and scans (no password)    | SQLite in the home       |
-| KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE | file with the password, mode 0600             | libpq's own (PGPASSFILE) |
-| KAFKA_ROLLOUT_ARTIFACTS  | folder or object store URL of reports and scan results    | the home                 |
-| KAFKA_ROLLOUT_CACHE      | releases of Kafka and agents, shared by all               | ~/.cache/kafka-rollout   |
-| KAFKA_ROLLOUT_SPARK_MASTER | master of the scans: local[N], spark://host:port        | local[2]                 |
-| KAFKA_ROLLOUT_PORTS      | ports for local clusters and their Airflow                | 20000-32767              |
-| KAFKA_ROLLOUT_REHEARSE   | 0: this machine makes no copies of clusters               | it does                  |
-| KAFKA_ROLLOUT_DEBUG      | 1: the command line shows the trace of an error           | sentences only           |
-| KAFKA_ROLLOUT_CATALOGUE  | releases that `catalogue add` added, next to the project's | catalogue/ in the home  |
-| KAFKA_ROLLOUT_INCLUDE    | catalogue, message definitions, metrics agents, templates | see below                |
-
-A wheel has include/ as data of this package; its inventories are in $KAFKA_ROLLOUT_HOME/clusters. In a checkout both
-are below include/.
-"""
+"""Settings of this project: the only reader of the environment. docs/settings.md is written from VARIABLES."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _DATA = Path(__file__).resolve().parents[2] / "data"  # only in a wheel: the build copies include/ there
 _CHECKOUT = Path(__file__).resolve().parents[4] / "include"
+
+
+class Variable(NamedTuple):
+    """An environment variable for a reader, in Markdown."""
+
+    meaning: str
+    default: str
+
+
+VARIABLES: Mapping[str, Variable] = {
+    "KAFKA_ROLLOUT_CLUSTERS": Variable(
+        "folder of the [inventories](inventory.md) (`*.yaml`)",
+        "`include/clusters` of a checkout; `$KAFKA_ROLLOUT_HOME/clusters` of a wheel",
+    ),
+    "KAFKA_ROLLOUT_HOME": Variable("files of this machine: the SQLite database, private files", "`~/.kafka-rollout`"),
+    "KAFKA_ROLLOUT_DATABASE": Variable(
+        "URL of the [database](operations.md#the-database) of run histories, locks and scans, without a password",
+        "SQLite in the home folder",
+    ),
+    "KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE": Variable(
+        "file with the password of the database, mode 0600", "none: libpq's own (`PGPASSFILE`)"
+    ),
+    "KAFKA_ROLLOUT_ARTIFACTS": Variable(
+        "folder or object store URL (`s3://bucket/folder`) of reports and scan results; a folder also contains the "
+        "journals of the test traffic",
+        "the home folder",
+    ),
+    "KAFKA_ROLLOUT_CACHE": Variable("Kafka releases and metrics agents", "`~/.cache/kafka-rollout`"),
+    "KAFKA_ROLLOUT_CATALOGUE": Variable(
+        "releases that `catalogue add` added. Several Airflow workers need the same folder",
+        "`$KAFKA_ROLLOUT_HOME/catalogue`",
+    ),
+    "KAFKA_ROLLOUT_INCLUDE": Variable(
+        "catalogue, message definitions, metrics agents and templates",
+        "`include` of a checkout; the package's own data of a wheel",
+    ),
+    "KAFKA_ROLLOUT_SSH_CONFIG": Variable(
+        "SSH configuration for [nodes on hosts](hosts.md) on the command line", "`~/.ssh/config`"
+    ),
+    "KAFKA_ROLLOUT_SPARK_MASTER": Variable(
+        "[Spark master](operations.md#airflow-and-spark-on-several-hosts) of scans on the command line, and of an "
+        "incremental scan that is too long to be read without Spark: `local[N]` or `spark://host:port`",
+        "`local[2]`",
+    ),
+    "KAFKA_ROLLOUT_REHEARSE": Variable(
+        "`0`: this machine makes no copies of clusters, and runs are not [rehearsed](rehearsal.md)", "`1`"
+    ),
+    "KAFKA_ROLLOUT_PORTS": Variable(
+        "ports of local clusters and their Airflow: of demos and [rehearsals](rehearsal.md). If two demos run at the "
+        "same time, give each a separate range: another process can take the ports of a stopped node",
+        "`20000-32767`",
+    ),
+    "KAFKA_ROLLOUT_DEBUG": Variable("`1`: the command line prints the stack trace of an error", "only sentences"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,29 +114,35 @@ class Settings:
     @classmethod
     def from_environment(cls) -> Settings:
         def path(variable: str, default: Path) -> Path:
-            return Path(os.environ.get(variable) or default).expanduser().resolve()
+            return Path(_read(variable) or default).expanduser().resolve()
 
         home = path("KAFKA_ROLLOUT_HOME", Path("~/.kafka-rollout"))
         installed = _DATA.is_dir()
-        password_file = os.environ.get("KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE")
+        password_file = _read("KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE")
         return cls(
             clusters=path("KAFKA_ROLLOUT_CLUSTERS", (home if installed else _CHECKOUT) / "clusters"),
             home=home,
             cache=path("KAFKA_ROLLOUT_CACHE", Path("~/.cache/kafka-rollout")),
             include=path("KAFKA_ROLLOUT_INCLUDE", _DATA if installed else _CHECKOUT),
-            spark_master=os.environ.get("KAFKA_ROLLOUT_SPARK_MASTER") or "local[2]",
-            database=os.environ.get("KAFKA_ROLLOUT_DATABASE") or "",
+            spark_master=_read("KAFKA_ROLLOUT_SPARK_MASTER") or "local[2]",
+            database=_read("KAFKA_ROLLOUT_DATABASE"),
             database_password_file=Path(password_file).expanduser() if password_file else None,
-            artifacts=os.environ.get("KAFKA_ROLLOUT_ARTIFACTS") or "",
+            artifacts=_read("KAFKA_ROLLOUT_ARTIFACTS"),
             catalogue=path("KAFKA_ROLLOUT_CATALOGUE", home / "catalogue"),
             ssh_config=path("KAFKA_ROLLOUT_SSH_CONFIG", Path("~/.ssh/config")),
-            rehearse=os.environ.get("KAFKA_ROLLOUT_REHEARSE") != "0",
+            rehearse=_read("KAFKA_ROLLOUT_REHEARSE") != "0",
         )
 
 
-def read_port_range() -> str | None:
-    return os.environ.get("KAFKA_ROLLOUT_PORTS")
+def read_port_range() -> str:
+    """Return the range of ports as it is set; empty if it is not set."""
+    return _read("KAFKA_ROLLOUT_PORTS")
 
 
 def is_debug() -> bool:
-    return os.environ.get("KAFKA_ROLLOUT_DEBUG") == "1"
+    return _read("KAFKA_ROLLOUT_DEBUG") == "1"
+
+
+def _read(name: str) -> str:
+    """Return a variable of VARIABLES as it is set; empty if it is not set."""
+    return os.environ.get(name) or ""

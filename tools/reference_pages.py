@@ -1,0 +1,182 @@
+"""`make reference`: writes the parts of docs/ that are facts of the code, and the schema of inventories for editors.
+
+A page has such a part between the lines `<!-- from the code: NAME -->` and `<!-- end -->`; the rest is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import typer.main
+from pydantic import BaseModel
+
+from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.system.settings import VARIABLES
+from kafka_rollout.cli.app import app
+from kafka_rollout.cli.json_result import ERROR_KINDS
+from kafka_rollout.clusters.host_entries import CommandEntry, ServiceEntry
+from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.planning.fields import Field, declared_fields
+from kafka_rollout.planning.request import Request
+from kafka_rollout.run.metrics import METRICS
+from kafka_rollout.run.store.event_codec import KINDS
+from kafka_rollout.steps.checks import CHECKS
+
+ROOT = Path(__file__).resolve().parents[1]
+_PART = re.compile(r"(<!-- from the code: ([a-z-]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+
+def current_files() -> Mapping[Path, str]:
+    """Return the files with parts from the code as they must be, by path."""
+    files = {ROOT / "include" / "clusters" / "cluster.schema.json": json_schema()}
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if _PART.search(text):
+            files[path] = _PART.sub(_write, text)
+    return files
+
+
+def _write(part: re.Match[str]) -> str:
+    text = "\n".join(PARTS[part[2]]()).strip()
+    return f"{part[1]}{text}\n{part[3]}"
+
+
+def _findings() -> Iterator[str]:
+    for check in CHECKS:
+        name, _, heading = check.link.partition("#")
+        yield f"## {check.id}\n"
+        of, more = ", ".join(check.of), f"[{heading.replace('-', ' ')}]({check.link})"
+        yield f"{check.title}. Belongs to: {of}. More: {more} in `docs/{name}`.\n"
+        rows = []
+        for code in check.codes:
+            *others, last = code.severities
+            severity = f"{', '.join(others)} or {last}" if others else last
+            rows.append((f"`{code.text}`", severity, code.meaning, code.remedy or "in the finding"))
+        yield from _table(("finding", "severity", "meaning", "remedy"), rows)
+        yield ""
+
+
+def _settings() -> Iterator[str]:
+    rows = [(f"`{name}`", one.meaning, one.default) for name, one in VARIABLES.items()]
+    return _table(("variable", "meaning", "default"), rows)
+
+
+def _errors() -> Iterator[str]:
+    rows = [(f"`{kind}`", str(of.exit_code), cleandoc(of.__doc__ or "")) for of, kind in ERROR_KINDS]
+    rows.append(("`unexpected`", str(FatalError.exit_code), "A fault of this tool."))
+    return _table(("`kind`", "exit code", "meaning"), sorted(rows, key=lambda row: int(row[1])))
+
+
+def _metrics() -> Iterator[str]:
+    rows = [
+        (f"`{metric.value}`", facts.kind, ", ".join(f"`{tag}`" for tag in facts.tags), facts.value)
+        for metric, facts in METRICS.items()
+    ]
+    return _table(("metric", "kind", "tags", "value"), rows)
+
+
+def _events() -> Iterator[str]:
+    rows = []
+    for kind, event in KINDS.items():
+        fields = [name for name in event.__dataclass_fields__ if name != "at"]
+        rows.append((f"`{kind}`", cleandoc(event.__doc__ or ""), ", ".join(f"`{name}`" for name in fields)))
+    return _table(("event", "meaning", "fields"), rows)
+
+
+def _inventory() -> Iterator[str]:
+    entries: Mapping[str, type[BaseModel]] = {
+        "A cluster": ClusterEntry,
+        "`nodes`": NodeEntry,
+        "`service`": ServiceEntry,
+        "`install`, `before_stop`, `after_start`": CommandEntry,
+    }
+    for title, entry in entries.items():
+        yield f"## {title}\n"
+        required = set(entry.model_json_schema().get("required", ()))
+        rows = []
+        for name, field in entry.model_fields.items():
+            shown = "" if field.default in (None, [], {}) else f"`{str(field.default).lower()}`"
+            rows.append((f"`{name}`", "required" if name in required else shown, field.description or ""))
+        yield from _table(("key", "default", "meaning"), rows)
+        yield ""
+
+
+def _commands() -> Iterator[str]:
+    for name, command in _walk(typer.main.get_command(app), "kafka-rollout"):
+        yield f"## {name}\n"
+        yield f"{cleandoc(command.help or '')}\n"
+        context = command.context_class(command, info_name=name)
+        records = [record for param in command.params if (record := param.get_help_record(context))]
+        if records:
+            yield from _table(("option", "meaning"), [(f"`{option}`", text) for option, text in records])
+            yield ""
+
+
+def _walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "commands"):
+        for word, one in command.commands.items():
+            yield from _walk(one, f"{name} {word}")
+    else:
+        yield name, command
+
+
+def parameters(request: type[Request] = Request) -> Iterator[str]:
+    head = ("field of the form", "option", "runs", "default", "limits", "effect")
+    return _table(head, [_parameter(one) for one in declared_fields(request)])
+
+
+def _parameter(field: Field) -> Sequence[str]:
+    runs = "all" if field.of == frozenset(RunOf) else ", ".join(kind.value for kind in RunOf if kind in field.of)
+    options = " ".join(f"`{option}`" for option in field.option.split("/") if option)
+    limits = ", ".join(_limits(field))
+    return f"`{field.form}`" if field.form else "", options, runs, _default(field), limits, field.text
+
+
+def _default(field: Field) -> str:
+    if field.newest_of:
+        return f"the newest in the form of {', '.join(sorted(field.newest_of))}"
+    if field.labels:
+        return f"`{next(iter(field.labels)) if field.default is None else field.default}`"
+    if isinstance(field.default, bool):
+        return "yes" if field.default else "no"
+    if not field.default:
+        return "empty"
+    number, unit = field.in_form(field.default), field.form_unit.name or field.option_unit.name
+    return f"{number:g} {unit.removesuffix('s') if number == 1 else unit}".strip()
+
+
+def _limits(field: Field) -> Iterator[str]:
+    if field.labels:
+        yield ", ".join(f"`{value}`" for value in field.labels)
+    if field.least is not None:
+        yield f"at least {field.in_form(field.least):g}"
+    if field.most is not None:
+        yield f"at most {field.in_form(field.most):g}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for row in (head, ["---"] * len(head), *rows):
+        cells = (" ".join(cell.split()).replace("|", r"\|") for cell in row)
+        yield f"| {' | '.join(cells)} |"
+
+
+PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "commands": _commands,
+    "errors": _errors,
+    "events": _events,
+    "findings": _findings,
+    "inventory": _inventory,
+    "metrics": _metrics,
+    "parameters": parameters,
+    "settings": _settings,
+}
+
+
+if __name__ == "__main__":
+    for file, content in current_files().items():
+        file.write_text(content, encoding="utf-8")
