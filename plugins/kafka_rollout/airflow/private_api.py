@@ -6,7 +6,7 @@ functions: those of the page are needed by the API server only, those of request
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -123,6 +123,24 @@ def can_read_runs(user: Any, dag_id: str) -> bool:
     return get_auth_manager().is_authorized_dag(
         method="GET", access_entity=DagAccessEntity.RUN, details=details, user=user
     )
+
+
+def can_answer(user: Any, dag_id: str, assigned: Collection[str]) -> bool:
+    """Return whether the user can answer a Human-in-the-loop request of a DAG.
+
+    `assigned`: ids of the users who can answer; empty: everyone who can change the DAG. Airflow checks the same when it
+    takes the answer.
+    """
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+    from airflow.models.dag import DagModel
+
+    manager = get_auth_manager()
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    may_change = manager.is_authorized_dag(
+        method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user
+    )
+    return may_change and (not assigned or manager.is_authorized_hitl_task(assigned_users=set(assigned), user=user))
 
 
 def count_in_scheduler(metric: str, tags: dict[str, str]) -> None:

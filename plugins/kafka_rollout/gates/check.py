@@ -7,7 +7,7 @@ the time in. So a trigger, a sensor and the command line use one rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -19,15 +19,27 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 _SAME_START_S = 1.0  # two readings of one start time differ by rounding
 PROCESS = "process"  # name of the condition that the node has a process
+OBJECTS = 300  # of a condition, because the run history keeps many checks
+ANSWERS = "answers"  # name of the condition that the node responds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition of a gate in one check. `evidence`: the measured fact as a sentence."""
+    """One condition of a gate in one check. `evidence`: the measured fact as a sentence.
+
+    `left`: the number of objects that do not meet it, `objects`: the first OBJECTS of them; 0 and empty if it is not
+    about objects, and in records of earlier versions.
+    """
 
     name: str
     is_met: bool
     evidence: str
+    left: int = 0
+    objects: tuple[str, ...] = ()
+
+    def listing(self, objects: Collection[str]) -> Condition:
+        """Return the condition with the objects that do not meet it."""
+        return replace(self, left=len(objects), objects=tuple(objects)[:OBJECTS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

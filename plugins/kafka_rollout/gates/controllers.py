@@ -38,7 +38,7 @@ def check_before_controllers_stop(cluster: ClusterSpec, state: ClusterState, mov
 
 def _none(name: str, found: Iterable[str], otherwise: str) -> Condition:
     names = sorted(found)
-    return Condition(name=name, is_met=not names, evidence=few(names) if names else otherwise)
+    return Condition(name=name, is_met=not names, evidence=few(names) if names else otherwise).listing(names)
 
 
 def _all_serve(cluster: ClusterSpec, state: ClusterState) -> Condition:
@@ -57,7 +57,7 @@ def _all_serve(cluster: ClusterSpec, state: ClusterState) -> Condition:
         name="every node serves",
         is_met=not wrong,
         evidence=few(wrong) if wrong else f"{count(len(cluster.nodes), 'node')} respond; no broker is fenced",
-    )
+    ).listing(wrong)
 
 
 def _settled(cluster: ClusterSpec, state: ClusterState) -> Condition:
@@ -73,7 +73,7 @@ def _settled(cluster: ClusterSpec, state: ClusterState) -> Condition:
         name="no recent restart",
         is_met=not young,
         evidence=few(young) if young else f"every node has run for {SETTLED_S:.0f} s or longer",
-    )
+    ).listing(young)
 
 
 def _quorum(cluster: ClusterSpec, state: ClusterState) -> Condition:
@@ -89,4 +89,4 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Condition:
         name="every node is caught up",
         is_met=not behind,
         evidence=few(behind) if behind else f"controller {state.quorum.leader_id} is active, no node is behind",
-    )
+    ).listing(behind)

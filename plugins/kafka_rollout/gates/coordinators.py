@@ -147,7 +147,8 @@ def coordinators_condition(
     open_ones = {name: answer for name, answer in answers_of.items() if answer not in _LOADED}
     errors = {name: error for name, error in find_load_errors(log).items() if name in {p.name for p in led}}
     if open_ones:
-        return _unmet(_not_loaded(open_ones, len(led), errors))
+        shown = [f"{name} ({answer})" for name, answer in open_ones.items()]
+        return _unmet(_not_loaded(open_ones, len(led), errors)).listing(shown)
     if answers.groups is None or answers.transactional_ids is None:
         return _unmet("the broker does not list its groups and transactional ids yet")
     missing = _missing(partitions, led, answers, before)

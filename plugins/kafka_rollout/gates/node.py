@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.gates.check import PROCESS, BeforeStop, Condition, GateCheck
+from kafka_rollout.gates.check import ANSWERS, PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
 from kafka_rollout.model.caught_up import check_current, check_spare_voters
@@ -110,7 +110,7 @@ def check_after_start(
         _process(seen, state.observed_at),
         _release(seen, expected),
         Condition(
-            name="answers",
+            name=ANSWERS,
             is_met=seen is not None and seen.features is not None,
             evidence="ApiVersions responded"
             if seen and seen.features
@@ -191,7 +191,7 @@ def answered(open_questions: Sequence[str]) -> Condition:
         name="every query answered",
         is_met=not open_questions,
         evidence=f"no response: {few(list(open_questions))}" if open_questions else "all queries",
-    )
+    ).listing(open_questions)
 
 
 def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[int]) -> Iterable[Condition]:
@@ -211,7 +211,7 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[i
         name="all other nodes are up",
         is_met=not evidence,
         evidence=few(evidence) if evidence else f"{count(others, 'node')} respond and are unfenced",
-    )
+    ).listing(evidence)
 
 
 def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition:
@@ -229,7 +229,7 @@ def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition
         if bad
         else f"{count(len(affected), 'partition')} have a leader and min ISR"
         + (f"; {elsewhere} without a leader have no replica on node {node_id}" if elsewhere else ""),
-    )
+    ).listing([p.name for p in bad])
 
 
 def _isr_without(
@@ -249,14 +249,14 @@ def _isr_without(
         evidence=f"node {node_id} is the last in-sync replica of {few(lost)}"
         if lost
         else f"node {node_id} is in {count(len(in_isr), 'ISR')}; each has another unfenced in-sync replica",
-    )
+    ).listing(lost)
     yield Condition(
         name="min ISR without it",
         is_met=not under,
         evidence=f"without node {node_id} under min ISR: {few(under)}"
         if under
         else f"{count(len(in_isr), 'partition')} keep min ISR",
-    )
+    ).listing(under)
 
 
 def _spare_without(
@@ -278,7 +278,7 @@ def _spare_without(
         evidence=f"without {nodes(stopping)} no spare replica: {few(short)}"
         if short
         else f"{nodes(stopping)} stop together; partitions on two or more of them keep a spare replica",
-    )
+    ).listing(short)
 
 
 def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
@@ -331,7 +331,7 @@ def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> Cond
         evidence=few(behind)
         if behind
         else f"{count(len(brokers), 'broker')} fetched and applied the metadata of controller {state.quorum.leader_id}",
-    )
+    ).listing(behind)
 
 
 def _registered(state: ClusterState, node: NodeSpec) -> Condition:
@@ -353,7 +353,7 @@ def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> 
         evidence=f"not yet in {count(len(missing), 'ISR')} of {len(expected)}: {few(missing)}"
         if missing
         else f"in all {len(expected)}",
-    )
+    ).listing(missing)
 
 
 def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
@@ -366,4 +366,4 @@ def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Co
         evidence=f"{count(len(elsewhere), 'partition')} of {len(own)} led by another node: {few(elsewhere)}"
         if elsewhere
         else f"leads all {len(own)} that it led as preferred leader",
-    )
+    ).listing(elsewhere)

@@ -379,14 +379,26 @@ def _nodes(run: RunState) -> Nodes:
 
 
 def _step(run: RunState, phase: Phase) -> str | None:
-    """Return the label of the first step that is not done; None after the end."""
+    """Return the label of the current step; None after the end."""
     if phase in ENDED or not run.steps:
         return None
     if phase in {Phase.ROLLING, Phase.ROLLING_BACK} and (node := _node(run, phase)) is not None:
         verb = "Roll back" if phase is Phase.ROLLING_BACK else "Replace"
         return f"{verb} node {node.id}" + (f" ({node.name})" if node.name else "")
-    last = max((at for at, step in enumerate(run.steps) if step.state is not StepState.OPEN), default=-1)
-    return next((step.label for step in run.steps[last + 1 :] if step.state is StepState.OPEN), None)
+    current = find_current_step(run.steps)
+    return None if current is None else current.label
+
+
+def find_current_step(steps: Sequence[StepLine]) -> StepLine | None:
+    """Return the step that failed, waits or runs by its events, else the first open one after the last closed one.
+
+    An action has an event at its end only.
+    """
+    under_way = {StepState.FAILED, StepState.WAITING, StepState.RUNNING}
+    if (found := next((step for step in steps if step.state in under_way), None)) is not None:
+        return found
+    last = max((at for at, step in enumerate(steps) if step.state is not StepState.OPEN), default=-1)
+    return next((step for step in steps[last + 1 :] if step.state is StepState.OPEN), None)
 
 
 def _condition(kind: str, status: Truth, reason: str, message: str = "", since: float | None = None) -> StatusCondition:
@@ -506,7 +518,8 @@ def _finalized(run: RunState) -> StatusCondition:
     return _condition("Finalized", Truth.FALSE, "NotFinalized" if not_yet else "NotYet")
 
 
-def _can_roll_back(run: RunState) -> bool:
+def can_roll_back(run: RunState) -> bool:
+    """Return whether a rollback is possible by the history."""
     if run.plan is not None and run.plan.offline:
         return can_be_undone(run.events)
     return has_stopped_nodes(run.events) and run_of(run.events) is not RunOf.RESTART
@@ -531,7 +544,7 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         if dag_id
         else f"Continue with `kafka-rollout {run.command} {where}`"
     )
-    undo = f" To roll back: `kafka-rollout rollback {where}`." if _can_roll_back(run) else ""
+    undo = f" To roll back: `kafka-rollout rollback {where}`." if can_roll_back(run) else ""
     match phase:
         case Phase.PAUSED:
             return f"{continues}.{undo}"

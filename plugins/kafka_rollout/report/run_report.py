@@ -55,11 +55,18 @@ class StepState(StrEnum):
     DONE = "done"
     SKIPPED = "skipped"
     OPEN = "open"
+    RUNNING = "running"
+    WAITING = "waiting"  # for an answer
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLine:
-    """One step of a run. `reason`: why it was skipped. `at`: when it was done or skipped (epoch s), None if open."""
+    """One step of a run, or the node steps of one release step.
+
+    `reason`: why it was skipped, has failed or waits; the number of nodes that are done. `at`: when it got its state
+    (epoch s), None if open.
+    """
 
     id: str
     label: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -74,13 +74,8 @@ class Progress:
         """Return the new lines since the last call. `events`: all of the run. `tasks`: state by task id."""
         known = list(events)
         procedure = self.procedure or procedure_of(known)
-        fresh = known[self._events_seen :]
-        self._events_seen += len(fresh)
-        for event in fresh:
-            line = self._line(procedure, plan, event)
-            if line and _without_counts(line) != self._shown:
-                self._shown = _without_counts(line)
-                yield line
+        for _, line in self.timed_lines(plan, known):
+            yield line
         for task, state in tasks.items():
             step = procedure.find(task)
             if step is not None and _acts(step) and state == "running" and task not in self._steps_shown:
@@ -89,6 +84,17 @@ class Progress:
             elif state == "failed" and f"failed {task}" not in self._steps_shown:
                 self._steps_shown.add(f"failed {task}")
                 yield f"task {task} failed"
+
+    def timed_lines(self, plan: Plan | None, events: Sequence[Event]) -> Iterator[tuple[float, str]]:
+        """Return the new lines of events since the last call, with their times (epoch seconds)."""
+        procedure = self.procedure or procedure_of(events)
+        fresh = events[self._events_seen :]
+        self._events_seen += len(fresh)
+        for event in fresh:
+            line = self._line(procedure, plan, event)
+            if line and _without_counts(line) != self._shown:
+                self._shown = _without_counts(line)
+                yield event.at, line
 
     def estimate(self, plan: Plan | None) -> str:
         """Estimate the time for the other nodes from the finished or rehearsed ones, without approvals."""

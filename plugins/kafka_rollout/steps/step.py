@@ -217,6 +217,10 @@ class Procedure:
         """Yield (task id, step) in their order; a step of each node once, with `*` for the node."""
         yield from _walk(self.parts, "")
 
+    def node_groups(self) -> Iterator[tuple[str, EachNode]]:
+        """Yield (id without the node, steps) of the steps that run for each node, in their order."""
+        yield from _walk_node_groups(self.parts, "")
+
     @property
     def proofs(self) -> tuple[GateKind, ...]:
         """Return the gates that prove changed levels: without them a run is not finished."""
@@ -247,6 +251,19 @@ def matches(pattern: str, task_id: str) -> bool:
     if not star:
         return task_id == pattern
     return len(task_id) > len(before + after) and task_id.startswith(before) and task_id.endswith(after)
+
+
+def node_group_of(pattern: str) -> str:
+    """Return the id of the node group of a task id with `*`, as `Procedure.node_groups` has it."""
+    return pattern.partition("*")[0].rstrip("._")
+
+
+def _walk_node_groups(parts: Sequence[Step | EachNode | Section], prefix: str) -> Iterator[tuple[str, EachNode]]:
+    for part in parts:
+        if isinstance(part, Section):
+            yield from _walk_node_groups(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix)
+        elif isinstance(part, EachNode):
+            yield (f"{prefix}{part.group}" if part.position else f"{prefix}{part.steps[0].id}").rstrip("."), part
 
 
 def _walk(parts: Sequence[Step | EachNode | Section], prefix: str) -> Iterator[tuple[str, Step]]:

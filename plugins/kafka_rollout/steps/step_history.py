@@ -1,15 +1,26 @@
-"""The state of each step of a run, from its history: done, skipped with the reason, or open."""
+"""The state of each step of a run, from its history: done, running, failed, waiting, skipped with a reason, or open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.report.run_report import StepLine, StepState
-from kafka_rollout.run.events import Approval, Decision, Event, Planned, StepDone, StepsJumped, StepSkipped
-from kafka_rollout.run.step_events import GatePassed, TrafficCompared
+from kafka_rollout.run.events import Approval, Decision, Event, Planned, StepDone, StepsJumped, StepSkipped, TaskFailed
+from kafka_rollout.run.projections.questions import open_question, subject_of
+from kafka_rollout.run.step_events import (
+    GateChecked,
+    GateEnded,
+    GateFailed,
+    GatePassed,
+    NodeEvent,
+    Stopping,
+    TrafficCompared,
+)
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.step import Events, Procedure, Service, Step, matches
+from kafka_rollout.steps.step import EachNode, Events, Procedure, Service, Step, matches, node_group_of
 
 
 def record_done(ports: ClusterPorts, task_id: str) -> None:
@@ -38,16 +49,23 @@ def has_finished(events: Events, task_id: str) -> bool:
     return done
 
 
-def step_lines(procedure: Procedure, events: Events) -> tuple[StepLine, ...]:
-    """Return every step except those of single nodes, and report and outcome, which follow the history."""
+def step_lines(procedure: Procedure, events: Events, plan: Plan | None = None) -> tuple[StepLine, ...]:
+    """Return every step, the node steps of a release step as one line, without report and outcome, which follow the
+    history. A rollback or an undo is listed if it has begun.
+
+    `plan`: for the number of nodes; None if there is none yet.
+    """
     omitted = {Service.REPORT, Service.OUTCOME}
-    steps = [
-        (task_id, step)
-        for task_id, step in procedure
-        if "*" not in task_id and not step.joins and step.service not in omitted
-    ]
+    groups = dict(procedure.node_groups())
+    found: dict[str, StepLine] = {}
+    for task_id, step in procedure:
+        if "*" in task_id:
+            group = node_group_of(task_id)
+            found.setdefault(group, _nodes_line(group, groups[group], step, events, plan))
+        elif not step.joins and step.service not in omitted:
+            found[task_id] = StepLine(id=task_id, label=step.label, state=StepState.OPEN)
+    steps = [(task_id, step) for task_id, step in procedure if task_id in found]
     traffic = [task_id for task_id, step in steps if step.service in {Service.START_TRAFFIC, Service.STOP_TRAFFIC}]
-    found = {task_id: StepLine(id=task_id, label=step.label, state=StepState.OPEN) for task_id, step in steps}
 
     def mark(task_ids: Iterable[str], event: Event, state: StepState, reason: str = "") -> None:
         for task_id in found.keys() & set(task_ids):
@@ -55,12 +73,73 @@ def step_lines(procedure: Procedure, events: Events) -> tuple[StepLine, ...]:
 
     for event in events:
         mark(_done_by(event, steps), event, StepState.DONE)
-        if isinstance(event, StepSkipped):
-            mark(traffic if event.step in traffic else (event.step,), event, StepState.SKIPPED, event.reason)
-        elif isinstance(event, StepsJumped):
-            mark((event.step,), event, StepState.DONE)
-            mark(_between(procedure, event.step, event.past), event, StepState.SKIPPED, event.reason)
-    return tuple(found.values())
+        match event:
+            case StepSkipped():
+                mark(traffic if event.step in traffic else (event.step,), event, StepState.SKIPPED, event.reason)
+            case StepsJumped():
+                mark((event.step,), event, StepState.DONE)
+                mark(_between(procedure, event.step, event.past), event, StepState.SKIPPED, event.reason)
+            case TaskFailed():
+                mark((_line_of(procedure, event.task),), event, StepState.FAILED, event.sentence)
+            case GateChecked() if event.ref.node_id is None:
+                mark(_of_gate(event, steps), event, StepState.RUNNING, event.check.waits_for)
+            case GateFailed() if event.ref.node_id is None:
+                mark(_of_gate(event, steps), event, StepState.FAILED, event.message)
+    if (question := open_question(events)) is not None:
+        asked = question[1]
+        mark((_line_of(procedure, asked.task_id),), asked, StepState.WAITING, subject_of(asked))
+    return tuple(line for line in found.values() if line.state is not StepState.OPEN or not _on_decision(line.id))
+
+
+def _line_of(procedure: Procedure, task_id: str) -> str:
+    """Return the id of the line that shows a task. One task can replace all nodes of a release step."""
+    groups = [group for group, _ in procedure.node_groups()]
+    within = next((group for group in groups if task_id.startswith(f"{group.partition('.')[0]}.")), task_id)
+    pattern = next((pattern for pattern, _ in procedure if matches(pattern, task_id)), within)
+    return node_group_of(pattern) if "*" in pattern else pattern
+
+
+def _on_decision(line_id: str) -> bool:
+    """Return whether the line is of a rollback or an undo, which runs only if an approver decided so."""
+    return line_id.startswith(("roll_back.", "offline.undo."))
+
+
+def _nodes_line(group: str, each: EachNode, step: Step, events: Events, plan: Plan | None) -> StepLine:
+    """Return the line of the node steps of one release step."""
+    is_back = _on_decision(group)
+    label = step.label if each.position is None else "Nodes"
+    planned = None
+    if plan is not None and plan.offline is (each.position is None):
+        planned = plan.release_step_at(each.position or ReleaseStepPosition.TARGET)
+    if planned is None:
+        reason = "" if plan is None else "The plan has no such release step."
+        state = StepState.OPEN if plan is None or is_back else StepState.SKIPPED
+        return StepLine(id=group, label=label, state=state, reason=reason)
+    release_step = planned.reversed() if is_back else planned
+    verb = "Rollback of the nodes" if is_back else "Restart of the nodes" if planned.restarts else "Nodes"
+    way = "" if planned.restarts else f" {release_step.from_release} → {release_step.to_release}"
+    label = step.label if each.position is None else f"{verb}{way}"
+    total = len(planned.order)
+    if is_back:
+        total = len({e.node_id for e in events if isinstance(e, Stopping) and e.release_step == planned.key})
+    state, at, done = StepState.OPEN, None, set[int | None]()
+    for event in events:
+        match event:
+            case GatePassed(
+                ref=GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=int(node_id))
+            ):
+                done.add(node_id)
+                state, at = StepState.DONE if len(done) >= total else StepState.RUNNING, event.at
+            case GateFailed(ref=GateRef(release_step=release_step.key)):
+                state, at = StepState.FAILED, event.at
+            case GateChecked(ref=GateRef(release_step=release_step.key)) | NodeEvent(release_step=release_step.key):
+                state, at = (state, at) if state is StepState.DONE else (StepState.RUNNING, at or event.at)
+    reason = f"{len(done)} of {total} nodes" if state is not StepState.OPEN else ""
+    return StepLine(id=group, label=label, state=state, reason=reason, at=at)
+
+
+def _of_gate(event: GateChecked | GateEnded, steps: Iterable[tuple[str, Step]]) -> tuple[str, ...]:
+    return tuple(task_id for task_id, step in steps if step.gate is event.ref.kind)
 
 
 def _done_by(event: Event, steps: Iterable[tuple[str, Step]]) -> tuple[str, ...]:
@@ -69,7 +148,7 @@ def _done_by(event: Event, steps: Iterable[tuple[str, Step]]) -> tuple[str, ...]
         case StepDone():
             return tuple(task_id for task_id, _ in steps if task_id == event.step)
         case GatePassed() if event.ref.node_id is None:
-            return tuple(task_id for task_id, step in steps if step.gate == event.ref.kind)
+            return _of_gate(event, steps)
         case Approval() if event.decision == Decision.APPROVED:
             return tuple(task_id for task_id, step in steps if step.approval and step.approval.of == event.what)
         case TrafficCompared():

@@ -176,7 +176,7 @@ def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _R
         return replace(known, version=version)
     events = tuple(event for event in history.events if event.at)
     kind = kind_of(events)
-    steps = step_lines(kind.procedure, events)
+    steps = step_lines(kind.procedure, events, plan)
     command = kind.command if plan is None else continue_words(run_of(events), plan.target)
     run = RunState(run_id=run_id, events=events, plan=plan, end=end, steps=steps, command=command)
     return _Read(version=version, history=history, run=run, dag_id=dag_id)

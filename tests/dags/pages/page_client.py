@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,25 @@ from typing import Any
 import pytest
 
 PREFIX = "/kafka-rollout"
+VIEWER: Mapping[str, str] = {"anna": "viewer"}
 
 
 @contextmanager
-def serve_page(folder: Path, monkeypatch: pytest.MonkeyPatch, *, dags: str | None = None) -> Iterator[Any]:
-    """A test client of the server. `dags`: ids of the DAGs that users may read; all of them without it."""
+def serve_page(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, dags: str | None = None, users: Mapping[str, str] = VIEWER
+) -> Iterator[Any]:
+    """A test client of the server. `dags`: ids of the DAGs that users may read; all of them without it. `users`: name →
+    role."""
     from airflow.api_fastapi.app import create_app, purge_cached_app
     from fastapi.testclient import TestClient
 
     from tests.dags.pages.rights import READABLE
 
     passwords = folder / "users.json"
-    passwords.write_text(json.dumps({"anna": "pw"}))
-    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "anna:viewer")
+    passwords.write_text(json.dumps(dict.fromkeys(users, "pw")))
+    monkeypatch.setenv(
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", ",".join(f"{name}:{role}" for name, role in users.items())
+    )
     monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
     monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "tests.dags.pages.rights.RightsPerDag")
     if dags is not None:
@@ -34,6 +40,6 @@ def serve_page(folder: Path, monkeypatch: pytest.MonkeyPatch, *, dags: str | Non
     purge_cached_app()
 
 
-def sign_in(client: Any) -> dict[str, str]:
-    token = client.post("/auth/token", json={"username": "anna", "password": "pw"}).json()["access_token"]
+def sign_in(client: Any, user: str = "anna") -> dict[str, str]:
+    token = client.post("/auth/token", json={"username": user, "password": "pw"}).json()["access_token"]
     return {"Authorization": f"Bearer {token}"}

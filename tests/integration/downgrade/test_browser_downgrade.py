@@ -14,8 +14,8 @@ from tests.integration.harness.airflow.pages import (
     box,
     choices,
     choose,
+    console,
     known_releases,
-    own_page,
     run_of,
     section,
     settled,
@@ -73,8 +73,8 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     all_run(cluster, "4.0.1")
     assert finalized(cluster, cluster.spec.nodes[0])["metadata.version"] == 25
     no_lock_left(airflow, cluster)
-    own = own_page(page, airflow).get_by_role("article").filter(has_text=run.run_id)
-    expect(own.get_by_text("4.3.1 → 4.0.1", exact=True)).to_be_visible()
+    own = console(page, airflow, cluster.spec.name)
+    expect(own.get_by_text("Downgrade 4.3.1 → 4.0.1", exact=True)).to_be_visible()
     with page.context.expect_page() as opened:
         own.get_by_role("link", name="report").click()
     report = opened.value

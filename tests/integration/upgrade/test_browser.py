@@ -19,6 +19,7 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (
     choose,
+    console,
     own_page,
     run_of,
     section,
@@ -36,7 +37,14 @@ from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
 
-OWN_PATHS = ("", "runs", "scans", "static/page.js", "dags/kafka_upgrade_nobody/report?run_id=any")
+OWN_PATHS = (
+    "",
+    "runs",
+    "scans",
+    "console?cluster=nobody",
+    "static/page.js",
+    "dags/kafka_upgrade_nobody/report?run_id=any",
+)
 
 
 @pytest.mark.full
@@ -71,8 +79,9 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     assert not {"streams.version", "share.version"} & finalized(cluster, cluster.spec.nodes[0]).keys()
     no_lock_left(airflow, cluster)
 
-    own = own_page(page, airflow).get_by_role("article").filter(has_text=run.run_id)
-    expect(own.get_by_text("features, on 4.3.1", exact=True)).to_be_visible()
+    own = console(page, airflow, "levels")
+    expect(own).to_contain_text(run.run_id)
+    expect(own.get_by_text("Features, on 4.3.1", exact=True)).to_be_visible()
     own.get_by_text("Events").click()
     expect(own.get_by_text("finalized: metadata.version 30")).to_be_visible()
     with page.context.expect_page() as opened:

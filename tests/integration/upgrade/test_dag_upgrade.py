@@ -21,8 +21,8 @@ from tests.integration.harness.airflow.pages import (
     box,
     choices,
     choose,
+    console,
     known_releases,
-    own_page,
     run_of,
     section,
     settled,
@@ -164,9 +164,10 @@ def the_run_waits(page: Page, airflow: PrivateAirflow) -> None:
     expect(box(page, "approve_plan")).to_contain_text("awaiting_input")
     for task in ("observe", "plan"):
         expect(box(page, task)).to_contain_text("success")
-    own = own_page(page, airflow)
-    expect(own.get_by_text("It waits for the approval: Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
-    own.get_by_role("link", name="Answer").click()
+    own = console(page, airflow, "orders")
+    needed = own.get_by_role("region", name="What needs a human")
+    expect(needed.get_by_text("Upgrade orders from 3.9.1 to 4.3.1?", exact=True)).to_be_visible()
+    needed.get_by_role("link", name="Airflow's form").click()
     page.wait_for_url(re.compile(r"/required_actions"))
 
 
@@ -208,7 +209,8 @@ def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Pa
     node_steps = page.locator(".react-flow__node[data-id^='roll.']")
     expect(node_steps.filter(has_text=re.compile("running|deferred")).first).to_be_visible(timeout=TASKS_MS)
     page.get_by_role("link", name="Progress").click()
-    expect(page.frame_locator("iframe").get_by_role("article")).to_contain_text("anna approved the upgrade.")
+    events = page.frame_locator("iframe").get_by_role("list", name="Events of the run")
+    expect(events).to_contain_text("anna approved the upgrade.")
     page.get_by_role("button", name="Collapse Details Panel").click()
     page.get_by_role("button", name="Fit View").click()
     for _ in range(3):
@@ -217,9 +219,10 @@ def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Pa
     settled(box(page, "roll"))
     page.screenshot(path=pictures / "graph.png")
 
-    own = own_page(page, airflow).get_by_role("article").first
-    expect(own.get_by_text("3.9.1 → 4.3.1", exact=True)).to_be_visible()
-    expect(own.locator(".chip.now")).to_be_visible(timeout=TASKS_MS)
+    own = console(page, airflow, "orders")
+    expect(own.get_by_text("Upgrade 3.9.1 → 4.3.1", exact=True)).to_be_visible()
+    working = own.get_by_role("row", name=re.compile("stopping|stopped|starting|catching up"))
+    expect(working.first).to_be_visible(timeout=TASKS_MS)
     own.get_by_text("Events").click()
     expect(own.get_by_text("anna approved the upgrade. Reason: a quiet evening")).to_be_visible()
     page.screenshot(path=pictures / "runs-page.png")

@@ -32,10 +32,11 @@ def test_the_nodes_that_are_left_take_as_long_as_those_before(tmp_path: Path) ->
     plan = plan_of_six(tmp_path)
     assert time_of_node_steps([], plan, 100.0) is None
     events = [*node_step(FORTH, 2, 100, 120), *node_step(FORTH, 3, 130, 170)]
-    assert time_of_node_steps(events, plan, 200.0) == TimeOfNodeSteps(elapsed_s=100.0, remaining_s=4 * 30.0)
+    expected = TimeOfNodeSteps(elapsed_s=100.0, remaining_s=4 * 30.0, at_least_s=80.0, at_most_s=160.0, left=4)
+    assert time_of_node_steps(events, plan, 200.0) == expected
 
 
 def test_a_rollback_has_the_nodes_that_the_run_touched_left(tmp_path: Path) -> None:
     events = [*node_step(FORTH, 2, 0, 10), Stopping(at=20, node_id=3, release_step=FORTH), *node_step(BACK, 3, 30, 40)]
     found = time_of_node_steps(events, plan_of_six(tmp_path), 50.0)
-    assert found == TimeOfNodeSteps(elapsed_s=50.0, remaining_s=10.0)
+    assert found == TimeOfNodeSteps(elapsed_s=50.0, remaining_s=10.0, at_least_s=10.0, at_most_s=10.0, left=1)

@@ -12,7 +12,8 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
-from kafka_rollout.airflow.private_api import can_read_runs, current_user, require_runs, require_website
+from kafka_rollout.airflow.private_api import can_answer, can_read_runs, current_user, require_runs, require_website
+from kafka_rollout.airflow.views.console import clusters_with_run, console_of
 from kafka_rollout.airflow.views.records import check_page, page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.outside_text import escape_invisible
@@ -20,7 +21,12 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 
 STATIC = Path(__file__).parent / "static"
-STATIC_FILES = {"page.js": "text/javascript", "page.css": "text/css"}
+STATIC_FILES = {
+    "dom.js": "text/javascript",
+    "page.js": "text/javascript",
+    "theme.js": "text/javascript",
+    "page.css": "text/css",
+}
 
 # The page runs only its own script; the report runs none.
 PAGE_POLICY = (
@@ -55,7 +61,7 @@ _user = current_user()
 
 @app.get("/", dependencies=[_may_see_airflow])
 def page() -> FileResponse:
-    """Return the page. Its script reads /runs and /scans."""
+    """Return the page. Its script reads /console, /runs and /scans."""
     return FileResponse(STATIC / "page.html", media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
 
@@ -72,6 +78,24 @@ def runs(user: Any = _user) -> Any:
     settings = Settings.from_environment()
     clusters = list_readable_clusters(settings)[0]
     return shown(runs_of(clusters, settings, may_read=_reader(user)))
+
+
+@app.get("/console", dependencies=[_may_see_airflow])
+def console(cluster: str = "", run_id: str = "", dag_id: str = "", user: Any = _user) -> Any:
+    """Return the console of a cluster, or of a run of the DAG `dag_id`.
+
+    A cluster that the user cannot see is answered as one that does not exist.
+    """
+    settings = Settings.from_environment()
+    clusters = list_readable_clusters(settings)[0]
+    may_read, may_answer = _reader(user), partial(can_answer, user)
+    for name in (cluster,) if cluster else clusters_with_run(run_id, settings):
+        if name not in clusters:
+            continue
+        found = console_of(clusters[name], settings, may_read=may_read, may_answer=may_answer, run_id=run_id)
+        if found is not None and (cluster or (found["run"] or {}).get("dag_id") == dag_id):
+            return shown(found)
+    raise HTTPException(404, "There is no such cluster or run, or you cannot read the runs of its DAGs.")
 
 
 @app.get("/status.json", dependencies=[_may_see_airflow])

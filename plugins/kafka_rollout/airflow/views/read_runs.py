@@ -31,11 +31,14 @@ class ReadRun:
         if self.is_damaged:
             return dict(self.shown)
         began_at = float(self.shown["began_at"])
-        is_active = not self.has_ended and (self.shown["run_id"] == holder or now - self.last_at < QUIET_S)
+        holds = self.shown["run_id"] == holder
+        is_trial = bool(self.shown.get("is_trial")) and not holds  # a plan or a dry run: it needs nobody
+        is_active = not self.has_ended and not is_trial and (holds or now - self.last_at < QUIET_S)
         return {
             **self.shown,
+            "is_trial": is_trial,
             "elapsed_s": round((now if is_active else self.last_at) - began_at),
-            "state": "in progress" if is_active else "ended without a report",
+            "state": "in progress" if is_active else "plan" if is_trial else "ended without a report",
             "estimate": self.estimate if is_active else "",
         }
 

@@ -21,7 +21,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
-from kafka_rollout.report.cluster_status import RunState
+from kafka_rollout.report.cluster_status import RunState, is_trial
 from kafka_rollout.run.events import Event, TaskFailed
 from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.steps.procedures.kinds import KINDS
@@ -133,6 +133,7 @@ def _card(run_id: str, dag_id: str) -> dict[str, Any]:
         "lines": [],
         "steps": [],
         "has_report": False,
+        "is_trial": False,
     }
 
 
@@ -155,6 +156,7 @@ def _run(run: RunState, dag_id: str) -> ReadRun:
         "lines": lines[-LINES_SHOWN:],
         "steps": [asdict(line) for line in run.steps],
         "has_report": end is not None,
+        "is_trial": is_trial(run),
     }
     return ReadRun(
         dag_id=dag_id,

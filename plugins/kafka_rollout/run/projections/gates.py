@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
-from kafka_rollout.run.events import Event
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopping
 
 
@@ -79,6 +79,31 @@ def gate_histories(events: Sequence[Event]) -> tuple[GateHistory, ...]:
                 state = GateState.PASSED if isinstance(event, GatePassed) else GateState.FAILED
                 found[ref] = replace(gate, state=state, message=event.message, passed_or_failed_at=event.at)
     return tuple(found.values())
+
+
+def open_gates(events: Sequence[Event]) -> tuple[GateHistory, ...]:
+    """Return the gates that have not passed and that the run has not left by a rollback, the newest check first.
+
+    A history has the checks since the node was stopped or started last.
+    """
+    begins: dict[GateRef, int] = {}
+    for at, event in enumerate(events):
+        match event:
+            case GateChecked(ref=ref) | GateFailed(ref=ref):
+                begins.setdefault(ref, at)
+            case GatePassed(ref=ref):
+                begins.pop(ref, None)
+            case Stopping() | Started():
+                begins = {ref: begin for ref, begin in begins.items() if ref.node_id != event.node_id}
+            case (
+                Approval(decision=Decision.ROLL_BACK) | Approval(what=ApprovalOf.ROLL_BACK, decision=Decision.APPROVED)
+            ):
+                begins = {}
+    found = [
+        gate_histories([one for one in events[begin:] if getattr(one, "ref", None) == ref])[0]
+        for ref, begin in begins.items()
+    ]
+    return tuple(sorted(found, key=lambda gate: gate.ended_at or 0.0, reverse=True))
 
 
 def node_step_seconds(events: Sequence[Event]) -> dict[str, float]:

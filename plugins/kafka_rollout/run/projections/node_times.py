@@ -14,10 +14,16 @@ from kafka_rollout.run.step_events import Started, Stopping
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeOfNodeSteps:
-    """Seconds since the run's first stop, and the estimate for the node steps that are left (0: none is left)."""
+    """Seconds since the run's first stop, and the estimate for the node steps that are left (0: none is left).
+
+    `at_least_s` and `at_most_s`: if each took as long as the fastest or the slowest one so far. `left`: their number.
+    """
 
     elapsed_s: float
     remaining_s: float
+    at_least_s: float = 0.0
+    at_most_s: float = 0.0
+    left: int = 0
 
 
 def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeOfNodeSteps | None:
@@ -37,5 +43,12 @@ def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeO
         if act.release_step == step.key
     }
     goes_back = acts[-1].release_step not in {step.key for step in plan.release_steps}
-    left = (back if goes_back else planned) - done.keys()
-    return TimeOfNodeSteps(elapsed_s=now - acts[0].at, remaining_s=len(left) * median(done.values()))
+    left = len((back if goes_back else planned) - done.keys())
+    times = done.values()
+    return TimeOfNodeSteps(
+        elapsed_s=now - acts[0].at,
+        remaining_s=left * median(times),
+        at_least_s=left * min(times),
+        at_most_s=left * max(times),
+        left=left,
+    )

@@ -8,9 +8,11 @@ without a limit.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Row, delete, insert, select, update
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.run.notifications import Notification
@@ -37,6 +39,17 @@ class ChannelProblem:
     attempts: int
     is_final: bool
     at: float
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A notification on one channel. `at`: epoch seconds of the last attempt. `problem`: why it was not accepted."""
+
+    channel: str
+    kind: str
+    at: float
+    is_sent: bool
     problem: str
 
 
@@ -117,6 +130,21 @@ class SqlNotifications:
                 problem=row.problem or f"The DAG kafka_notifications last ran {duration(now - row.changed_at)} ago.",
             )
             for row in rows
+        )
+
+    def deliveries(self, sent: Iterable[Notification]) -> tuple[Delivery, ...]:
+        """Return what is known about the delivery of notifications, by channel, the oldest first."""
+        found = list[Row[Any]]()
+        with self._database.reading() as connection:
+            for one in sent:
+                hashed = _row(one, "")["notification"]
+                query = select(notifications).filter_by(cluster=one.cluster, notification=hashed)
+                found += connection.execute(query.order_by(notifications.c.changed_at)).all()
+        return tuple(
+            Delivery(
+                channel=row.channel, kind=row.kind, at=row.changed_at, is_sent=row.state == _SENT, problem=row.problem
+            )
+            for row in found
         )
 
     def remove_old(self) -> None:

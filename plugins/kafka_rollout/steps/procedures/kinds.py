@@ -148,7 +148,7 @@ def build_report_of_run(
     kind = RunOf(procedure.name)
     report = KINDS[kind].build_report(ports, plan, dry_run=dry_run, proofs=procedure.proofs)
     failed = find_failed_gate(report)
-    steps = step_lines(procedure, events)
+    steps = step_lines(procedure, events, plan)
     run = RunState(
         run_id=ports.run_id,
         events=tuple(event for event in events if event.at),

@@ -60,11 +60,20 @@ def sign_in(page: Page, airflow: PrivateAirflow, user: str) -> None:
     expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
 
 
-def own_page(page: Page, airflow: PrivateAirflow) -> FrameLocator:
+def own_page(page: Page, airflow: PrivateAirflow, cluster: str = "") -> FrameLocator:
+    """The page *Kafka rollout* in Airflow's frame. `cluster`: of one cluster."""
     page.goto(f"{airflow.server.url}/plugin/kafka-rollout")
     own = page.frame_locator("iframe")
     expect(own.get_by_role("heading", name="Kafka rollout")).to_be_visible()
+    if cluster:
+        (frame,) = (frame for frame in page.frames if "/kafka-rollout/" in frame.url)
+        frame.goto(f"{airflow.server.url}/kafka-rollout/?cluster={cluster}")
     return own
+
+
+def console(page: Page, airflow: PrivateAirflow, cluster: str) -> Locator:
+    """The console of a cluster, in Airflow's frame."""
+    return own_page(page, airflow, cluster).get_by_role("article", name=f"Cluster {cluster}")
 
 
 def box(page: Page, task: str) -> Locator:

@@ -1,19 +1,69 @@
-"use strict";
-// All contents are inserted as text, because names of a cluster and reasons of an approver are not markup.
-const wanted = new URLSearchParams(location.search);
-const opened = new Set();
+import { h, patch } from "./dom.js";
 
-function el(tag, text, className) {
-  const node = document.createElement(tag);
-  if (text !== undefined) node.textContent = text;
-  if (className) node.className = className;
-  return node;
-}
+const ACTIVE_S = 2; // between two refreshes while a run is in progress
+const QUIET_S = 15;
+const SCANS_S = 60; // scans change once a day
+const ANSWER_AFTER_S = 6; // Airflow can lose an answer that comes before the asking process has ended
+const SHOWN_OPEN = 12; // nodes of a rack that is not folded
+
+const wanted = new URLSearchParams(location.search);
+const page = { clusters: [], consoles: new Map(), scans: [], scansAt: 0, problem: "", readAt: 0, offset: 0 };
+const drafts = new Map(); // record id → answer that the user prepares
+
+// ---- words, numbers and times ----
+
+const now = () => Date.now() / 1000 + page.offset;
+const plural = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 
 function duration(seconds) {
-  const whole = Math.round(seconds);
-  return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
+  const hours = Math.floor(whole / 3600);
+  return hours < 48 ? `${hours} h ${String(Math.floor(whole / 60) % 60).padStart(2, "0")} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
+
+function clock(at) {
+  const text = new Date(at * 1000).toISOString();
+  const today = new Date(now() * 1000).toISOString().slice(0, 10);
+  return `${text.startsWith(today) ? "" : `${text.slice(0, 10)} `}${text.slice(11, 19)} UTC`;
+}
+
+function when(at, { relative = true } = {}) {
+  const seconds = at - now();
+  const distance = seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
+  const iso = new Date(at * 1000).toISOString();
+  return h("time", { datetime: iso, title: `${iso.slice(0, 10)} ${iso.slice(11, 19)} UTC` }, clock(at), relative && h("span", { class: "soft" }, ` (${distance})`));
+}
+
+const seconds = (iso) => Date.parse(iso) / 1000;
+
+// Each state: symbol, word and color.
+const STEP = {
+  done: ["✔", "good"], running: ["▶", "now"], failed: ["✖", "bad"], waiting: ["⏸", "fair"], skipped: ["–", "soft"], open: ["○", "soft"],
+};
+const NODE = {
+  "waiting": ["○", "soft"], "waiting for its gate": ["◔", "now"], "stopping": ["▼", "now"], "stopped": ["■", "fair"],
+  "starting": ["▲", "now"], "catching up": ["↻", "now"], "done": ["✔", "good"], "failed": ["✖", "bad"],
+  "rolled back": ["↩", "fair"], "unchanged": ["–", "soft"],
+};
+const PHASE = {
+  "idle": ["○", "soft"], "planning": ["▶", "now"], "waiting-for-approval": ["⏸", "bad"], "rolling": ["▶", "now"],
+  "rolling-back": ["↩", "fair"], "waiting-for-decision": ["✖", "bad"], "finalizing": ["▶", "now"], "paused": ["⏸", "bad"],
+  "finished": ["✔", "good"], "failed": ["✖", "bad"], "rolled-back": ["↩", "fair"], "refused": ["–", "fair"],
+  "dry-run": ["–", "soft"], "unknown": ["?", "bad"],
+};
+const OUTCOME = {
+  finished: ["✔", "good"], rolled_not_finalized: ["✔", "fair"], rolled_back: ["↩", "fair"], stopped: ["✖", "bad"],
+  refused: ["–", "fair"], dry_run: ["–", "soft"],
+};
+const TRENDS = { falls: "↓ it falls", rises: "↑ it rises", stays: "→ it does not fall" };
+
+function state([symbol, tone], word) {
+  return h("span", { class: `state ${tone}` }, h("span", { "aria-hidden": "true" }, `${symbol} `), word);
+}
+
+// ---- links ----
 
 // Airflow's frame does not allow links to open pages, so the page around the frame follows the link.
 function follow(event) {
@@ -26,67 +76,281 @@ function follow(event) {
   outer.click();
 }
 
-function link(text, href, target = "_top") {
-  const node = el("a", text);
-  node.href = href;
-  node.target = target;
-  node.addEventListener("click", follow);
-  return node;
+const link = (text, href, target = "_top") => h("a", { key: `${text} ${href}`, href, target, rel: "noopener", on: { click: follow } }, text);
+const runLink = (run) => run.dag_id && link("run in Airflow", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}`);
+const reportLink = (run) => run.has_report && link("report", `dags/${encodeURIComponent(run.dag_id)}/report?run_id=${encodeURIComponent(run.run_id)}`, "_blank");
+const clusterLink = (text, cluster) => h("a", { key: text, href: `?cluster=${encodeURIComponent(cluster)}` }, text);
+
+// ---- the console of a cluster ----
+
+function consoleOf(found) {
+  const run = found.run;
+  const [symbol, tone] = PHASE[found.status.phase] ?? PHASE.unknown;
+  return h("article", { key: `console ${found.cluster}`, class: run?.needs_human ? "cluster needs" : "cluster", "aria-label": `Cluster ${found.cluster}` },
+    h("div", { class: "head" },
+      h("h2", null, found.cluster),
+      run && h("strong", { key: "title" }, run.title),
+      state([symbol, tone], found.status.phase.replaceAll("-", " ")),
+      run?.began_at && h("span", { key: "began", class: "soft" }, "began ", when(run.began_at)),
+      run && runLink(run), run && reportLink(run),
+      run && h("span", { key: "id", class: "soft id" }, run.run_id)),
+    found.problem && h("p", { key: "problem", class: "bad" }, found.problem),
+    lockLine(found),
+    found.other && h("p", { key: "other", class: "bad" }, "Another run of this cluster needs attention: ", clusterLink("show it", found.cluster), "."),
+    run && attention(found, run),
+    run && !run.needs_human && endOrNow(found, run),
+    run && progress(run),
+    run && h("div", { key: "work", class: "columns" },
+      h("div", null, gates(run), logLines(run), racks(run), findings(run), events(run)),
+      h("div", null, steps(run))),
+    !run && h("p", { key: "idle" }, found.status.next_action),
+    otherRuns(found));
 }
 
-function nodeChips(run) {
-  const row = el("p", undefined, "nodes");
-  for (const node of run.nodes) {
-    const chip = el("span", node.name, `chip ${node.state.replace(" ", "-")}`);
-    chip.title = `${node.name} to ${node.release}: ${node.state}`;
-    row.append(chip);
-  }
-  const done = run.nodes.filter((node) => node.state === "done").length;
-  row.append(el("span", `${done} of ${run.nodes.length} nodes done`, "soft"));
-  return row;
+function lockLine(found) {
+  const lock = found.lock;
+  if (!lock || (found.run && lock.holder === found.run.run_id)) return null;
+  const text = lock.holder ? `The lock is held by ${lock.holder}: ${lock.purpose}` : "The lock is held by a run that you cannot read.";
+  return h("p", { key: "lock", class: "bad" }, text);
 }
 
-function stepList(run) {
-  const list = el("ol", undefined, "steps");
-  for (const step of run.steps) {
-    const at = step.at ? ` at ${new Date(step.at * 1000).toLocaleTimeString()}` : "";
-    list.append(el("li", `${step.label}: ${step.state}${at}${step.reason ? ` (${step.reason})` : ""}`, step.state));
-  }
-  return list;
+const fact = (name, ...value) => h("div", { key: name, class: "fact" }, h("dt", null, name), h("dd", null, ...value));
+
+function attention(found, run) {
+  const status = found.status;
+  const waits = status.waits_for;
+  const needs = status.conditions.find((one) => one.type === "NeedsHuman");
+  const title = { "waiting-for-approval": "An approval is needed", "waiting-for-decision": "A decision is needed", "paused": "The run is paused", "failed": "The run failed" }[run.phase];
+  if (!run.needs_human) return null;
+  const blocking = run.gates.flatMap((gate) => gate.conditions.filter((one) => !one.is_met && one.left));
+  return h("section", { key: "attention", class: "attention", "aria-label": "What needs a human" },
+    h("h3", null, h("span", { "aria-hidden": "true" }, "✖ "), title ?? "The state is unknown"),
+    h("p", { class: "why" }, run.why),
+    h("dl", { class: "facts" },
+      needs?.since && fact("Since", when(seconds(needs.since))),
+      blocking.map((one) => fact(`Not met: ${one.name}`, `${one.left.toLocaleString("en")} left`, one.trend && trend(one))),
+      run.stopped && fact("Nodes", run.stopped),
+      waits && fact("Who can answer", waits.who.join(", ")),
+      waits?.until && fact("Answer until", when(seconds(waits.until)), " Then the task fails. A timeout is never an approval."),
+      fact("Notified", notified(run)),
+      !run.request && fact("What to do", status.next_action)),
+    run.request && answer(found, run, waits));
 }
 
-function runCard(run, lock) {
-  const card = el("article");
-  const head = el("div", undefined, "head");
-  head.append(el("strong", run.way || "not planned yet"));
-  head.append(el("span", (run.outcome || run.state).replaceAll("_", " "), run.outcome || ""));
-  head.append(el("span", duration(run.elapsed_s), "soft"));
-  const id = encodeURIComponent(run.run_id);
-  if (run.dag_id) head.append(link("run", `../dags/${run.dag_id}/runs/${id}`));
-  if (run.has_report) {
-    head.append(link("report", `dags/${run.dag_id}/report?run_id=${id}`, "_blank"));
-  }
-  head.append(el("span", run.run_id, "soft"));
-  card.append(head);
-  if (run.nodes.length && !run.outcome) card.append(nodeChips(run));
-  card.append(el("p", run.sentence || run.now, "now"));
-  if (!run.outcome && lock && lock.holder === run.run_id && lock.purpose.includes("waits for")) {
-    const asks = el("p", `It ${lock.purpose} `, "asks");
-    asks.append(link("Answer", `../dags/${run.dag_id}/runs/${id}/required_actions`));
-    card.append(asks);
-  }
-  if (run.estimate) card.append(el("p", `Remaining time: ${run.estimate}.`, "soft"));
-  const details = el("details");
-  details.open = opened.has(run.run_id) || wanted.get("run_id") === run.run_id;
-  details.addEventListener("toggle", () => (details.open ? opened.add(run.run_id) : opened.delete(run.run_id)));
-  details.append(el("summary", "Events"), el("pre", run.lines.join("\n")), stepList(run));
-  card.append(details);
-  return card;
+function trend(condition) {
+  const { way, before, over_s } = condition.trend;
+  return h("span", { key: "trend", class: way === "falls" ? "good" : "bad" }, `; ${before.toLocaleString("en")} were left ${duration(over_s)} before: ${TRENDS[way]}`);
 }
+
+function notified(run) {
+  if (!run.notified.length) return "No notification was sent on a channel.";
+  return run.notified.flatMap((one, at) => [at ? "; " : "", `${one.channel} (${one.kind}): `, one.is_sent ? "sent " : "not sent ", when(one.at), one.problem && ` ${one.problem}`]);
+}
+
+// ---- the answer, by Airflow's own API and with the rights of the user ----
+
+const api = (run) => `../api/v2/dags/${encodeURIComponent(run.dag_id)}/dagRuns/${encodeURIComponent(run.run_id)}`;
+
+function answer(found, run, waits) {
+  const request = run.request;
+  const form = link("Airflow's form", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}/tasks/${encodeURIComponent(request.task_id)}/required_actions`);
+  if (!run.can_answer) {
+    return h("p", { key: "cannot", class: "why" }, `You cannot answer this request. It can be answered by ${waits.who.join(", ")}.`);
+  }
+  if (!drafts.has(request.record_id)) {
+    drafts.set(request.record_id, { option: "", reason: "", sending: false, sent: "", problem: "", body: null });
+    readRequest(run, request);
+  }
+  const draft = drafts.get(request.record_id);
+  if (draft.sent) return h("p", { key: "sent", class: "why", role: "status" }, draft.sent);
+  const early = now() < request.asked_at + ANSWER_AFTER_S;
+  const ready = draft.option && draft.reason.trim() && !draft.sending && !early;
+  const id = request.record_id;
+  return h("form", { key: `answer ${id}`, class: "answer", on: { submit: (event) => { event.preventDefault(); send(run, request, draft); } } },
+    draft.body && h("details", { key: "body", open: run.phase === "waiting-for-approval" }, h("summary", null, "Text of the request"), h("div", { class: "request", tabindex: "0", role: "region", "aria-label": "Text of the request" }, markdown(draft.body))),
+    h("fieldset", null, h("legend", null, "Your answer"),
+      request.choices.map((choice) => h("label", { key: choice.option, class: choice.undoes ? "choice undoes" : "choice" },
+        h("input", { type: "radio", name: `answer ${id}`, value: choice.option, on: { change: () => { draft.option = choice.option; draw(); } } }),
+        h("span", null, h("strong", null, choice.option), choice.consequence && `: ${choice.consequence}`))),
+      h("p", { key: "nothing", class: "soft" }, "Without an answer the run waits, holds the lock, and changes nothing."),
+      h("label", { key: "reason", class: "reason" }, "Reason, as a sentence. It is stored in the run history.",
+        h("textarea", { rows: "2", required: true, maxlength: "2000", on: { input: (event) => { draft.reason = event.target.value; draw(); } } })),
+      h("div", { class: "head" },
+        h("button", { type: "submit", disabled: !ready }, draft.sending ? "Sending…" : draft.option ? `Answer: ${draft.option}` : "Answer"),
+        h("span", { class: "soft" }, early ? "Airflow still parks the task: you can answer in a few seconds." : !draft.option ? "Choose an answer." : !draft.reason.trim() ? "Write a reason." : ""),
+        h("span", { class: "soft" }, "or use ", form)),
+      draft.problem && h("p", { key: "problem", class: "bad", role: "alert" }, draft.problem)));
+}
+
+async function readRequest(run, request) {
+  try {
+    const { hitl_details: details } = await ask(`${api(run)}/hitlDetails?limit=100`);
+    const detail = details.find((one) => one.task_instance.id === request.record_id);
+    if (detail) Object.assign(drafts.get(request.record_id), { body: detail.body ?? "", mapIndex: detail.task_instance.map_index });
+  } catch (error) {
+    drafts.get(request.record_id).problem = `Airflow does not show the text of the request: ${error.message}.`;
+  }
+  draw();
+}
+
+async function send(run, request, draft) {
+  if (draft.sending || !draft.option || !draft.reason.trim()) return;
+  Object.assign(draft, { sending: true, problem: "" });
+  draw();
+  try {
+    const address = `${api(run)}/taskInstances/${encodeURIComponent(request.task_id)}/${draft.mapIndex ?? -1}/hitlDetails`;
+    const body = JSON.stringify({ chosen_options: [draft.option], params_input: { reason: draft.reason.trim() } });
+    await ask(address, { method: "PATCH", headers: { "Content-Type": "application/json" }, body });
+    draft.sent = `You answered “${draft.option}” at ${clock(now())}. Airflow continues the task in a moment.`;
+  } catch (error) {
+    draft.problem = `The answer was not taken: ${error.message}. Check who has answered, or use Airflow's form.`;
+  }
+  draft.sending = false;
+  draw();
+  plan(ACTIVE_S);
+}
+
+// Headings, lists and emphasis of the project's own Markdown; everything else is shown as it is.
+function markdown(text) {
+  const plain = (part) => part.replace(/\\([!-/:-@[-`{-~])/g, "$1");
+  const inline = (line) => line.split(/(\*\*(?:[^*\\]|\\.)+\*\*)/).map((part) => (/^\*\*.+\*\*$/.test(part) ? h("strong", null, plain(part.slice(2, -2))) : plain(part)));
+  return text.split("\n").filter((line) => line.trim() && line.trim() !== "---").map((line) => {
+    const heading = /^#+ (.*)$/.exec(line);
+    if (heading) return h("h4", null, inline(heading[1]));
+    const item = /^\s*(?:[-*]|\d+\.) (.*)$/.exec(line);
+    return item ? h("p", { class: "item" }, "• ", inline(item[1])) : h("p", null, inline(line));
+  });
+}
+
+// ---- what happens ----
+
+function endOrNow(found, run) {
+  const last = run.lines.at(-1);
+  return h("p", { key: "now", class: "why" }, run.why || (last && [last.text, " ", when(last.at)]) || found.status.next_action, run.stopped && !found.status.phase.startsWith("finished") && h("span", { class: "soft" }, ` ${run.stopped}`));
+}
+
+function progress(run) {
+  const all = run.nodes;
+  if (!all.length) return null;
+  const done = all.filter((node) => ["done", "rolled back"].includes(node.phase)).length;
+  const estimate = run.estimate;
+  const from = estimate && Math.max(estimate.since + estimate.at_least_s, now());
+  const to = estimate && Math.max(estimate.since + estimate.at_most_s, now());
+  return h("div", { key: "progress", class: "progress" },
+    h("progress", { max: String(all.length), value: undefined, "aria-label": "Nodes that are done" , "data-done": String(done) }),
+    h("span", null, `${done} of ${plural(all.length, "node")} done`),
+    estimate && !run.needs_human && h("span", { key: "end", class: "soft" }, `The last node is expected between ${clock(from)} and ${clock(to)} (${duration(from - now())} to ${duration(to - now())}), without approvals.`),
+    run.can_roll_back && h("span", { key: "back", class: "soft" }, "A rollback is possible."));
+}
+
+function steps(run) {
+  return h("section", { key: "steps", "aria-label": "Steps of the run" }, h("h3", null, "Steps"),
+    h("ol", { class: "steps" }, run.steps.map((step) => h("li", { key: step.id, class: `step ${STEP[step.state][1]}${step.id === run.current_step ? " current" : ""}`, "aria-current": step.id === run.current_step ? "step" : null },
+      state(STEP[step.state], step.state), " ", h("span", { class: "label" }, step.label),
+      (step.at || step.reason) && h("span", { class: "soft detail" }, step.at && clock(step.at), step.reason && ` ${step.reason}`)))));
+}
+
+function gates(run) {
+  return run.gates.map((gate) => {
+    const unmet = gate.conditions.filter((one) => !one.is_met);
+    const met = gate.conditions.filter((one) => one.is_met);
+    return h("section", { key: `gate ${gate.gate}`, class: "gate", "aria-label": `Gate ${gate.gate}` },
+      h("h3", null, `Gate ${gate.gate} `, state(gate.state === "failed" ? STEP.failed : unmet.length ? STEP.waiting : STEP.running, gate.state === "failed" ? "failed" : unmet.length ? `waits for ${plural(unmet.length, "condition")}` : "every condition is met, still watched")),
+      h("p", { class: "soft" }, gate.checked_at && ["Checked ", when(gate.checked_at)], gate.began_at && [", first ", when(gate.began_at)], gate.message && `. ${gate.message}`),
+      h("ul", { class: "conditions" }, unmet.map(condition)),
+      met.length > 0 && h("details", { key: "met" }, h("summary", null, `${plural(met.length, "condition")} met`), h("ul", { class: "conditions" }, met.map(condition))));
+  });
+}
+
+function condition(one) {
+  return h("li", { key: one.name }, state(one.is_met ? STEP.done : STEP.failed, one.name), `: ${one.evidence}`, one.trend && trend(one), listOf(one.left, one.objects));
+}
+
+function listOf(number, objects) {
+  if (!objects.length) return null;
+  const cut = number > objects.length ? `, the first ${objects.length}` : "";
+  return h("details", { key: "all" }, h("summary", null, `all ${number.toLocaleString("en")}${cut}`), h("ul", { class: "objects", tabindex: "0", "aria-label": "Full list" }, objects.map((name) => h("li", null, name))));
+}
+
+function logLines(run) {
+  return run.log.map((line) => h("section", { key: `log ${line.node_id}`, "aria-label": `Log of node ${line.node_id}` }, h("h3", null, `Last error in the log of node ${line.node_id} `, h("span", { class: "soft" }, "read ", when(line.at))), h("pre", { tabindex: "0" }, line.text)));
+}
+
+const AT_WORK = new Set(["waiting for its gate", "stopping", "stopped", "starting", "catching up", "failed"]);
+
+function racks(run) {
+  if (!run.racks.length) return null;
+  const known = new Map(run.nodes.map((node) => [node.node_id, node]));
+  return h("section", { key: "nodes", "aria-label": "Nodes" }, h("h3", null, "Nodes"), run.racks.map((rack) => {
+    const nodes = rack.nodes.map((node) => ({ ...known.get(node.node_id), role: node.role }));
+    const busy = nodes.filter((node) => AT_WORK.has(node.phase));
+    const small = nodes.length <= SHOWN_OPEN;
+    return h("div", { key: rack.name, class: "rack" },
+      h("p", { class: "head" }, h("strong", null, rack.name), h("span", { class: "soft" }, plural(nodes.length, "node")), Object.entries(rack.counts).map(([phase, number]) => h("span", { key: phase }, state(NODE[phase], `${number} ${phase}`)))),
+      small ? nodeTable(nodes, rack.name) : [busy.length > 0 && nodeTable(busy, `${rack.name}, at work`), h("details", { key: "all" }, h("summary", null, `All ${plural(nodes.length, "node")} of ${rack.name}`), nodeTable(nodes, rack.name))]);
+  }));
+}
+
+function nodeTable(nodes, name) {
+  return h("div", { key: `table ${name}`, class: "scroll", tabindex: "0", role: "region", "aria-label": `Nodes: ${name}` }, h("table", null,
+    h("thead", null, h("tr", null, ["State", "Node", "Role", "Release", "Time"].map((title) => h("th", { scope: "col" }, title)))),
+    h("tbody", null, nodes.map((node) => h("tr", { key: String(node.node_id), class: NODE[node.phase][1] },
+      h("td", null, state(NODE[node.phase], node.phase)),
+      h("td", null, `${node.name} `, h("span", { class: "soft" }, `(${node.node_id})`)),
+      h("td", null, node.role),
+      h("td", null, node.target && node.target !== node.release ? `${node.release} → ${node.target}` : node.release),
+      h("td", null, nodeTime(node), node.note && h("span", { class: "soft note" }, ` ${node.note}`)))))));
+}
+
+function nodeTime(node) {
+  if (node.ended_at && node.began_at) return `${duration(node.ended_at - node.began_at)}, until ${clock(node.ended_at)}`;
+  return node.since && AT_WORK.has(node.phase) ? ["since ", when(node.since)] : "";
+}
+
+const SEVERITY = { blocker: ["✖", "bad"], warning: ["!", "fair"], info: ["i", "soft"] };
+
+function findings(run) {
+  const all = run.findings;
+  if (!all.length) return null;
+  const counts = Object.keys(SEVERITY).map((severity) => [severity, all.filter((one) => one.severity === severity).length]).filter(([, number]) => number);
+  return h("details", { key: "findings", class: "findings", open: all.some((one) => one.severity === "blocker") },
+    h("summary", null, h("h3", null, "Findings "), counts.map(([severity, number]) => [" ", state(SEVERITY[severity] ?? SEVERITY.info, plural(number, severity))])),
+    h("ul", null, all.map((one, at) => h("li", { key: `${one.code} ${at}` },
+      state(SEVERITY[one.severity] ?? SEVERITY.info, one.severity), " ", h("strong", null, one.code), one.subjects && ` ${one.subjects}`, h("p", null, one.sentence),
+      one.remedy && h("p", { class: "soft" }, h("strong", null, "What to do: "), one.remedy), listOf(one.items.length, one.items)))));
+}
+
+function events(run) {
+  if (!run.lines.length) return null;
+  return h("details", { key: "events", open: wanted.get("run_id") === run.run_id }, h("summary", null, h("h3", null, "Events")),
+    h("ol", { class: "lines", tabindex: "0", "aria-label": "Events of the run" }, run.lines.map((line, at) => h("li", { key: `${line.at} ${at}` }, `${clock(line.at)}  ${line.text}`))));
+}
+
+function otherRuns(found) {
+  const urgent = (run) => !run.outcome || run.outcome === "stopped";
+  const shown = found.runs.filter((run) => !run.is_trial).sort((one, other) => urgent(other) - urgent(one));
+  const trials = found.runs.filter((run) => run.is_trial);
+  return [
+    shown.length > 0 && h("details", { key: "runs", open: shown.some(urgent) && !found.run?.needs_human }, h("summary", null, h("h3", null, `Other runs (${shown.length})`)), shown.map(card)),
+    trials.length > 0 && h("details", { key: "trials" }, h("summary", null, h("h3", null, `Plans and dry runs (${trials.length})`)), trials.map(card)),
+  ];
+}
+
+function card(run) {
+  const kind = OUTCOME[run.outcome] ?? (run.is_trial ? OUTCOME.dry_run : run.state === "in progress" ? STEP.running : STEP.failed);
+  return h("article", { key: `run ${run.run_id}`, class: "run" },
+    h("div", { class: "head" }, h("strong", null, run.way || "not planned yet"), state(kind, (run.outcome ?? (run.is_trial ? "plan" : run.state)).replaceAll("_", " ")),
+      run.began_at > 0 && h("span", { key: "began", class: "soft" }, when(run.began_at), `, ${duration(run.elapsed_s)}`),
+      run.dag_id && h("a", { key: "details", href: `?cluster=${encodeURIComponent(run.cluster)}&run_id=${encodeURIComponent(run.run_id)}` }, "details"), runLink(run), reportLink(run),
+      h("span", { class: "soft id" }, run.run_id)),
+    h("p", null, run.sentence || run.now));
+}
+
+// ---- coordinator logs ----
 
 const VERDICTS = {
-  loads: ["loads", "done"], loads_ignoring: ["loads, ignores some", "now"], fails: ["fails", "bad"], loses: ["loses ids", "bad"],
-  not_loaded: ["not loaded", ""], unknown: ["unknown", "bad"],
+  loads: ["loads", ["✔", "good"]], loads_ignoring: ["loads, ignores some", ["!", "fair"]], fails: ["fails", ["✖", "bad"]], loses: ["loses ids", ["✖", "bad"]],
+  not_loaded: ["not loaded", ["–", "soft"]], unknown: ["unknown", ["?", "bad"]],
 };
 
 function age(seconds) {
@@ -96,102 +360,99 @@ function age(seconds) {
   return `${Math.round(seconds / 86400)} days ago`;
 }
 
-// Verdict of each release in the newest scan.
 function scanCard(found) {
-  const card = el("article", undefined, "scan");
-  const head = el("div", undefined, "head");
-  head.append(el("strong", "Coordinator logs"));
   const scan = found.scan;
-  if (scan) {
-    head.append(el("span", `scanned ${age(Date.now() / 1000 - scan.scanned_at)}`, found.overdue ? "bad" : "soft"));
-    const places = `${scan.partitions} partition${scan.partitions === 1 ? "" : "s"}`;
-    head.append(el("span", `${scan.records.toLocaleString("en")} records in ${places}`, "soft"));
-    const id = encodeURIComponent(scan.run_id);
-    head.append(link("report", `dags/${found.dag_id}/scan?run_id=${id}&task_id=scan_coordinator_logs`, "_blank"));
-  }
-  head.append(link("scans", `../dags/${found.dag_id}/runs`));
-  card.append(head);
-  if (scan) {
-    const row = el("p", undefined, "nodes");
-    for (const [release, verdict] of Object.entries(scan.verdicts)) {
-      const [words, tone] = VERDICTS[verdict];
-      const chip = el("span", `${release} ${words}`, `chip ${tone}`);
-      chip.title = `Result if the coordinators of ${release} load these logs`;
-      row.append(chip);
-    }
-    card.append(row);
-  }
-  if (found.overdue) card.append(el("p", "Overdue: no scan in the last full schedule interval.", "asks bad"));
-  if (found.failed) card.append(el("p", `${found.failed.headline} ${found.failed.sentences.join(" ")}`, "asks bad"));
-  if (found.alerts.length) {
-    const details = el("details");
-    const key = `alerts of ${found.cluster}`;
-    details.open = opened.has(key);
-    details.addEventListener("toggle", () => (details.open ? opened.add(key) : opened.delete(key)));
-    const lines = found.alerts.flatMap((alert) => [
-      `${new Date(alert.at * 1000).toLocaleString()}  ${alert.headline}`, ...alert.sentences.map((text) => `    ${text}`)]);
-    details.append(el("summary", "Alerts"), el("pre", lines.join("\n")));
-    card.append(details);
-  }
-  return card;
+  const report = scan && link("report", `dags/${encodeURIComponent(found.dag_id)}/scan?run_id=${encodeURIComponent(scan.run_id)}&task_id=scan_coordinator_logs`, "_blank");
+  return h("article", { key: `scan ${found.cluster}`, class: "scan", "aria-label": `Coordinator logs of ${found.cluster}` },
+    h("div", { class: "head" }, h("strong", null, "Coordinator logs"), h("span", null, found.cluster),
+      scan && [h("span", { key: "age", class: found.overdue ? "bad" : "soft" }, `scanned ${age(now() - scan.scanned_at)}`), h("span", { key: "records", class: "soft" }, `${plural(scan.records, "record")} in ${plural(scan.partitions, "partition")}`)],
+      report, link("scans", `../dags/${encodeURIComponent(found.dag_id)}/runs`)),
+    scan && h("p", { key: "verdicts", class: "chips" }, Object.entries(scan.verdicts).map(([release, verdict]) => h("span", { key: release, class: `chip ${VERDICTS[verdict][1][1]}`, title: `Result if the coordinators of ${release} load these logs` }, `${release} ${VERDICTS[verdict][0]}`))),
+    found.overdue && h("p", { key: "overdue", class: "bad" }, "Overdue: no scan in the last full schedule interval."),
+    found.failed && h("p", { key: "failed", class: "bad" }, `${found.failed.headline} ${found.failed.sentences.join(" ")}`),
+    found.alerts.length > 0 && h("details", { key: "alerts" }, h("summary", null, "Alerts"),
+      h("ul", { class: "lines" }, found.alerts.map((alert) => h("li", { key: String(alert.at) }, when(alert.at), ` ${alert.headline} ${alert.sentences.join(" ")}`)))));
 }
 
-function show(clusters, scans) {
-  const main = document.getElementById("clusters");
-  const parts = [];
-  const idle = [];
-  const scanOf = new Map(scans.map((found) => [found.cluster, found]));
-  for (const found of scans) {
-    if (!clusters.some((cluster) => cluster.cluster === found.cluster))
-      clusters.push({ cluster: found.cluster, lock: null, runs: [] });
-  }
-  const began = (cluster) => Math.max(0, ...cluster.runs.map((run) => run.began_at));
-  for (const cluster of clusters.sort((one, other) => began(other) - began(one))) {
-    const runs = cluster.runs.filter(
-      (run) => !wanted.get("run_id") || (run.run_id === wanted.get("run_id") && run.dag_id === wanted.get("dag_id")));
-    const scan = scanOf.get(cluster.cluster);
-    const scanWanted = scan && (!wanted.get("run_id") || scan.dag_id === wanted.get("dag_id"));
-    if (wanted.get("run_id") && !runs.length && !scanWanted) continue;
-    if (!runs.length && !cluster.lock && !scan && !cluster.problem) {
-      idle.push(cluster.cluster);
-      continue;
-    }
-    parts.push(el("h2", cluster.cluster));
-    const lock = cluster.lock;
-    if (lock && !runs.some((run) => run.run_id === lock.holder && !run.outcome))
-      parts.push(el("p", lock.holder ? `Locked by ${lock.holder}: ${lock.purpose}` : "Locked by a run that you cannot read.", "soft"));
-    if (cluster.problem) parts.push(el("p", cluster.problem, "asks bad"));
-    if (scanWanted) parts.push(scanCard(scan));
-    parts.push(...runs.map((run) => runCard(run, lock)));
-  }
-  if (idle.length) parts.push(el("p", `No runs yet: ${idle.join(", ")}`, "soft"));
-  main.replaceChildren(...parts);
+// ---- the page ----
+
+function draw() {
+  const consoles = [...page.consoles.values()];
+  const urgent = consoles.filter((one) => one.run?.needs_human);
+  const isOne = wanted.has("cluster") || wanted.has("run_id");
+  const idle = page.clusters.filter((cluster) => !page.consoles.has(cluster.cluster));
+  const scans = page.scans.filter((scan) => !isOne || (page.consoles.has(scan.cluster) && !wanted.has("run_id")) || scan.dag_id === wanted.get("dag_id"));
+  consoles.sort((one, other) => (other.run?.needs_human ?? false) - (one.run?.needs_human ?? false));
+  patch(document.getElementById("clusters"), [
+    ...consoles.map(consoleOf),
+    ...(scans.length ? scans.map(scanCard) : []),
+    ...(idle.length && !isOne ? [h("section", { key: "idle", "aria-label": "Other clusters" }, h("h2", null, "Other clusters"), h("ul", null, idle.map((cluster) => h("li", { key: cluster.cluster }, clusterLink(cluster.cluster, cluster.cluster), cluster.runs.length ? `: ${cluster.runs[0].sentence || cluster.runs[0].now || cluster.runs[0].state}` : ": no runs yet"))))] : []),
+    ...(page.readAt && !consoles.length && !idle.length && !scans.length ? [h("p", { key: "none" }, "There is nothing that you can see here.")] : []),
+  ]);
+  for (const bar of document.querySelectorAll("progress")) bar.value = Number(bar.dataset.done);
+  const news = urgent.map((one) => `${one.cluster} needs you: ${one.run.why}`).join(" ");
+  const live = document.getElementById("news");
+  if (live.textContent !== news) live.textContent = news; // a screen reader says it once
+  document.title = urgent.length ? `(${urgent.length}) needs you – Kafka rollout` : "Kafka rollout";
+  const as_of = page.readAt ? `As of ${clock(page.readAt)}. ` : "";
+  const line = document.getElementById("state");
+  const text = page.problem ? `${as_of}Cannot refresh: ${page.problem}.` : `${as_of}Refreshed every ${pause()} s while the page is visible.`;
+  if (line.textContent !== text) line.textContent = text;
+  line.className = page.problem ? "bad" : "soft";
 }
 
-async function ask(what) {
-  const answer = await fetch(what, { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(answer.status === 401 ? "sign in to Airflow first" : `Airflow responded with HTTP status ${answer.status}`);
-  return answer.json();
+const isActive = (found) => found.lock || found.runs.some((run) => run.state === "in progress") || ["planning", "rolling", "rolling-back", "finalizing"].includes(found.status?.phase);
+const pause = () => ([...page.consoles.values(), ...page.clusters].some(isActive) ? ACTIVE_S : QUIET_S);
+const isBusy = (cluster) => isActive(cluster) || cluster.problem || (cluster.runs[0] && !cluster.runs[0].is_trial && (!cluster.runs[0].outcome || cluster.runs[0].outcome === "stopped"));
+
+async function ask(what, options = {}) {
+  const answer = await fetch(what, { ...options, headers: { Accept: "application/json", ...options.headers } });
+  if (answer.ok) return answer.json();
+  if (answer.status === 401) throw new Error("sign in to Airflow first");
+  const said = await answer.json().catch(() => ({}));
+  const detail = typeof said.detail === "string" ? `: ${said.detail.replace(/\.$/, "")}` : "";
+  throw Object.assign(new Error(`Airflow responded with HTTP status ${answer.status}${detail}`), { status: answer.status });
 }
 
-const ACTIVE_S = 2; // between two refreshes while a run is in progress
-const QUIET_S = 15;
+const consoleAt = (parameters) => ask(`console?${new URLSearchParams(parameters)}`);
+
+async function read() {
+  let found;
+  if (wanted.has("cluster") || wanted.has("run_id")) {
+    const parameters = Object.fromEntries(["cluster", "run_id", "dag_id"].filter((name) => wanted.has(name)).map((name) => [name, wanted.get(name)]));
+    found = [await consoleAt(parameters).catch((error) => { if (error.status === 404) return null; throw error; })].filter(Boolean);
+  } else {
+    page.clusters = await ask("runs");
+    const busy = page.clusters.length === 1 ? page.clusters : page.clusters.filter(isBusy);
+    found = await Promise.all(busy.map((cluster) => consoleAt({ cluster: cluster.cluster })));
+  }
+  page.consoles = new Map(found.map((one) => [one.cluster, { ...one, runs: one.runs.map((run) => ({ ...run, cluster: one.cluster })) }]));
+  if (found.length) page.offset = found[0].now - Date.now() / 1000;
+  if (Date.now() / 1000 - page.scansAt > SCANS_S) {
+    page.scans = await ask("scans");
+    page.scansAt = Date.now() / 1000;
+  }
+}
+
 let timer = 0;
+
+function plan(seconds) {
+  if (timer > 0) clearTimeout(timer);
+  if (timer >= 0) timer = document.hidden ? 0 : setTimeout(refresh, seconds * 1000);
+}
 
 // One refresh at a time: the next one is planned after the answer, and none while the tab is hidden.
 async function refresh() {
-  const state = document.getElementById("state");
   timer = -1;
-  let pause = QUIET_S;
   try {
-    const [clusters, scans] = await Promise.all([ask("runs"), ask("scans")]);
-    show(clusters, scans);
-    if (clusters.some((cluster) => cluster.lock || cluster.runs.some((run) => run.state === "in progress"))) pause = ACTIVE_S;
-    state.textContent = `As of ${new Date().toLocaleTimeString()}, refreshed every ${pause} s.`;
+    await read();
+    Object.assign(page, { problem: "", readAt: now() });
   } catch (error) {
-    state.textContent = `Cannot refresh: ${error.message}.`;
+    page.problem = error.message;
   }
-  timer = document.hidden ? 0 : setTimeout(refresh, pause * 1000);
+  timer = 0;
+  draw();
+  plan(page.problem ? QUIET_S : pause());
 }
 
 document.addEventListener("visibilitychange", () => {

@@ -1,0 +1,105 @@
+"""The console of one cluster for the page. Read-only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from kafka_rollout.airflow.views.records import runs_of
+from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, build_status, choose_run
+from kafka_rollout.report.console import Console, TimedLine, build_console, group_by_rack
+from kafka_rollout.run.notifications import ClusterHistory, RunHistory, due_notifications
+from kafka_rollout.steps.progress import Progress
+
+LINES_SHOWN = 200
+
+
+def console_of(
+    cluster: ClusterSpec,
+    settings: Settings,
+    *,
+    may_read: Callable[[str], bool],
+    may_answer: Callable[[str, Collection[str]], bool],
+    run_id: str = "",
+) -> dict[str, Any] | None:
+    """Return the run that matters now, the other runs as cards, and the lock; None for a reader without any right.
+
+    `may_read`: whether the user can read the runs of a DAG. `may_answer`: whether the user, who is one of the assigned
+    ids if there are any, can answer a request of a DAG. `run_id`: show this run instead.
+    """
+    from kafka_rollout.wiring.run_status import read_cluster_runs
+
+    found = read_cluster_runs(cluster.name, settings, may_read=may_read, also=run_id)
+    listed = runs_of([cluster.name], settings, may_read=may_read)
+    if found is None or not listed:
+        return None
+    (card,) = listed
+    now = time.time()
+    matters = choose_run(found.runs, now)
+    run = next((one for one in found.runs if one.run_id == run_id), None) if run_id else matters
+    # The status of exactly this run: the cluster's own can be about another one.
+    of_run = found.runs if run is None else (run,)
+    status = build_status(cluster.name, of_run, found.lock, now, problem=found.problem)
+    shown = {
+        **card,
+        "now": now,
+        "runs": [one for one in card["runs"] if run is None or one["run_id"] != run.run_id],
+        "status": to_json(status),
+        "run": None,
+        "other": matters.run_id if run and matters and matters.run_id != run.run_id else "",
+    }
+    if run is None:
+        return shown
+    version, dag_id = found.versions.get(run.run_id, ""), found.dag_ids[run.run_id]
+    console = _console(
+        cluster.name, settings, run_id=run.run_id, version=version, has_lock=run.has_lock, phase=status.phase
+    )
+    asked = run.question() if console.request is not None else None
+    shown["run"] = {
+        **to_json(console),
+        "racks": [to_json(rack) for rack in group_by_rack(cluster, console.nodes)],
+        "dag_id": dag_id,
+        "has_report": run.end is not None,
+        "can_answer": asked is not None and may_answer(dag_id, asked.users),
+        "notified": _notified(cluster.name, run, status, settings, now),
+    }
+    return shown
+
+
+@lru_cache(maxsize=32)
+def _console(cluster: str, settings: Settings, *, run_id: str, version: str, has_lock: bool, phase: Phase) -> Console:
+    """Return the console of a version of a run; `has_lock` and `phase` change with the time too."""
+    from kafka_rollout.wiring.run_status import read_version
+
+    run = replace(read_version(cluster, run_id, settings, version)[0], has_lock=has_lock)
+    lines = [TimedLine(at=at, text=text) for at, text in Progress().timed_lines(run.plan, run.events)]
+    status = replace(build_status(cluster, (run,), None, time.time()), phase=phase)
+    return build_console(run, status, lines[-LINES_SHOWN:])
+
+
+def _notified(
+    cluster: str, run: RunState, status: ClusterStatus, settings: Settings, now: float
+) -> list[dict[str, Any]]:
+    """Return who was notified about what the run needs now, by channel."""
+    from kafka_rollout.run.store.opening import open_notifications
+
+    if not status.needs_human:
+        return []
+    history = RunHistory(run_id=run.run_id, events=run.events, end=run.end, has_lock=run.has_lock)
+    due = due_notifications(ClusterHistory(cluster=cluster, runs=(history,)), now=now)
+    about = [one for one in due if one.at >= run.events[-1].at - 60.0] if run.events else []
+    return [to_json(one) for one in open_notifications(settings).deliveries(about)]
+
+
+def clusters_with_run(run_id: str, settings: Settings) -> tuple[str, ...]:
+    """Return the names of the clusters that have a run with this id."""
+    from kafka_rollout.run.store.opening import database_of
+    from kafka_rollout.run.store.runs import list_clusters_of_run
+
+    return list_clusters_of_run(database_of(settings), run_id)

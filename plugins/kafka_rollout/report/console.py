@@ -1,0 +1,365 @@
+"""The console of a run: what the page of a cluster shows of it, as values, so that the page only draws.
+
+Pure: the caller reads history, plan and lock. Phase, next action and conditions are those of `cluster_status`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kafka_rollout.base.finding_groups import group_by_kind
+from kafka_rollout.base.wording import nodes
+from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.report.cluster_status import (
+    ENDED,
+    NEEDS_HUMAN,
+    ClusterStatus,
+    Phase,
+    RunState,
+    can_roll_back,
+    find_current_step,
+)
+from kafka_rollout.report.run_report import StepLine, StepState
+from kafka_rollout.run.events import Asked, Decision, Event, Planned, newest
+from kafka_rollout.run.projections.gates import GateHistory, GateState, open_gates
+from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
+from kafka_rollout.run.projections.node_times import time_of_node_steps
+from kafka_rollout.run.projections.runs import run_of
+from kafka_rollout.run.step_events import GatePassed
+
+_TREND_S = 600.0  # the number that blocks a gate is compared with the one of ten minutes before
+_OPTION = re.compile(r"^- \*\*(?P<option>[^*]+)\*\*: (?P<text>.+)$", re.MULTILINE)
+_LOG = "its log shows: "
+_CONSEQUENCES = {
+    Decision.APPROVED.label: "The run continues with the plan as the request shows it.",
+    Decision.REJECTED.label: "The run ends. Nothing is undone.",
+    Decision.ROLL_BACK.label: "Every node that left its previous release returns to it. Then the run ends.",
+}
+_NO_RACK = "no rack"
+
+
+class Way(StrEnum):
+    """The direction of a number that blocks a gate."""
+
+    FALLS = "falls"
+    RISES = "rises"
+    SAME = "stays"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """`before`: the number `over_s` seconds before the newest check."""
+
+    way: Way
+    before: int
+    over_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCondition:
+    """A condition in the newest check. `left`, `objects`: as in `Condition`."""
+
+    name: str
+    is_met: bool
+    evidence: str
+    left: int
+    objects: tuple[str, ...]
+    trend: Trend | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownGate:
+    """A gate that has not passed. `conditions`: the unmet ones first. Times: epoch seconds; None: never checked."""
+
+    gate: str
+    node_id: int | None
+    state: GateState
+    message: str
+    began_at: float | None
+    checked_at: float | None
+    conditions: tuple[ShownCondition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A possible answer, and its consequence as a sentence. `undoes`: it rolls back or ends the run."""
+
+    option: str
+    consequence: str
+    undoes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The request of Airflow that the run waits for. `record_id`: id of the task instance."""
+
+    task_id: str
+    record_id: str
+    asked_at: float
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RackNode:
+    """`role`: broker, controller or both; empty if the inventory lacks the node."""
+
+    node_id: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rack:
+    """The nodes of a rack in their order. `counts`: phase → number."""
+
+    name: str
+    counts: Mapping[NodePhase, int]
+    nodes: tuple[RackNode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """The last error in the log of a node, as a gate check read it."""
+
+    node_id: int
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownFindings:
+    """Findings with one code and one remedy. `subjects`: their number and the first of them; `items`: all of them."""
+
+    severity: str
+    code: str
+    subjects: str
+    sentence: str
+    remedy: str
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The time for the `left` node steps, counted from `since` (epoch seconds): between two numbers of seconds."""
+
+    left: int
+    since: float
+    at_least_s: float
+    at_most_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedLine:
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """One run. `title`: kind and releases. `needs_human`: an operator or an approver must act. `why`: the reason, or
+    the end in a sentence. `stopped`: what the run has stopped, in a sentence. `can_roll_back`: by the history."""
+
+    run_id: str
+    title: str
+    phase: Phase
+    needs_human: bool
+    why: str
+    stopped: str
+    request: Request | None
+    steps: tuple[StepLine, ...]
+    current_step: str
+    nodes: tuple[NodeStatus, ...]
+    gates: tuple[ShownGate, ...]
+    log: tuple[LogLine, ...]
+    findings: tuple[ShownFindings, ...]
+    estimate: Estimate | None
+    lines: tuple[TimedLine, ...]
+    can_roll_back: bool
+    plan_hash: str
+    began_at: float | None
+    changed_at: float | None
+
+
+def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLine] = ()) -> Console:
+    """Return the console of a run. `status`: of the cluster with this run; `lines`: the progress lines of the run."""
+    events = run.events
+    phase = status.phase
+    has_ended = phase in ENDED
+    statuses = node_statuses(events, run.plan, has_ended=has_ended)
+    asked = run.question() if phase in {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION} else None
+    gates = () if has_ended else open_gates(events)
+    current = None if has_ended else find_current_step(run.steps)
+    planned = newest(events, Planned)
+    return Console(
+        run_id=run.run_id,
+        title=title_of(run_of(events), run.plan, planned),
+        phase=phase,
+        needs_human=phase in NEEDS_HUMAN,
+        why=_why(run, status),
+        stopped=_stopped(statuses, has_ended),
+        request=None if asked is None else _request(asked),
+        steps=run.steps if phase in NEEDS_HUMAN else mark_current(run.steps, current),
+        current_step="" if current is None else current.id,
+        nodes=statuses,
+        gates=tuple(_gate(gate) for gate in gates),
+        log=tuple(_log_lines(gates)),
+        findings=tuple(_findings(run.plan, planned)),
+        estimate=None if has_ended else _estimate(events, run.plan),
+        lines=tuple(lines),
+        can_roll_back=not has_ended and can_roll_back(run),
+        plan_hash="" if planned is None else planned.plan_hash,
+        began_at=events[0].at if events else None,
+        changed_at=events[-1].at if events else None,
+    )
+
+
+def title_of(kind: RunOf, plan: Plan | None, planned: Planned | None) -> str:
+    """Return kind and releases: `Upgrade 3.9.1 → 4.3.1`."""
+    if plan is not None and kind is RunOf.FEATURES:
+        return plan.way.capitalize()
+    if plan is not None:
+        return f"{kind.capitalize()}: {plan.way}" if plan.source == plan.target else f"{kind.capitalize()} {plan.way}"
+    if planned is not None:
+        return f"{kind.capitalize()} {planned.source} → {planned.target}"
+    return "Not planned yet"
+
+
+def mark_current(steps: Sequence[StepLine], current: StepLine | None) -> tuple[StepLine, ...]:
+    """Return the steps of a run that continues by itself, with the current one as running."""
+    is_open = current is not None and current.state is StepState.OPEN
+    return tuple(replace(step, state=StepState.RUNNING) if is_open and step is current else step for step in steps)
+
+
+def group_by_rack(cluster: ClusterSpec, statuses: Sequence[NodeStatus]) -> tuple[Rack, ...]:
+    """Return the nodes by rack; the controllers first, then the racks in the order of their names."""
+    known = {node.node_id: node for node in cluster.nodes}
+    racks: dict[str, list[tuple[NodePhase, RackNode]]] = {}
+    for status in statuses:
+        node = known.get(status.node_id)
+        role = "" if node is None else " and ".join(sorted(role.value for role in node.roles))
+        rack = "controllers" if role == "controller" else (node.rack if node is not None else None) or _NO_RACK
+        racks.setdefault(rack, []).append((status.phase, RackNode(node_id=status.node_id, role=role)))
+    others = "brokers" if "controllers" in racks else "nodes"
+    return tuple(
+        Rack(
+            name=others if name == _NO_RACK and racks.keys() <= {"controllers", _NO_RACK} else name,
+            counts={phase: number for phase in NodePhase if (number := sum(one is phase for one, _ in found))},
+            nodes=tuple(node for _, node in found),
+        )
+        for name, found in sorted(racks.items(), key=lambda item: (item[0] != "controllers", item[0]))
+    )
+
+
+def _why(run: RunState, status: ClusterStatus) -> str:
+    if run.problem:
+        return run.problem
+    if status.needs_human:
+        return next((one.message for one in status.conditions if one.type == "NeedsHuman"), "")
+    return "" if run.current_end is None else run.current_end.sentence
+
+
+def _stopped(statuses: Iterable[NodeStatus], has_ended: bool) -> str:
+    down = [status.node_id for status in statuses if status.is_down]
+    if not down:
+        return "" if has_ended else "The run has no node stopped."
+    return f"The run stopped {nodes(down)}, whose gate has not passed since."
+
+
+def _request(asked: Asked) -> Request:
+    texts = {**_CONSEQUENCES, **{found["option"]: found["text"] for found in _OPTION.finditer(asked.text)}}
+    ends = {Decision.REJECTED.label, Decision.ROLL_BACK.label, Decision.STOP_HERE.label}
+    choices = tuple(
+        Choice(option=option, consequence=texts.get(option, ""), undoes=option in ends) for option in asked.options
+    )
+    return Request(task_id=asked.task_id, record_id=asked.record_id, asked_at=asked.at, choices=choices)
+
+
+def _gate(gate: GateHistory) -> ShownGate:
+    newest_check = gate.checks[-1] if gate.checks else None
+    conditions = () if newest_check is None else newest_check.conditions
+    return ShownGate(
+        gate=gate.gate,
+        node_id=gate.ref.node_id,
+        state=gate.state,
+        message=gate.message,
+        began_at=gate.began_at,
+        checked_at=None if newest_check is None else newest_check.at,
+        conditions=tuple(
+            ShownCondition(
+                name=one.name,
+                is_met=one.is_met,
+                evidence=one.evidence,
+                left=one.left,
+                objects=one.objects,
+                trend=None if one.is_met else trend_of(gate.checks, one),
+            )
+            for one in sorted(conditions, key=lambda one: one.is_met)
+        ),
+    )
+
+
+def trend_of(checks: Sequence[GateCheck], condition: Condition) -> Trend | None:
+    """Compare the number that blocks a condition with the one of _TREND_S before, or of the first check since.
+
+    None for a condition without a number, and before a second check with one.
+    """
+    if not condition.left:
+        return None
+    now = checks[-1].at
+    numbers = [
+        (check.at, one.left)
+        for check in checks[:-1]
+        for one in check.conditions
+        if one.name == condition.name and one.left and check.at >= now - _TREND_S
+    ]
+    if not numbers:
+        return None
+    at, before = numbers[0]
+    way = Way.FALLS if condition.left < before else Way.RISES if condition.left > before else Way.SAME
+    return Trend(way=way, before=before, over_s=round(now - at, 1))
+
+
+def _log_lines(gates: Iterable[GateHistory]) -> Iterator[LogLine]:
+    for gate in gates:
+        for check in reversed(gate.checks):
+            found = next((one.evidence for one in check.conditions if _LOG in one.evidence), "")
+            if found and gate.ref.node_id is not None:
+                yield LogLine(node_id=gate.ref.node_id, at=check.at, text=found.partition(_LOG)[2])
+                break
+
+
+def _findings(plan: Plan | None, planned: Planned | None) -> Iterator[ShownFindings]:
+    if plan is None:
+        for text in () if planned is None else planned.blockers:
+            yield ShownFindings(severity="blocker", code="", subjects="", sentence=text, remedy="", items=())
+        return
+    for group in group_by_kind(plan.findings):
+        items = tuple(f"{one.subject}: {one.sentence}" for one in group.findings) if len(group.findings) > 1 else ()
+        yield ShownFindings(
+            severity=group.severity.value,
+            code=str(group.code),
+            subjects=group.subjects,
+            sentence=group.sentence,
+            remedy=group.remedy,
+            items=items,
+        )
+
+
+def _estimate(events: Sequence[Event], plan: Plan | None) -> Estimate | None:
+    if plan is None or not events:
+        return None
+    found = time_of_node_steps(events, plan, events[-1].at)
+    if found is None or not found.left:
+        return None
+    last = newest(events, GatePassed)
+    return Estimate(
+        left=found.left,
+        since=events[-1].at if last is None else last.at,
+        at_least_s=found.at_least_s,
+        at_most_s=found.at_most_s,
+    )

@@ -1,0 +1,207 @@
+"""The console in headless Chromium, with the real routes of this process behind it: no server, no cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from kafka_rollout.gates.check import GateKind
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision
+from kafka_rollout.run.step_events import GateChecked
+from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage
+from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
+from tests.integration.harness.airflow.pages import open_page
+from tests.records import run_history
+
+pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
+
+SITE = "http://airflow.test"
+USERS = {"anna": "op", "vera": "viewer"}
+ANSWER = f"/api/v2/dags/{DAG}/dagRuns/{RUN.replace(':', '%3A').replace('+', '%2B')}"
+
+
+@dataclass(kw_only=True)
+class Site:
+    """Airflow's address in the browser. `asked`: paths, in their order. `answers`: bodies of PATCH requests."""
+
+    client: Any
+    scene: Scene
+    user: str = "anna"
+    asked: list[str] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
+    refuses: str = ""
+
+    def serve(self, route: Route) -> None:
+        request = route.request
+        path = request.url.removeprefix(SITE)
+        self.asked.append(path)
+        if path.startswith(ANSWER):
+            self._answer(route)
+            return
+        found = self.client.get(path, headers=sign_in(self.client, self.user))
+        route.fulfill(status=found.status_code, headers=dict(found.headers), body=found.content)
+
+    def _answer(self, route: Route) -> None:
+        asked = self.scene.events[-1]
+        if route.request.method == "PATCH":
+            self.answers.append(route.request.post_data_json)
+            status = 409 if self.refuses else 200
+            route.fulfill(status=status, json={"detail": self.refuses})
+            return
+        body = asked.text.partition("\n\n")[2]  # type: ignore[attr-defined]
+        task = {"id": asked.record_id, "map_index": -1}  # type: ignore[attr-defined]
+        route.fulfill(json={"hitl_details": [{"body": body, "task_instance": task}]})
+
+    def open(self, page: Page, query: str = "") -> None:
+        page.route(f"{SITE}/**", self.serve)
+        page.goto(f"{SITE}{PREFIX}/{query}")
+        expect(page.get_by_role("article", name="Cluster orders")).to_be_visible()
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with open_page() as page:
+        yield page
+
+
+@pytest.fixture
+def site(tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    scene = stage(failing_upgrade(cluster_of(6), now=time.time(), done=4), tmp_path, monkeypatch)
+    with serve_page(tmp_path, monkeypatch, users=USERS) as client:
+        yield Site(client=client, scene=scene)
+    page.unroute_all()
+    page.goto("about:blank")
+
+
+def test_what_needs_a_human_comes_first_with_its_trend_and_the_consequences(site: Site, page: Page) -> None:
+    site.open(page)
+    first = page.locator("article > section, article > div").nth(1)
+    expect(first).to_have_attribute("aria-label", "What needs a human")
+    expect(first).to_contain_text("orders: gate after node 102 failed. How to continue?")
+    expect(first).to_contain_text("212 left; 1,310 were left 5 min 00 s before: ↓ it falls")
+    expect(first).to_contain_text("The run stopped node 102, whose gate has not passed since.")
+    expect(first.get_by_role("radio", name="Roll back: Roll back every node that left")).to_be_visible()
+    expect(page).to_have_title("(1) needs you – Kafka rollout")
+    page.get_by_text("all 212").click()
+    expect(page.get_by_text("pay-211", exact=True)).to_be_visible()
+
+
+def test_a_refresh_changes_texts_and_keeps_focus_selection_open_parts_and_scroll(
+    site: Site, page: Page, tmp_path: Path
+) -> None:
+    site.open(page)
+    page.get_by_text("Events").click()
+    page.get_by_text("all 212").click()
+    reason = page.get_by_role("textbox", name="Reason")
+    reason.fill("The ISR is")
+    before = page.evaluate(
+        """() => {
+          const log = document.querySelector("pre").firstChild;
+          getSelection().setBaseAndExtent(log, 2, log, 12);
+          document.querySelector(".objects").scrollTop = 40;
+          document.querySelector(".lines").marked = true;
+          return [getSelection().toString(), document.querySelector(".objects").scrollTop];
+        }"""
+    )
+    reason.focus()
+    asked = site.scene
+    store = run_history(tmp_path / "home", "orders", RUN)
+    newest = next(event for event in reversed(asked.events) if isinstance(event, GateChecked))
+    asked.at = time.time()
+    asked.check(
+        GateKind.AFTER_START, 102, *newest.check.conditions[:-1], newest.check.conditions[-1].listing(["a", "b"])
+    )
+    store.record(asked.events.pop())
+    expect(page.get_by_text("all 2", exact=True)).to_be_visible(timeout=20_000)
+    after = page.evaluate(
+        """() => [getSelection().toString(), document.querySelector(".lines").marked,
+                  document.activeElement.tagName, document.querySelector("textarea").value]"""
+    )
+    assert after == [before[0], True, "TEXTAREA", "The ISR is"]
+    assert page.locator("details[open] > .objects").count() == 1
+
+
+def test_a_hidden_tab_asks_nothing_until_it_is_shown_again(site: Site, page: Page) -> None:
+    site.open(page)
+    hide = """(hidden) => { Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+              document.dispatchEvent(new Event("visibilitychange")); }"""
+    page.evaluate(hide, True)
+    page.wait_for_timeout(2500)  # a refresh that was under way ends
+    known = len(site.asked)
+    page.wait_for_timeout(5000)
+    assert len(site.asked) == known
+    with page.expect_request("**/console?**"):
+        page.evaluate(hide, False)
+
+
+def test_the_answer_goes_to_airflow_with_its_reason_and_a_refusal_is_shown(site: Site, page: Page) -> None:
+    site.refuses = "Human-in-the-loop detail has already been updated."
+    site.open(page)
+    send = page.get_by_role("button", name="Answer")
+    expect(send).to_be_disabled()
+    page.get_by_role("radio", name="Wait on").check()
+    expect(page.get_by_role("button", name="Answer: Wait on")).to_be_disabled()
+    page.get_by_role("textbox", name="Reason").fill("The ISR grows.")
+    page.get_by_role("button", name="Answer: Wait on").click()
+    expect(page.get_by_role("alert").filter(has_text="already been updated")).to_be_visible()
+    assert site.answers == [{"chosen_options": ["Wait on"], "params_input": {"reason": "The ISR grows."}}]
+    assert site.asked[-1].startswith(ANSWER) or any(
+        "/taskInstances/roll.nodes/-1/hitlDetails" in one for one in site.asked
+    )
+    site.refuses = ""
+    page.get_by_role("button", name="Answer: Wait on").click()
+    expect(page.get_by_text("You answered “Wait on” at")).to_be_visible()
+    expect(page.get_by_role("radio")).to_have_count(0)
+
+
+def test_a_viewer_sees_who_can_answer_and_no_form(site: Site, page: Page) -> None:
+    site.user = "vera"
+    site.open(page)
+    expect(page.get_by_text("You cannot answer this request. It can be answered by anna.")).to_be_visible()
+    for role in ("radio", "textbox", "button"):
+        expect(page.get_by_role(role)).to_have_count(0)
+    assert not [path for path in site.asked if path.startswith("/api/")]
+
+
+def test_hostile_names_stay_text(site: Site, page: Page, tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=document.title=1> \u202egnp.exe"
+    given = {"what": ApprovalOf.FAILED_GATE, "decision": Decision.WAIT_ON, "plan_hash": site.scene.plan.hash}
+    run_history(tmp_path / "home", "orders", RUN).record(Approval(by=hostile, reason=hostile, **given))  # type: ignore[arg-type]
+    site.open(page, f"?cluster=orders&run_id={RUN.replace('+', '%2B')}")
+    expect(page.get_by_role("list", name="Events of the run")).to_contain_text("<img src=x onerror=document.title=1>")
+    expect(page.get_by_role("list", name="Events of the run")).to_contain_text("\\u202egnp.exe")
+    assert page.locator("img, script:not([src])").count() == 0
+    assert page.title() != "1"
+    assert json.dumps(site.asked).count("airflow.test") == 0
+
+
+@pytest.mark.parametrize("size", [(390, 844), (1400, 900)])
+def test_two_hundred_nodes_are_grouped_and_fit_a_phone(
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    scene = stage(failing_upgrade(cluster_of(200), now=time.time(), done=100), tmp_path, monkeypatch)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    with serve_page(tmp_path, monkeypatch, users=USERS) as client:
+        Site(client=client, scene=scene).open(page)
+        expect(page.get_by_text("100 of 203 nodes done")).to_be_visible()
+        expect(page.get_by_role("row", name="failed")).to_be_visible()
+        assert page.get_by_role("row").locator("visible=true").count() < 20
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.unroute_all()
+        page.goto("about:blank")
+
+
+def test_the_colors_follow_airflow_s_theme(site: Site, page: Page) -> None:
+    site.open(page)
+    root = page.locator("html")
+    expect(root).to_have_attribute("data-theme", "light")
+    page.evaluate("localStorage.setItem('theme', 'dark'); dispatchEvent(new StorageEvent('storage', { key: 'theme' }))")
+    expect(root).to_have_attribute("data-theme", "dark")
+    page.evaluate("localStorage.removeItem('theme')")

@@ -1,0 +1,104 @@
+"""The phase of each node, forth and back, from the history alone."""
+
+from __future__ import annotations
+
+from kafka_rollout.gates.check import PROCESS, Condition, GateKind, GateRef
+from kafka_rollout.run.events import TaskFailed
+from kafka_rollout.run.projections.gates import open_gates
+from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
+from kafka_rollout.run.step_events import GatePassed, Started, Stopped, Stopping
+from tests.console_scenes import R391, R431, Scene, cluster_of
+
+BACK = "4.3.1-to-3.9.1"
+
+
+def scene() -> Scene:
+    found = Scene(cluster=cluster_of(1, controllers=2), began_at=1000.0, done=0)
+    found.begin()
+    return found
+
+
+def phases(of: Scene, *, has_ended: bool = False) -> dict[int, NodePhase]:
+    return {one.node_id: one.phase for one in node_statuses(of.events, of.plan, has_ended=has_ended)}
+
+
+def status(of: Scene, node_id: int) -> NodeStatus:
+    return next(one for one in node_statuses(of.events, of.plan) if one.node_id == node_id)
+
+
+def test_a_node_goes_from_waiting_through_its_stop_and_start_to_done() -> None:
+    run = scene()
+    seen = [status(run, 1).phase]
+    run.restart(1)
+    for number in range(len(run.events)):
+        part = Scene(cluster=run.cluster, began_at=0.0, done=0, events=run.events[: number + 1])
+        if (phase := status(part, 1).phase) != seen[-1]:
+            seen.append(phase)
+    run.check(GateKind.AFTER_START, 1, Condition(name=PROCESS, is_met=False, evidence="no process"))
+    seen.append(status(run, 1).phase)
+    run.check(GateKind.AFTER_START, 1, Condition(name="in every ISR it was in", is_met=False, evidence="3 left"))
+    seen.append(status(run, 1).phase)
+    assert status(run, 1).note == "in every ISR it was in: 3 left"
+    run.pass_gate(1, 5.0)
+    seen.append(status(run, 1).phase)
+    starting, catching_up = NodePhase.STARTING, NodePhase.CATCHING_UP
+    before = [NodePhase.WAITING, NodePhase.GATE_BEFORE, NodePhase.STOPPING, NodePhase.STOPPED, starting]
+    assert seen == [*before, starting, catching_up, NodePhase.DONE]
+    done = status(run, 1)
+    assert (done.release, done.target, done.is_down) == (R431, None, False)
+    assert done.began_at is not None
+    assert done.ended_at is not None
+    assert done.ended_at - done.began_at == 19.0
+
+
+def test_a_failed_node_stays_down_and_the_others_wait() -> None:
+    run = scene()
+    run.restart(1)
+    run.pass_gate(1, 5.0)
+    run.restart(2)
+    run.fail_gate(2, (9, 4))
+    assert phases(run) == {1: NodePhase.DONE, 2: NodePhase.FAILED, 101: NodePhase.WAITING}
+    assert (status(run, 2).is_down, status(run, 2).release) == (True, R431)
+
+
+def test_a_task_that_fails_fails_the_nodes_under_way_and_no_others() -> None:
+    run = scene()
+    run.restart(1)
+    run.add(TaskFailed(at=run.tick(1), task="roll.nodes", sentence="The host does not respond."))
+    assert phases(run) == {1: NodePhase.FAILED, 2: NodePhase.WAITING, 101: NodePhase.WAITING}
+    assert status(run, 1).note == "The host does not respond."
+
+
+def test_nodes_stay_visible_in_a_rollback_and_after_the_end() -> None:
+    run = scene()
+    run.restart(1)
+    run.pass_gate(1, 5.0)
+    run.restart(2)
+    run.fail_gate(2, (9,))
+    run.add(Stopping(at=run.tick(1), node_id=2, release_step=BACK))
+    assert phases(run) == {1: NodePhase.WAITING, 2: NodePhase.STOPPING, 101: NodePhase.UNCHANGED}
+    run.add(Stopped(at=run.tick(1), node_id=2, release_step=BACK, seconds=1.0, forced=False))
+    run.add(Started(at=run.tick(1), node_id=2, release_step=BACK, release=R391, pid=8, seconds=1.0))
+    ref = GateRef(kind=GateKind.AFTER_START, release_step=BACK, node_id=2)
+    run.add(GatePassed(at=run.tick(1), ref=ref, gate="after node 2", message="passed"))
+    assert phases(run) == {1: NodePhase.WAITING, 2: NodePhase.ROLLED_BACK, 101: NodePhase.UNCHANGED}
+    assert (status(run, 2).release, status(run, 1).target) == (R391, R391)
+    assert phases(run, has_ended=True)[101] is NodePhase.UNCHANGED
+
+
+def test_a_run_without_a_plan_has_no_nodes() -> None:
+    assert node_statuses(scene().events, None) == ()
+
+
+def test_an_open_gate_has_the_checks_since_the_last_start_and_ends_with_its_pass() -> None:
+    run = scene()
+    run.restart(1)
+    run.fail_gate(1, (9, 4))
+    (gate,) = open_gates(run.events)
+    assert (gate.ref.node_id, len(gate.checks), gate.message != "") == (1, 2, True)
+    run.add(Started(at=run.tick(1), node_id=1, release_step=run.step.key, release=R431, pid=8, seconds=1.0))
+    assert open_gates(run.events) == ()
+    run.fail_gate(1, (3,))
+    assert [len(gate.checks) for gate in open_gates(run.events)] == [1]
+    run.pass_gate(1, 5.0)
+    assert open_gates(run.events) == ()
