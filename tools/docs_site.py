@@ -16,7 +16,10 @@ PAGES = ROOT / ".site" / "pages"
 # Pages outside of docs/ → their place in the site.
 OUTSIDE = {
     "README.md": "index.md",
-    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")},
+    **{
+        name: name
+        for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md", "consumer/README.md")
+    },
 }
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^()#\s]*)(#[^()\s]*)?\)")
 

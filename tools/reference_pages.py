@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer.main
 from pydantic import BaseModel
@@ -21,6 +21,9 @@ from kafka_rollout.cli.json_result import ERROR_KINDS
 from kafka_rollout.clusters.host_entries import CommandEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import ServiceSpec
+from kafka_rollout.nodes.metric_names import MetricName
+from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.planning.fields import Field, declared_fields
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.metrics import METRICS
@@ -106,6 +109,15 @@ def _inventory() -> Iterator[str]:
         yield ""
 
 
+def _metric_names() -> Iterator[str]:
+    yield ", ".join(f"`{name}`" for name in get_args(MetricName))
+
+
+def _sudoers() -> Iterator[str]:
+    rights = Rights(ServiceSpec(host="kafka-1")).all("/var/lib/kafka/data")
+    return iter(("```", sudoers_file("rollout", rights).strip(), "```"))
+
+
 def _commands() -> Iterator[str]:
     for name, command in _walk(typer.main.get_command(app), "kafka-rollout"):
         yield f"## {name}\n"
@@ -172,8 +184,10 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "findings": _findings,
     "inventory": _inventory,
     "metrics": _metrics,
+    "metric-names": _metric_names,
     "parameters": parameters,
     "settings": _settings,
+    "sudoers": _sudoers,
 }
 
 

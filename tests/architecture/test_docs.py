@@ -18,7 +18,7 @@ from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
 from kafka_rollout.cli.old_words import current_words
 from kafka_rollout.clusters.host_entries import CommandEntry, ServiceEntry
-from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry
+from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, load_cluster
 from kafka_rollout.run.store.event_codec import KINDS
 from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
@@ -85,6 +85,13 @@ def test_every_event_variable_and_key_of_an_inventory_has_a_meaning() -> None:
     assert [kind for kind, event in KINDS.items() if (event.__doc__ or "").startswith(f"{event.__name__}(")] == []
     entries = (ClusterEntry, NodeEntry, ServiceEntry, CommandEntry)
     assert [key for entry in entries for key, field in entry.model_fields.items() if not field.description] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```yaml\nname: " in page.read_text()], ids=page_id)
+def test_every_inventory_of_a_page_can_be_read(page: Path, tmp_path: Path) -> None:
+    for number, text in enumerate(re.findall(r"```yaml\n(name: .*?)```", page.read_text(), re.DOTALL)):
+        (tmp_path / f"{number}.yaml").write_text(text)
+        assert load_cluster(tmp_path / f"{number}.yaml").nodes
 
 
 def test_a_command_that_is_not_there_and_a_dead_heading_are_seen() -> None:

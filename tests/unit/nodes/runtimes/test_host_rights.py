@@ -7,7 +7,6 @@ import pytest
 from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, excess_rights, sudoers_file
 from tests.fakes.local_host import permitted
-from tests.paths import ROOT
 
 SERVICE = ServiceSpec(host="kafka-1", unit="broker.service", log_file="/var/log/kafka/server.log")
 DATA = "/var/lib/kafka/data"
@@ -81,8 +80,3 @@ def test_without_a_log_file_the_journal_is_read_without_sudo() -> None:
 def test_a_configuration_that_is_managed_elsewhere_is_never_written() -> None:
     rights = Rights(ServiceSpec(host="kafka-1", managed_elsewhere=True))
     assert not [right for right in rights.all(DATA) if right.as_user == "root" and right.program in {"cp", "tee"}]
-
-
-def test_the_documented_sudoers_file_is_the_one_of_the_default_inventory() -> None:
-    file = sudoers_file("rollout", Rights(ServiceSpec(host="kafka-1")).all(DATA))
-    assert f"```\n{file}```" in (ROOT / "docs" / "hosts.md").read_text()
