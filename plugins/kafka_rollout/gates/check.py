@@ -44,12 +44,16 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One check of a gate. `gate`: `before node 3`, `after node 3`, `finalized`, …; `at`: epoch seconds."""
+    """One check of a gate. `gate`: `before node 3`, `after node 3`, `finalized`, …; `at`: epoch seconds.
+
+    `is_held`: the run pauses before the node (`gates/control.py`), and the cluster was not observed.
+    """
 
     gate: str
     at: float
     conditions: tuple[Condition, ...]
     details: Mapping[str, str] = field(default_factory=dict)
+    is_held: bool = False
 
     @property
     def passes(self) -> bool:
@@ -139,13 +143,15 @@ class GateRef:
 class Gate:
     """One gate with what it is about: `release_step` and `node` for the two gates of a node, else None.
 
-    `together`: the other nodes that restart at the same time, and are down on purpose.
+    `together`: the other nodes that restart at the same time, and are down on purpose. `has_begun`: the commands before
+    the stop have run, so nothing holds the node step any more.
     """
 
     kind: GateKind
     release_step: ReleaseStep | None = None
     node: NodeSpec | None = None
     together: tuple[NodeSpec, ...] = ()
+    has_begun: bool = False
 
     @property
     def ref(self) -> GateRef:
@@ -187,6 +193,7 @@ def resolve_together(refs: Sequence[GateRef], plan: Plan, cluster: ClusterSpec) 
     return gates_of_nodes(gates[0].kind, gates[0].subject[0], [gate.subject[1] for gate in gates])
 
 
+HELD_INTERVAL_S = 5.0  # between two checks while the run pauses
 GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing process
 
 
@@ -240,6 +247,7 @@ class GateWatch:
     consecutive_passes: int = 0
     passed_since: float | None = None  # time of the check that completed the consecutive checks
     gone_since: float | None = None  # time of the first consecutive check without a process
+    is_held: bool = False  # by the newest check
     status: WatchStatus | None = None  # after the last check
 
     @property
@@ -249,9 +257,11 @@ class GateWatch:
     def add(self, check: GateCheck, now: float) -> WatchStatus:
         """Record one gate check and return the new status.
 
-        `now`: epoch seconds. A failed check resets the consecutive count and the soak.
+        `now`: epoch seconds. A failed check resets the consecutive count and the soak. While the run pauses, the gate
+        timeout does not run.
         """
-        if self.started_at is None:
+        self.is_held = check.is_held
+        if self.started_at is None or self.is_held:
             self.started_at = now
         self.status = self._add(check, now, self.started_at)
         return self.status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
@@ -162,7 +162,8 @@ class RunTerms:
 
     `checks`: consecutive passing checks after a node's start, then `soak_s`. `rehearse`: the change was tried on a copy
     first. `canary`: an approval after the first node. `every_change`: a feature change needs an approval also if it
-    raises a level that Kafka can lower again.
+    raises a level that Kafka can lower again. `window` and `freeze_days`: when nodes can be stopped, as in
+    `base/maintenance.py`. Plans of earlier versions lack the fields with a default.
     """
 
     soak_s: float
@@ -172,6 +173,8 @@ class RunTerms:
     canary: bool
     traffic: bool
     every_change: bool
+    window: str = ""
+    freeze_days: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +243,12 @@ class Plan:
             del what["default_changes"]
         if self.terms is None:
             del what["terms"]
+        else:
+            what["terms"] = {
+                one.name: what["terms"][one.name]
+                for one in fields(RunTerms)
+                if one.default is MISSING or what["terms"][one.name] != one.default
+            }
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
     @property

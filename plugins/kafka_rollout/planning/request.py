@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.plan import RunTerms
 from kafka_rollout.model.run_of import RunOf
@@ -41,6 +42,7 @@ class ApprovalPolicy(StrEnum):
 
 GATES = "Gates"
 APPROVALS = "Approvals"
+_CONTROL = "Pauses and maintenance windows"
 _SINGLE_FEATURES = "Single features"
 _UPGRADE = frozenset({RunOf.UPGRADE})
 _DOWNGRADE = frozenset({RunOf.DOWNGRADE})
@@ -305,6 +307,36 @@ class Request:
             section=GATES,
         ),
     )
+    window: str = declared(
+        "",
+        Field(
+            form="window",
+            option="--window",
+            title="Maintenance window",
+            text="Nodes are stopped only in this time, for example Mo-Fr 22:00-04:00 Europe/Berlin; several windows "
+            "are separated by ';'. The run pauses before the next node when the window ends, or when a node step no "
+            "longer fits, keeps the lock, and continues in the next window. A rollback does not wait. Empty: always.",
+            of=_ROLLS,
+            in_plan=True,
+            section=_CONTROL,
+            on_copy="",
+        ),
+    )
+    freeze_days: tuple[str, ...] = declared(
+        (),
+        Field(
+            form="freeze_days",
+            option="--freeze-days",
+            title="Freeze days",
+            text="Days on which no node is stopped: a date such as 2026-12-24, or a range such as "
+            "2026-12-20..2027-01-03, in the time zone of the window, or in UTC.",
+            of=_ROLLS,
+            in_plan=True,
+            section=_CONTROL,
+            pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(\.\.[0-9]{4}-[0-9]{2}-[0-9]{2})?$",
+            on_copy=(),
+        ),
+    )
     soak_s: float = declared(
         60.0,
         Field(
@@ -426,6 +458,10 @@ class Request:
     waits: bool = True
     plans_features: bool = True
     may_lower: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise UserError for invalid windows or freeze days, before anything is observed."""
+        parse_maintenance(self.window, self.freeze_days)
 
     def finalizes(self, *, rolls: bool) -> bool:
         """Return whether the run finalizes levels. `rolls`: its plan replaces nodes."""

@@ -35,6 +35,7 @@ from kafka_rollout.planning.findings.configuration import (
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATION_CHECK
 from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, REACHABLE_CHECK
+from kafka_rollout.planning.findings.maintenance import WINDOWS_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK
 from kafka_rollout.planning.findings.pending_files import PENDING_CHECK
 from kafka_rollout.planning.findings.reported_releases import REPORTED_CHECK
@@ -92,6 +93,7 @@ CHECKS: tuple[Check, ...] = (
     ADVISORIES_CHECK,
     ROLLBACK_END_CHECK,
     PENDING_CHECK,
+    WINDOWS_CHECK,
     HOSTS_CHECK,
     REACHABLE_CHECK,
     LOWERING_CHECK,

@@ -40,6 +40,8 @@ ASKED = Request(
     may_lower=False,
     max_batch_size=3,
     one_rack_at_a_time=False,
+    window="Mo-Fr 22:00-04:00 UTC",
+    freeze_days=("2026-12-24",),
 )
 # What needs clients, approvers or time, and what the copy itself decides.
 OF_COPY = {
@@ -52,6 +54,8 @@ OF_COPY = {
     "interval_s": 0.5,
     "gate_timeout_s": 90.0,
     "traffic": False,
+    "window": "",
+    "freeze_days": (),
     "max_batch_size": 1,
 }
 

@@ -187,7 +187,8 @@ def check_for_a_while(
         show_waiting(context, f"{name}: {status.message}")
         waiting = [watch for watch in watches if not watch.is_done]
         soaks_long = all(watch.passed_since is not None and watch.policy.soak_s > PATIENCE_S for watch in waiting)
-        if status.done or soaks_long or ports.clock.monotonic() >= give_up:
+        is_held = any(watch.is_held for watch in waiting)
+        if status.done or soaks_long or is_held or ports.clock.monotonic() >= give_up:
             return status
         ports.clock.sleep(waiting[0].policy.interval_s)
 

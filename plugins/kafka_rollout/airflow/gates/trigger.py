@@ -13,7 +13,14 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.gates.check import GateRef, GateWatch, WatchState, WatchStatus, resolve_together
+from kafka_rollout.gates.check import (
+    HELD_INTERVAL_S,
+    GateRef,
+    GateWatch,
+    WatchState,
+    WatchStatus,
+    resolve_together,
+)
 from kafka_rollout.steps.gates.waiting import check_gates
 from kafka_rollout.steps.planning.check import check_plan
 
@@ -27,7 +34,9 @@ ERROR = "error"  # the state of the event if the check itself was refused
 
 
 def pause_s(watches: Sequence[GateWatch], now: float) -> float:
-    """Return the seconds until the next check; a soak of hours needs fewer checks."""
+    """Return the seconds until the next check; a soak or a pause of hours needs fewer checks."""
+    if any(watch.is_held for watch in watches):
+        return HELD_INTERVAL_S
     return min(_pause_s(watch, now) for watch in watches if not watch.is_done)
 
 

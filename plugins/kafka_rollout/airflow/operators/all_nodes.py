@@ -46,7 +46,7 @@ from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.progress import place
 from kafka_rollout.steps.roll.next_part import Part, has_failed, next_part_of_batch
 from kafka_rollout.steps.roll.node import replace_nodes, restart_node
-from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
+from kafka_rollout.steps.roll.stop import HeldError, choose_nodes_to_stop
 from kafka_rollout.steps.step import Reaction, Step
 
 # A task that has worked for this time checks no gate itself: it defers, and continues as a new process. So the time of
@@ -208,6 +208,8 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
                     f"{release_step.to_release}",
                 )
                 self.replace(context, ports, plan, (release_step, nodes))
+            except HeldError:  # the pause began between the gate and the stop
+                self._watch(context, ports, plan, batch, gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes))
             except TransientError as error:
                 errors += 1
                 if errors > (self.retries or 0):

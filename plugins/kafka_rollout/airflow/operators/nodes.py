@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any, NoReturn
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from kafka_rollout.airflow.approvals.asking import AsksPeople, read_answer, show_waiting
+from kafka_rollout.airflow.approvals.asking import AsksPeople, is_answer, read_answer, show_waiting
 from kafka_rollout.airflow.approvals.deciding import (
     ROLL_BACK_DECISION,
     ask_how_to_continue,
@@ -24,8 +24,10 @@ from kafka_rollout.airflow.common.base import (
     request_in,
 )
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
+from kafka_rollout.airflow.gates.sensor import trigger_of
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.gates.check import Gate, GateKind, GateWatch, WatchState
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Decision
@@ -33,7 +35,9 @@ from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
+from kafka_rollout.steps.gates.waiting import policy_of
 from kafka_rollout.steps.roll.node import NodeReplaced, needs_replacement, plan_rollback, replace_node, retry_node
+from kafka_rollout.steps.roll.stop import HeldError
 from kafka_rollout.steps.step import Reaction, Step
 
 _START_AGAIN = "Start the node again. A process that hangs in its shutdown is killed."
@@ -97,6 +101,14 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
             renew_invalid_approvals(ports, plan, decision)
         return self.attempt(context, "act_again")
 
+    def watched(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue after a pause that began between the gate and the stop."""
+        if is_answer(event):  # to the request of an earlier attempt
+            return self.decided(context, event)
+        if event["state"] == WatchState.PASSED:
+            return self.attempt(context, "act")
+        raise AirflowFailException(event["message"])
+
     def act_again(self, context: Context, ports: ClusterPorts) -> Any:
         """Carry out *Retry*."""
         return self._replaced(context, ports, frozen_plan(ports, context), retry_node)
@@ -111,6 +123,11 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         release_step, node = self.node_group.resolve(plan, ports.cluster)
         try:
             replaced = act(ports, plan, release_step, node)
+        except HeldError as error:
+            self.log.info("%s", error)
+            gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node)
+            watch = GateWatch(policy=policy_of(ports, gate.kind, request_in(context), plan))
+            self.defer(trigger=trigger_of(self.cluster, context, plan, [gate], [watch]), method_name="watched")
         except FatalError as error:
             self._ask(context, ports, plan, str(error), _START_AGAIN)
         except (RefusedError, TransientError) as error:

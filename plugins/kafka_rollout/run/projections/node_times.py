@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import Event
+from kafka_rollout.planning.batches import NODE_S
+from kafka_rollout.run.events import Event, newest
 from kafka_rollout.run.projections.gates import node_step_seconds
-from kafka_rollout.run.step_events import Started, Stopping
+from kafka_rollout.run.step_events import Rehearsed, Started, Stopping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,14 @@ class TimeOfNodeSteps:
     at_least_s: float = 0.0
     at_most_s: float = 0.0
     left: int = 0
+
+
+def expected_node_step_s(events: Sequence[Event], soak_s: float) -> float:
+    """Return the expected seconds of the next node step: as the earlier ones took, or else the rehearsed ones."""
+    if done := node_step_seconds(events):
+        return median(done.values())
+    rehearsed = newest(events, Rehearsed)
+    return (median(rehearsed.node_seconds.values()) if rehearsed and rehearsed.node_seconds else NODE_S) + soak_s
 
 
 def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeOfNodeSteps | None:

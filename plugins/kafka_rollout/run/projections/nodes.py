@@ -21,6 +21,11 @@ def has_stopped_in_step(events: Sequence[Event], release_step: str) -> bool:
     return any(event.release_step == release_step for event in events_of(events, Stopping))
 
 
+def is_in_node_step(events: Sequence[Event], release_step: str) -> bool:
+    """Return whether the run has stopped a node in this release step whose gate after the start has not passed."""
+    return any(key == release_step and at is NodeProgress.NOW for (key, _), at in node_progress(events).items())
+
+
 def has_acted_on_node(events: Sequence[Event], release_step: str, node_id: int) -> bool:
     """Return whether the run has stopped or started the node in this release step."""
     return any(

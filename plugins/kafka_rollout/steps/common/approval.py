@@ -13,7 +13,7 @@ from kafka_rollout.base.finding_groups import group_by_kind
 from kafka_rollout.base.findings import Finding, Verdict
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
 from kafka_rollout.base.wording import count, nodes
-from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, ReleaseStep, Undo
+from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, ReleaseStep, RunTerms, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.level_undo import LevelUndo
@@ -360,11 +360,24 @@ def terms_part(plan: Plan) -> list[str]:
     soak = f"then a soak of {terms.soak_s:g} s" if terms.soak_s else "**no soak** after that"
     lines = [
         f"- Gates: {gate}, {soak}. The gate timeout is {terms.gate_timeout_s:g} s.",
+        *window_lines(terms),
         f"- Rehearsal on a copy requested: {_yes(terms.rehearse)}",
         f"- Approval after the first node: {_yes(terms.canary)}",
         f"- Test traffic during the run: {_yes(terms.traffic)}",
     ]
     return [heading("How the run proceeds"), "\n".join(lines)]
+
+
+def window_lines(terms: RunTerms) -> list[str]:
+    """Return when nodes can be stopped; nothing if the run has no window and no freeze days."""
+    if not terms.window and not terms.freeze_days:
+        return []
+    window = (
+        f"- Nodes are stopped only in the maintenance window {quote_markdown(terms.window)}." if terms.window else ""
+    )
+    days = quote_markdown(", ".join(terms.freeze_days))
+    freeze = f"- No node is stopped on the freeze days {days}." if terms.freeze_days else ""
+    return [*filter(None, (window, freeze)), "- A rollback waits neither for the window nor for the end of the freeze."]
 
 
 def _yes(chosen: bool) -> str:

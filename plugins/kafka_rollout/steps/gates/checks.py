@@ -25,6 +25,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
 from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_step, node_step_state, read_last_error
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
+from kafka_rollout.steps.gates.control import check_begin
 from kafka_rollout.steps.gates.groups import check_groups
 from kafka_rollout.steps.offline.outage import check_service
 from kafka_rollout.steps.offline.snapshot import nothing_was_stopped
@@ -38,6 +39,7 @@ class RecentChecks:
 
     SAME_IN_A_ROW = 5
     EVERY_S = 60.0
+    HELD_EVERY_S = 3600.0  # a pause can last for days
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str, str], tuple[tuple[tuple[str, bool], ...], int, float]] = {}
@@ -53,7 +55,8 @@ class RecentChecks:
                 ports.run.record(GateChecked(at=seen.at, ref=ref, check=seen))
             return
         in_a_row = in_a_row + 1 if outcome == before else 1
-        if in_a_row > self.SAME_IN_A_ROW and seen.at - recorded_at < self.EVERY_S:
+        every_s = self.HELD_EVERY_S if seen.is_held else self.EVERY_S
+        if in_a_row > (1 if seen.is_held else self.SAME_IN_A_ROW) and seen.at - recorded_at < every_s:
             self._last[key] = (outcome, in_a_row, recorded_at)
             return
         ports.run.record(GateChecked(at=seen.at, ref=ref, check=seen))
@@ -108,7 +111,11 @@ def _before_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         return _nothing_to_wait_for(
             ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    return check_stop_is_safe(ports, plan, node, gate.together)
+    begins = () if gate.has_begun else check_begin(ports, plan, release_step)
+    if not all(condition.is_met for condition in begins):
+        return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=begins, is_held=True)
+    seen = check_stop_is_safe(ports, plan, node, gate.together)
+    return replace(seen, conditions=(*begins, *seen.conditions))
 
 
 def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.wording import few
 from kafka_rollout.gates.check import (
+    HELD_INTERVAL_S,
     Gate,
     GateCheck,
     GateKind,
@@ -94,7 +95,8 @@ def wait_for_gates(
         on_check(gate, seen, message)
 
     while not check_gates(ports, plan, gates, watches, keep).done:
-        ports.clock.sleep(policy.interval_s)
+        held = any(watch.is_held for watch in watches)
+        ports.clock.sleep(HELD_INTERVAL_S if held else policy.interval_s)
     if failed := [
         f"The gate {gate.name} {watch.status.message}."
         for gate, watch in zip(gates, watches, strict=True)

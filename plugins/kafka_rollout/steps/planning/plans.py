@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.findings import Checked
+from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffects, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
@@ -17,6 +18,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.checks import unknown_values
 from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
+from kafka_rollout.planning.findings.maintenance import WINDOWS_CHECK, window_findings
 from kafka_rollout.planning.findings.pending_files import PENDING_CHECK, pending_findings
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.observation import Observation
@@ -50,7 +52,7 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
     else:
         plan = plan.with_checked([_pending(ports, plan, observed)], unknown_values(observed, plan.path))
-    plan = replace(plan, terms=terms)
+    plan = replace(plan, terms=terms).with_checked([_windows(ports, plan, request)])
     record_observed(ports, observed.state)
     freeze(ports, plan, run_of)
     return plan
@@ -97,6 +99,14 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
         *check_dynamic_configs(ports, plan, observed.configs),
     )
+
+
+def _windows(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
+    maintenance = parse_maintenance(request.window, request.freeze_days)
+    if maintenance is None or not plan.release_steps or plan.offline:
+        return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
+    soak_s = request.at_least(ports.cluster).soak_s
+    return WINDOWS_CHECK.ran(window_findings(plan, maintenance, soak_s, ports.clock.now()))
 
 
 def _pending(ports: ClusterPorts, plan: Plan, observed: Observation) -> Checked:

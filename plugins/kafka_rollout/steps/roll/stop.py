@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
@@ -38,6 +39,11 @@ from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, che
 from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
 from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
+
+
+class HeldError(TransientError):
+    """The run pauses before this node: its gate before the stop waits."""
+
 
 # A stop requested within this time may still be in progress, so the node can look degraded.
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
@@ -116,7 +122,7 @@ def prepare_stop(
     _check_stop(ports, plan, gate)
     _record_before_stop(ports, release_step, node)
     if run_commands_before_stop(ports, release_step, node):
-        _check_stop(ports, plan, gate, within_s=SAFE_AGAIN_WITHIN_S)
+        _check_stop(ports, plan, replace(gate, has_begun=True), within_s=SAFE_AGAIN_WITHIN_S)
         _record_before_stop(ports, release_step, node)
 
 
@@ -246,9 +252,9 @@ def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
 
 
 def refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
-    """Raise TransientError unless the gate passes."""
+    """Raise TransientError unless the gate passes, HeldError while the run pauses."""
     if not seen.passes:
-        raise TransientError(
+        raise (HeldError if seen.is_held else TransientError)(
             f"Node {node.node_id} cannot be stopped safely yet: {seen.waits_for}.",
             remedy="Wait until the conditions are met, then repeat the step.",
         )

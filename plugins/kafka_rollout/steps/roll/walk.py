@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -17,7 +18,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.waiting import wait_for_gates
 from kafka_rollout.steps.roll.node import is_under_way, plan_rollback, replace_nodes
-from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
+from kafka_rollout.steps.roll.stop import HeldError, choose_nodes_to_stop
 
 _REPLACE_TRIES = 5
 
@@ -202,9 +203,12 @@ class _Walk:
         """
         states = {place: node_step_state(self.ports, self.plan, place.release_step, place.node) for place in part}
         needed = [place for place in part if states[place] is NodeStepState.NEEDED]
-        if needed:
+        replaced = not needed
+        while not replaced:
             self._wait(needed, GateKind.BEFORE_STOP, part)
-            self._replace(needed, part)
+            with suppress(HeldError):  # for example, the window has closed since the gate passed
+                self._replace(needed, part)
+                replaced = True
         self._wait(part, GateKind.AFTER_START, part)
 
     def _replace(self, needed: list[_Place], part: tuple[_Place, ...]) -> None:
@@ -217,7 +221,7 @@ class _Walk:
                 replace_nodes(self.ports, self.plan, release_step, [place.node for place in part])
                 return
             except TransientError as error:
-                if attempt == _REPLACE_TRIES or len(part) > 1:
+                if attempt == _REPLACE_TRIES or len(part) > 1 or isinstance(error, HeldError):
                     raise
                 self._say(part[0], f"cannot be stopped now: {error.sentence}")
                 self.ports.clock.sleep(self.policy.interval_s)

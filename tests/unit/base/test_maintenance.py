@@ -1,0 +1,208 @@
+"""When the next node step can begin: windows across midnight, clock changes, overlaps and freeze days."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.maintenance import Maintenance, parse_maintenance, refuse_never_open
+
+BERLIN = "Europe/Berlin"
+NIGHTS = f"Mo-Fr 22:00-04:00 {BERLIN}"
+
+
+def at(text: str, zone: str = BERLIN) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
+
+
+def parsed(window: str = NIGHTS, *freeze: str) -> Maintenance:
+    found = parse_maintenance(window, freeze)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("now", "is_open", "until"),
+    [
+        ("2026-11-30 21:59:59", False, "2026-11-30 22:00"),  # Monday
+        ("2026-11-30 22:00", True, "2026-12-01 04:00"),
+        ("2026-12-01 03:59:59", True, "2026-12-01 04:00"),
+        ("2026-12-01 04:00", False, "2026-12-01 22:00"),
+        ("2026-12-05 01:00", True, "2026-12-05 04:00"),  # opened on Friday
+        ("2026-12-05 22:30", False, "2026-12-07 22:00"),  # Saturday
+        ("2026-12-07 01:00", False, "2026-12-07 22:00"),  # would have opened on Sunday
+    ],
+)
+def test_a_window_belongs_to_the_day_on_which_it_opens(now: str, is_open: bool, until: str) -> None:
+    state = parsed().state_at(at(now))
+    assert (state.is_open, state.until) == (is_open, at(until))
+
+
+@pytest.mark.parametrize(
+    ("window", "opens", "closes"),
+    [
+        ("Sa 22:00-04:00", "2027-03-27T21:00Z", "2027-03-28T02:00Z"),  # one hour shorter
+        ("Sa 22:00-02:30", "2027-03-27T21:00Z", "2027-03-28T01:00Z"),  # 02:30 is skipped: closes at the change
+        ("Su 02:30-06:00", "2027-03-28T01:00Z", "2027-03-28T04:00Z"),  # opens at the change
+        ("Sa 22:00-04:00", "2026-10-24T20:00Z", "2026-10-25T03:00Z"),  # one hour longer
+        ("Sa 22:00-02:30", "2026-10-24T20:00Z", "2026-10-25T00:30Z"),  # closes at the first 02:30
+        ("Su 02:30-06:00", "2026-10-25T00:30Z", "2026-10-25T05:00Z"),
+    ],
+)
+def test_clock_changes(window: str, opens: str, closes: str) -> None:
+    begins, ends = (datetime.fromisoformat(text).timestamp() for text in (opens, closes))
+    found = parsed(f"{window} {BERLIN}")
+    assert found.state_at(begins - 1).until == begins
+    assert found.state_at(begins).until == ends
+    assert not found.state_at(ends).is_open
+
+
+def test_a_window_that_the_clock_change_skips_opens_a_week_later() -> None:
+    found = parsed(f"Su 02:10-02:50 {BERLIN}")
+    assert found.state_at(at("2027-03-28 00:30")).until == at("2027-04-04 02:10")
+
+
+def test_windows_that_overlap_or_touch_are_one() -> None:
+    found = parsed("20:00-23:00 UTC; 21:00-24:00 UTC; 00:00-02:00 UTC")
+    state = found.state_at(at("2026-11-30 20:30", "UTC"))
+    assert state.until == at("2026-12-01 02:00", "UTC")
+    assert state.text == "open until Tu 2026-12-01 02:00 UTC"
+    always = parsed("00:00-24:00 UTC").state_at(at("2026-11-30 20:30", "UTC"))
+    assert (always.is_open, always.until, always.left_s(0.0)) == (True, None, float("inf"))
+
+
+def test_freeze_days_are_whole_days_of_the_window_s_zone() -> None:
+    found = parsed(NIGHTS, "2026-12-24..2027-01-03", "2026-12-02")
+    assert found.state_at(at("2026-12-01 23:00")).until == at("2026-12-02 00:00")
+    assert found.state_at(at("2026-12-02 00:00")).until == at("2026-12-03 00:00")  # opened on the frozen Wednesday
+    assert found.state_at(at("2026-12-24 03:00")).until == at("2027-01-04 22:00")
+    without_window = parsed("", "2026-12-24")
+    assert without_window.state_at(at("2026-12-23 23:00", "UTC")).until == at("2026-12-24 00:00", "UTC")
+    assert without_window.state_at(at("2026-12-24 12:00", "UTC")).until == at("2026-12-25 00:00", "UTC")
+
+
+def test_the_schedule_leaves_out_what_does_not_fit() -> None:
+    found = parsed("22:00-23:00 UTC")
+    now = at("2026-11-30 22:30", "UTC")
+    schedule = found.schedule(now, [1200.0] * 5)  # one fits into the rest, three into an hour
+    assert (schedule.windows, schedule.ends_at) == (3, at("2026-12-02 22:20", "UTC"))
+    with pytest.raises(UserError, match="no maintenance window of the next 400 days is that long"):
+        found.schedule(now, [3601.0])
+
+
+@pytest.mark.parametrize(
+    ("window", "freeze", "sentence"),
+    [
+        ("Mo-Fr 22:00-04:00 Europe/Berln", (), "time zone 'Europe/Berln' .* is unknown"),
+        ("Mo-Fr 22:00-04:00 ../../etc/passwd", (), "is unknown"),
+        ("Mo-Fr 22:00-04:00", (), "is not a maintenance window"),
+        ("Mo-Fr 22:00-22:00 UTC", (), "never opens"),
+        ("Mo-Fr 24:00-04:00 UTC", (), "never opens"),
+        ("Mo-Fr 25:00-04:00 UTC", (), "has the time 25:00"),
+        ("Mo-Fr 22:60-04:00 UTC", (), "has the time 22:60"),
+        ("Mo-Xy 22:00-04:00 UTC", (), "unknown day 'Xy'"),
+        ("Mo- 22:00-04:00 UTC", ("2026-13-01",), "not a freeze day"),
+        ("", ("2027-01-03..2026-12-20",), "end before they begin"),
+        ("", ("Christmas",), "'Christmas' is not a freeze day"),
+    ],
+)
+def test_invalid_input_is_one_sentence(window: str, freeze: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence) as caught:
+        parse_maintenance(window, freeze)
+    assert caught.value.remedy
+    assert "\n" not in caught.value.sentence
+
+
+def test_a_freeze_that_covers_everything_is_refused() -> None:
+    now = at("2026-11-30 12:00")
+    with pytest.raises(UserError, match="cover every maintenance window"):
+        refuse_never_open(parsed(NIGHTS, "2026-01-01..2030-01-01"), now)
+    refuse_never_open(parsed(NIGHTS, "2026-01-01..2027-06-01"), now)
+    assert parse_maintenance("", ()) is None
+
+
+TIMES = st.integers(0, 24 * 12 - 1).map(lambda five: f"{five // 12:02d}:{five % 12 * 5:02d}")
+WINDOWS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "Mo ", "Sa,Su ", "Fr-Mo ", "We-Th "]),
+        TIMES,
+        TIMES,
+        st.sampled_from([BERLIN, "UTC", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]),
+    ).filter(lambda one: one[1] != one[2]),
+    min_size=1,
+    max_size=3,
+)
+INSTANTS = st.integers(int(at("2026-01-01")), int(at("2028-01-01")))
+DAYS = st.dates(date(2026, 1, 1), date(2027, 12, 31))
+
+
+def by_wall_clock(windows: list[tuple[str, str, str, str]], frozen: list[date], now: float) -> bool:
+    """The definition, without intervals: what the wall clocks show. Not valid in the hours around a clock change."""
+    for days, opens, closes, zone in windows:
+        local = datetime.fromtimestamp(now, ZoneInfo(zone))
+        if local.date() in frozen:
+            continue
+        days_of = parsed(f"{days}00:00-24:00 UTC").windows[0].days
+        shown = f"{local:%H:%M}"
+        today, yesterday = local.weekday() in days_of, (local.weekday() - 1) % 7 in days_of
+        if opens < closes and today and opens <= shown < closes:
+            return True
+        if opens > closes and ((today and shown >= opens) or (yesterday and shown < closes)):
+            return True
+    return False
+
+
+def near_a_change(windows: list[tuple[str, str, str, str]], now: float) -> bool:
+    for *_, zone in windows:
+        offsets = {datetime.fromtimestamp(now + hours * 3600, ZoneInfo(zone)).utcoffset() for hours in range(-28, 28)}
+        if len(offsets) > 1:
+            return True
+    return False
+
+
+@given(windows=WINDOWS, frozen=st.lists(DAYS, max_size=3), now=INSTANTS)
+def test_a_window_is_open_when_the_wall_clock_says_so(
+    windows: list[tuple[str, str, str, str]], frozen: list[date], now: float
+) -> None:
+    found = parsed(";".join(f"{d}{o}-{c} {z}" for d, o, c, z in windows), *(day.isoformat() for day in frozen))
+    state = found.state_at(now)
+    if not near_a_change(windows, now):
+        assert state.is_open == by_wall_clock(windows, frozen, now)
+    if state.until is not None:
+        assert state.until > now
+        assert found.state_at(state.until).is_open != state.is_open
+        assert found.state_at((now + state.until) / 2).is_open == state.is_open
+        assert found.state_at(state.until - 0.001).until == state.until
+
+
+@given(windows=WINDOWS, now=INSTANTS, parts=st.lists(st.integers(60, 240), min_size=1, max_size=12))
+def test_the_schedule_is_what_a_run_does_that_begins_only_what_fits(
+    windows: list[tuple[str, str, str, str]], now: float, parts: list[int]
+) -> None:
+    found = parsed(";".join(f"{d}{o}-{c} {z}" for d, o, c, z in windows))
+    clock, used, last = float(now), 0, None
+    for part in parts:
+        for _ in range(1000):
+            state = found.state_at(clock)
+            if state.left_s(clock) >= part:
+                break
+            assert state.until is not None
+            clock = state.until
+        else:
+            raise AssertionError("never fits")
+        if state.until != last:
+            used, last = used + 1, state.until
+        clock += part
+    schedule = found.schedule(now, parts)
+    assert schedule.ends_at == pytest.approx(clock)
+    assert abs(schedule.windows - used) <= 1 if found.state_at(now).until is None else schedule.windows == used
+
+
+def test_an_instant_is_shown_in_the_zone_of_the_first_window() -> None:
+    instant = datetime(2026, 7, 1, 20, tzinfo=UTC) + timedelta(hours=1)
+    assert parsed().at(instant.timestamp()) == "We 2026-07-01 23:00 CEST"
