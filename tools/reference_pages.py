@@ -20,12 +20,14 @@ from kafka_rollout.cli.app import app
 from kafka_rollout.cli.json_result import ERROR_KINDS
 from kafka_rollout.clusters.host_entries import CommandEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
+from kafka_rollout.model.rights import RIGHTS, Right
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.nodes.metric_names import MetricName
 from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.planning.fields import Field, declared_fields
 from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.run.metrics import METRICS
 from kafka_rollout.run.store.event_codec import KINDS
 from kafka_rollout.steps.checks import CHECKS
@@ -113,6 +115,28 @@ def _metric_names() -> Iterator[str]:
     yield ", ".join(f"`{name}`" for name in get_args(MetricName))
 
 
+def _defects() -> Iterator[str]:
+    rows = []
+    for one in load_catalogue(ROOT / "include").advisories:
+        affected = ", ".join(
+            f"{first}" if first == last else f"{first} to {last or 'now'}" for first, last in one.affected
+        )
+        if one.below_metadata_version is not None:
+            affected += f", below metadata.version {one.below_metadata_version}"
+        whose = "clients" if one.of_clients else "brokers"
+        rows.append((one.id, f"{affected} ({whose})", f"{one.condition} {one.defect}", one.remedy, one.source))
+    return _table(("id", "affected releases", "defect", "remedy", "source"), rows)
+
+
+def _rights() -> Iterator[str]:
+    users: dict[Right, list[str]] = {}
+    for of, rights in RIGHTS.items():
+        for right in rights:
+            users.setdefault(right, []).append(of.value)
+    rows = [(one.operation, one.resource, f"`{one.name}`", one.purpose, ", ".join(of)) for one, of in users.items()]
+    return _table(("operation", "resource", "name", "needed to", "users"), rows)
+
+
 def _sudoers() -> Iterator[str]:
     rights = Rights(ServiceSpec(host="kafka-1")).all("/var/lib/kafka/data")
     return iter(("```", sudoers_file("rollout", rights).strip(), "```"))
@@ -179,6 +203,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": _commands,
+    "defects": _defects,
     "errors": _errors,
     "events": _events,
     "findings": _findings,
@@ -186,6 +211,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "metrics": _metrics,
     "metric-names": _metric_names,
     "parameters": parameters,
+    "rights": _rights,
     "settings": _settings,
     "sudoers": _sudoers,
 }
