@@ -37,6 +37,13 @@ class KafkaRolloutPlugin(AirflowPlugin):
             "category": "browse",
         },
         {
+            "name": "Kafka clusters",
+            "href": "/kafka-rollout/fleet",
+            "destination": "nav",
+            "url_route": "kafka-rollout-fleet",
+            "category": "browse",
+        },
+        {
             "name": "Progress",
             "href": "/kafka-rollout/?dag_id={DAG_ID}&run_id={RUN_ID}",
             "destination": "dag_run",

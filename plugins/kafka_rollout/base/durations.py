@@ -49,3 +49,8 @@ def duration(seconds: float) -> str:
 def iso(at: float) -> str:
     """Return epoch seconds as `2026-11-25T02:14:07Z`."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def epoch(at: str) -> float:
+    """Return the epoch seconds of `iso`."""
+    return datetime.fromisoformat(at).timestamp()

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "rehearse": "rehearse.rehearse",
     "rehearse-clean": "rehearse.rehearse_clean",
     "status": "status.status",
+    "fleet": "fleet.fleet",
     "verify": "cluster.verify",
     "report": "cluster.report",
     "scan": "scan.scan",

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -127,11 +126,6 @@ def print_json_text(text: str) -> None:
         sys.stdout.write(text)
     else:
         write_file(result.file, text.encode())
-
-
-def epoch(at: str) -> float:
-    """Return the epoch seconds of `iso`."""
-    return datetime.fromisoformat(at).timestamp()
 
 
 def say(line: object, console: Console = out) -> None:

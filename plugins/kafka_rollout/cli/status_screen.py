@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.durations import duration
+from kafka_rollout.base.durations import duration, epoch
 from kafka_rollout.base.errors import RefusedError, StoppedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.settings import Settings
@@ -179,5 +179,5 @@ def _times(at: str | None) -> str:
     """Return a time of the document, absolute and relative to now."""
     if at is None:
         return "unknown"
-    seconds = time.time() - show.epoch(at)
+    seconds = time.time() - epoch(at)
     return f"{at} ({duration(seconds)} ago)" if seconds >= 0 else f"{at} (in {duration(-seconds)})"

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -334,6 +335,20 @@ def load_cluster(path: Path) -> ClusterSpec:
         raise UserError(f"The inventory {path} is wrong: {sentence}.", remedy=remedy) from None
 
 
+def _load_unless_known(path: Path) -> ClusterSpec:
+    """Read an inventory file; one that has not changed since the last call is not parsed again."""
+    try:
+        found = path.stat()
+    except OSError:
+        return load_cluster(path)
+    return _load_version(path, (found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+@lru_cache(maxsize=256)
+def _load_version(path: Path, version: tuple[int, ...]) -> ClusterSpec:
+    return load_cluster(path)
+
+
 def list_readable_clusters(settings: Settings | None = None) -> tuple[dict[str, ClusterSpec], dict[Path, UserError]]:
     """Return the readable clusters by name, and the errors of the other files."""
     folder = (settings or Settings.from_environment()).clusters
@@ -347,7 +362,7 @@ def list_readable_clusters(settings: Settings | None = None) -> tuple[dict[str, 
     problems: dict[Path, UserError] = {}
     for path in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml"))):
         try:
-            spec = load_cluster(path)
+            spec = _load_unless_known(path)
         except UserError as error:
             problems[path] = error
             continue

@@ -13,7 +13,9 @@ from typing import Any
 
 from kafka_rollout.base.finding_groups import FindingGroup, group_by_kind
 from kafka_rollout.base.findings import Check, Checked, Finding, Need, Severity
+from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.wording import count
+from kafka_rollout.run.events import Observed
 
 FORMAT = 1
 
@@ -94,7 +96,7 @@ class CheckReport:
     `cluster`: name in the inventory; the id of a discovered cluster. `change`: upgrade, downgrade or restart. `path`:
     the releases, the running one first. `nodes`, `contents`: what was observed, with numbers. `checked_at`: epoch
     seconds. `seconds`: the whole check. `left_out`: checks that --only or --skip left out. `complete_with`: how unknown
-    results become known.
+    results become known. `observed`: releases, levels and health in numbers.
     """
 
     cluster: str
@@ -110,6 +112,7 @@ class CheckReport:
     entries: tuple[CheckEntry, ...]
     left_out: int
     complete_with: str
+    observed: Observed | None = None
 
     @property
     def totals(self) -> Mapping[Result, int]:
@@ -167,6 +170,7 @@ class CheckReport:
             "totals": {result.value: number for result, number in self.totals.items()},
             "left_out": self.left_out,
             "sentence": self.sentence,
+            "observed": to_json(self.observed),
             "checks": [_entry(entry) for entry in self.entries],
         }
 

@@ -128,7 +128,9 @@ class StartedAtShell(Event, kind="started-at-shell"):
 class Observed(Event, kind="observed"):
     """The cluster was observed. `releases`: node id → release; `finalized`: feature → level.
 
-    `unanswered`: a sentence per failed query.
+    `unanswered`: a sentence per failed query. `builds`: node id → version of a vendor's build as the node reports it.
+    `down`: nodes that did not respond. The numbers of partitions without a leader, with too few replicas in sync, and
+    with a replica out of sync are None if the partitions were not read, as in an event of an earlier version.
     """
 
     cluster_id: str
@@ -138,6 +140,11 @@ class Observed(Event, kind="observed"):
     partitions: int
     groups: int
     unanswered: tuple[str, ...]
+    builds: Mapping[int, str] = field(default_factory=dict)
+    down: tuple[int, ...] = ()
+    offline_partitions: int | None = None
+    under_min_isr: int | None = None
+    under_replicated: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ from kafka_rollout.planning.plans import decide_plan
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_report import CheckEntry, CheckReport
+from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings
@@ -147,6 +148,7 @@ def check_release(
         seconds=ports.clock.monotonic() - began,
         entries=entries,
         left_out=len({one.check for one in checked}) - len(entries),
+        observed=replace(observed_of(state), at=at),
         complete_with=f"Grant the rights that user-rights names. {complete_with}" if rights.findings else complete_with,
     )
 

@@ -81,7 +81,7 @@ def read_cluster_runs(
         if run_id == also and run_id not in versions:
             continue
         run, dag_id = read_version(cluster, run_id, settings, versions.get(run_id, ""))
-        if may_read(dag_id) if dag_id else all(readable):
+        if can_see(cluster, dag_id, may_read):
             runs.append(replace(run, has_lock=run_id == holder))
             dag_ids[run_id] = dag_id
     if not runs and not any(readable):
@@ -89,6 +89,11 @@ def read_cluster_runs(
     at = {run_id: number for number, run_id in enumerate(versions)}
     runs.sort(key=lambda run: at.get(run.run_id, len(at)))
     return ClusterRuns(runs=tuple(runs), dag_ids=dag_ids, versions=versions, lock=lock, problem=problem)
+
+
+def can_see(cluster: str, dag_id: str, may_read: Callable[[str], bool]) -> bool:
+    """Return whether a reader can see a run. Without a known DAG, it needs the right to read all changing DAGs."""
+    return may_read(dag_id) if dag_id else all(may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values())
 
 
 def read_run_status(cluster: str, run_id: str, settings: Settings) -> tuple[ClusterStatus, RunState]:
@@ -142,10 +147,7 @@ class ReadRuns:
                 known = _read(cluster, run_id, settings, version, known)
             if not known.run.problem:
                 self._runs[key] = known
-                while (
-                    len(self._runs) > 1 and sum(len(one.run.events) for one in self._runs.values()) > self.most_events
-                ):
-                    self._runs.popitem(last=False)
+                self._forget_oldest()
         return known.run, known.dag_id
 
     def _forget_oldest(self) -> None:

@@ -14,11 +14,13 @@ from starlette.middleware.base import RequestResponseEndpoint
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.private_api import can_answer, can_read_runs, current_user, require_runs, require_website
 from kafka_rollout.airflow.views.console import clusters_with_run, console_of
+from kafka_rollout.airflow.views.fleet import fleet_table, read_rows
 from kafka_rollout.airflow.views.records import check_page, page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
+from kafka_rollout.report.fleet import Show, as_csv, choose_rows
 
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {
@@ -26,6 +28,8 @@ STATIC_FILES = {
     "page.js": "text/javascript",
     "theme.js": "text/javascript",
     "page.css": "text/css",
+    "fleet.js": "text/javascript",
+    "fleet.css": "text/css",
 }
 
 # The page runs only its own script; the report runs none.
@@ -113,6 +117,37 @@ def status(cluster: str, user: Any = _user) -> Any:
     if found is None:
         raise HTTPException(404, "There is no such cluster, or you cannot read the runs of its DAGs.")
     return shown(found.to_json())
+
+
+@app.get("/fleet", dependencies=[_may_see_airflow])
+def fleet() -> FileResponse:
+    """Return the page of all clusters. Its script reads /fleet/rows."""
+    return FileResponse(STATIC / "fleet.html", media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
+
+
+@app.get("/fleet/rows", dependencies=[_may_see_airflow])
+def fleet_rows(show: Show = Show.ALL, text: str = "", user: Any = _user) -> Any:
+    """Return the rows of a filter, as the page shows them, from the DAGs that the user can read."""
+    rows, problems = read_rows(_reader(user))
+    return shown(fleet_table(rows, problems, choose_rows(rows, show, text)))
+
+
+@app.get("/fleet/rows.json", dependencies=[_may_see_airflow])
+def fleet_json(show: Show = Show.ALL, text: str = "", user: Any = _user) -> Response:
+    """Return the same rows as a file for programs."""
+    chosen = choose_rows(read_rows(_reader(user))[0], show, text)
+    return JSONResponse(shown([row.to_json() for row in chosen]), headers=_file("kafka-clusters.json"))
+
+
+@app.get("/fleet/rows.csv", dependencies=[_may_see_airflow])
+def fleet_csv(show: Show = Show.ALL, text: str = "", user: Any = _user) -> Response:
+    """Return the same rows as a file for spreadsheets."""
+    chosen = choose_rows(read_rows(_reader(user))[0], show, text)
+    return Response(as_csv(chosen), media_type="text/csv; charset=utf-8", headers=_file("kafka-clusters.csv"))
+
+
+def _file(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 @app.get("/scans", dependencies=[_may_see_airflow])

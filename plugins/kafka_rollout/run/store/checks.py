@@ -49,6 +49,13 @@ class SqlCheckHistory:
             rows = connection.execute(query.order_by(checks.c.at.desc(), checks.c.run_id.desc()).limit(at_most)).all()
         return tuple(KeptCheck(run_id=row.run_id, at=row.at, document=json.loads(row.body)) for row in rows)
 
+    def newest_id(self) -> tuple[str, float] | None:
+        """Return run id and time of the newest check; None without one."""
+        query = select(checks.c.run_id, checks.c.at).where(self._is_mine)
+        with self._database.reading() as connection:
+            row = connection.execute(query.order_by(checks.c.at.desc(), checks.c.run_id.desc()).limit(1)).one_or_none()
+        return None if row is None else (row.run_id, row.at)
+
     def page_of_run(self, run_id: str) -> str | None:
         """Return the page of a run's check; None if there is none."""
         query = select(checks.c.page).where(self._is_mine, checks.c.run_id == run_id)

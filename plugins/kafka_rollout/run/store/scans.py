@@ -162,17 +162,19 @@ class SqlScanHistory:
         """Return the scans of scheduled runs and the alerts, oldest first."""
         with self._database.reading() as connection:
             scanned = connection.execute(select(scans).where(scans.c.cluster == self.cluster, scans.c.run_id != ""))
-            found: list[Scanned | Alerted] = [
-                from_json(
-                    Scanned, {**json.loads(row.summary), "at": row.kept_at, "run_id": row.run_id, "scan": row.name}
-                )
-                for row in scanned
-            ]
+            found: list[Scanned | Alerted] = [_scanned(row) for row in scanned]
             alerted = connection.execute(select(alerts).where(alerts.c.cluster == self.cluster))
             found += [
                 from_json(Alerted, {**json.loads(row.body), "at": row.at, "run_id": row.run_id}) for row in alerted
             ]
         return tuple(sorted(found, key=lambda event: event.at))
+
+    def newest_summary(self) -> Scanned | None:
+        """Return the newest scan without its records, also one of a command; None without a scan."""
+        query = select(scans).where(scans.c.cluster == self.cluster).order_by(scans.c.name.desc()).limit(1)
+        with self._database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else _scanned(row)
 
     def page_of_run(self, run_id: str) -> str | None:
         """Return the report of a run's newest scan; None if there is none, or if it was removed from the history."""
@@ -199,6 +201,10 @@ class SqlScanHistory:
             sha256=str(json.loads(row.summary).get("sha256", "")),
             documents=self._documents,
         )
+
+
+def _scanned(row: Row[Any]) -> Scanned:
+    return from_json(Scanned, {**json.loads(row.summary), "at": row.kept_at, "run_id": row.run_id, "scan": row.name})
 
 
 def scanned_clusters(database: Database) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.planning.release_path import find_release_steps, find_restart_steps, with_configured_classes
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Observed, Planned
+from kafka_rollout.run.events import Planned
+from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.planning.check import planned_overrides
 from kafka_rollout.steps.planning.coordinator_logs import check_logs
@@ -163,15 +164,5 @@ def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence
 
 
 def record_observed(ports: ClusterPorts, state: ClusterState) -> None:
-    """Record the observed releases and finalized levels."""
-    ports.run.record(
-        Observed(
-            cluster_id=state.cluster_id,
-            releases={node_id: node.release for node_id, node in state.nodes.items()},
-            finalized=dict(state.finalized),
-            quorum_leader=state.quorum.leader_id if state.quorum else None,
-            partitions=len(state.partitions),
-            groups=len(state.groups),
-            unanswered=tuple(state.unanswered),
-        )
-    )
+    """Record the observed releases, finalized levels and health."""
+    ports.run.record(observed_of(state))

@@ -1,0 +1,64 @@
+"""What the runs and checks of a cluster have observed of it, and what the runs changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.run.events import Event, Observed
+from kafka_rollout.run.step_events import Finalized, Started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A cluster as it was observed, with the releases and levels that runs have set since.
+
+    `changed_at`: time of the newest of these changes (epoch seconds), 0 without one.
+    """
+
+    observed: Observed
+    changed_at: float = 0.0
+
+
+def observed_of(state: ClusterState) -> Observed:
+    """Return the event about a state. Its `at` is 0."""
+    are_read = bool(state.partitions)  # a cluster without any partition has nothing that can fail
+    return Observed(
+        cluster_id=state.cluster_id,
+        releases={node_id: node.release for node_id, node in state.nodes.items()},
+        finalized=dict(state.finalized),
+        quorum_leader=state.quorum.leader_id if state.quorum else None,
+        partitions=len(state.partitions),
+        groups=len(state.groups),
+        unanswered=tuple(state.unanswered),
+        builds={
+            node_id: node.version
+            for node_id, node in state.nodes.items()
+            if node.version and node.version != str(node.release)
+        },
+        down=tuple(sorted(node_id for node_id, node in state.nodes.items() if node.features is None)),
+        offline_partitions=sum(one.leader < 0 for one in state.partitions) if are_read else None,
+        under_min_isr=sum(len(one.isr) < one.min_isr for one in state.partitions) if are_read else None,
+        under_replicated=sum(len(one.isr) < len(one.replicas) for one in state.partitions) if are_read else None,
+    )
+
+
+def newest_observation(events: Iterable[Event]) -> Observation | None:
+    """Return the newest observation among events of several runs; None without one."""
+    found: Observation | None = None
+    for event in sorted((one for one in events if isinstance(one, Observed | Started | Finalized)), key=lambda e: e.at):
+        if isinstance(event, Observed):
+            found = Observation(observed=event)
+        elif found is not None:
+            found = Observation(observed=_after(found.observed, event), changed_at=event.at)
+    return found
+
+
+def _after(observed: Observed, event: Started | Finalized) -> Observed:
+    if isinstance(event, Finalized):
+        return replace(observed, finalized={**observed.finalized, **event.levels})
+    builds = {node_id: text for node_id, text in observed.builds.items() if node_id != event.node_id}
+    releases = {**observed.releases, event.node_id: event.release}
+    down = tuple(node_id for node_id in observed.down if node_id != event.node_id)
+    return replace(observed, releases=releases, builds=builds, down=down)

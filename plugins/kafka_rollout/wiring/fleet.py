@@ -1,0 +1,130 @@
+"""Reads what is stored about all clusters, and on request the clusters themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+
+from kafka_rollout.base.durations import iso
+from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.inventory import list_readable_clusters
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.releases.documents.catalogue import get_catalogue
+from kafka_rollout.report.check_report import Result
+from kafka_rollout.report.cluster_status import build_status
+from kafka_rollout.report.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row
+from kafka_rollout.run.events import Event, Observed, has
+from kafka_rollout.run.projections.observations import Observation, newest_observation, observed_of
+from kafka_rollout.run.store.opening import open_check_history, open_scan_history
+from kafka_rollout.steps.common.cluster_ports import observe
+from kafka_rollout.wiring.cluster_ports import open_ports_to_read
+from kafka_rollout.wiring.run_status import ClusterRuns, can_see, read_cluster_runs, read_version
+
+_AT_ONCE = 8  # clusters that are observed at the same time
+
+
+def read_fleet(
+    settings: Settings,
+    *,
+    may_read: Callable[[str], bool] = lambda dag_id: True,
+    sees_scans: Callable[[str], bool] = lambda cluster: True,
+    live: Callable[[ClusterSpec], Observed] | None = None,
+) -> tuple[list[FleetRow], list[str]]:
+    """Return a row for each cluster of which the reader can read a DAG or a run, and why inventory files have none.
+
+    `may_read`: whether the reader can read the runs of a DAG. `sees_scans`: whether it can read the scans and checks of
+    a cluster. No value of others is in a row. `live`: observes a cluster now; a cluster that does not respond has its
+    stored values.
+    """
+    clusters, problems = list_readable_clusters(settings)
+    read = (_read_cluster(spec, settings, may_read, sees_scans(spec.name)) for spec in clusters.values())
+    facts = [found for found in read if found is not None]
+    if live is not None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            facts = list(pool.map(lambda one: _live(one, live), facts))
+    catalogue, now = get_catalogue(settings), time.time()
+    return [fleet_row(one, catalogue, now) for one in facts], [str(problem) for problem in problems.values()]
+
+
+def observe_now(
+    spec: ClusterSpec, settings: Settings, security_of: Callable[[ClusterSpec], ClientSecurity | None]
+) -> Observed:
+    """Query a cluster. Nothing is changed or stored."""
+    with open_ports_to_read(spec, security_of(spec), settings) as ports:
+        state = observe(ports)
+    return replace(observed_of(state), at=state.observed_at)
+
+
+def _live(facts: ClusterFacts, live: Callable[[ClusterSpec], Observed]) -> ClusterFacts:
+    try:
+        return replace(facts, observation=Observation(observed=live(facts.spec)), is_live=True)
+    except (RolloutError, OSError) as error:
+        return replace(facts, problem=f"The live query failed: {error}")
+
+
+def _read_cluster(
+    spec: ClusterSpec, settings: Settings, may_read: Callable[[str], bool], sees_scans: bool
+) -> ClusterFacts | None:
+    found = read_cluster_runs(spec.name, settings, may_read=may_read)
+    if found is None and not sees_scans:
+        return None
+    facts = ClusterFacts(spec=spec, status=None)
+    events = list[Event]()
+    if found is not None:
+        status = build_status(spec.name, found.runs, found.lock, time.time(), problem=found.problem)
+        facts = replace(facts, status=status, runs=found.runs)
+        events += _observing_events(spec.name, found, settings, may_read)
+    try:
+        if sees_scans:
+            check, observed = _read_check(spec.name, settings)
+            scan = open_scan_history(spec.name, settings).newest_summary()
+            facts = replace(facts, scan=scan, check=check)
+            events += [observed] if observed is not None else []
+    except ValueError:
+        facts = replace(facts, problem="The newest scan or check cannot be read. Restore the database from a backup.")
+    return replace(facts, observation=newest_observation(events))
+
+
+def _observing_events(
+    cluster: str, found: ClusterRuns, settings: Settings, may_read: Callable[[str], bool]
+) -> Iterator[Event]:
+    """Yield the events of the newest runs, until one of them has observed the cluster."""
+    known = {run.run_id: run for run in found.runs}
+    for run_id, version in found.versions.items():
+        run = known.get(run_id)
+        if run is None:
+            run, dag_id = read_version(cluster, run_id, settings, version)
+            if not can_see(cluster, dag_id, may_read):
+                continue
+        yield from run.events
+        if has(run.events, Observed):
+            return
+
+
+def _read_check(cluster: str, settings: Settings) -> tuple[LastCheck | None, Observed | None]:
+    newest = open_check_history(cluster, settings).newest_id()
+    return (None, None) if newest is None else _parse_check(cluster, settings, *newest)
+
+
+@lru_cache(maxsize=256)
+def _parse_check(cluster: str, settings: Settings, run_id: str, at: float) -> tuple[LastCheck | None, Observed | None]:
+    """Return the newest check, which has this run id and time, and what it observed."""
+    kept = next(iter(open_check_history(cluster, settings).newest(1)), None)
+    if kept is None or (kept.run_id, kept.at) != (run_id, at):
+        return None, None
+    document = kept.document
+    totals = document["totals"]
+    check = LastCheck(
+        at=iso(document["checked_at"]),
+        target=str(document["target"]),
+        blockers=int(totals[Result.BLOCKER.value]),
+        warnings=int(totals[Result.WARNING.value]),
+    )
+    observed = document.get("observed")  # a check of an earlier version has none
+    return check, None if observed is None else from_json(Observed, observed)
