@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.run.traffic_series import TrafficSample
+
 RESENT = "resent"
 
 TRANSACTIONAL_PRODUCER = "producer-transactional"
@@ -50,6 +52,7 @@ class TrafficVerdict:
     discrepancies: tuple[Discrepancy, ...]
     periods: int = 1
     left_out: tuple[str, ...] = ()
+    series: tuple[TrafficSample, ...] = ()
 
     @property
     def failures(self) -> tuple[Discrepancy, ...]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.run.traffic_series import TrafficSample, condense
 from kafka_rollout.run.traffic_verdict import RESENT, Discrepancy, TrafficVerdict, TransactionOutcome
 
 CONSUMER_GROUP = "consumer-consumer"  # the client of the group of the consumer protocol (KIP-848)
@@ -77,6 +78,7 @@ def compare(
     read_marks: ReadMarks,
     *,
     left_out: Iterable[str] = (),
+    series: Iterable[TrafficSample] = (),
 ) -> TrafficVerdict:
     """Compare all acknowledged records with the records of each consumer group with isolation read_committed.
 
@@ -118,6 +120,7 @@ def compare(
         unavailable_s=dict(unavailable_s),
         discrepancies=tuple(discrepancies),
         left_out=tuple(left_out),
+        series=condense(series),
     )
 
 
@@ -142,6 +145,7 @@ def together(verdicts: Sequence[TrafficVerdict]) -> TrafficVerdict:
         discrepancies=tuple(found for verdict in verdicts for found in verdict.discrepancies),
         periods=sum(verdict.periods for verdict in verdicts),
         left_out=tuple(name for name in verdicts[0].left_out if all(name in verdict.left_out for verdict in verdicts)),
+        series=condense(sample for verdict in verdicts for sample in verdict.series),
     )
 
 

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from kafka_rollout.airflow.views import records
+from kafka_rollout.airflow.views.drawings import Drawings, samples_of
 from kafka_rollout.airflow.views.read_runs import ReadRun, ReadRuns
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.events import Begun, TaskFailed
 from kafka_rollout.run.store.runs import ReadHistory, SqlRunStore
+from kafka_rollout.run.traffic_series import TrafficSample
 from kafka_rollout.wiring import run_status
 from tests.records import run_history
 
@@ -128,3 +131,41 @@ def test_the_page_plans_its_next_refresh_after_the_answer() -> None:
     script = (Path(records.__file__).parent / "static" / "page.js").read_text()
     assert "setInterval" not in script
     assert "document.hidden" in script
+
+
+def test_a_plot_is_drawn_at_most_once_in_ten_seconds_for_each_run() -> None:
+    now, drawn = [100.0], list[str]()
+
+    def get(name: str) -> str:
+        def draw() -> str:
+            drawn.append(name)
+            return f"{name}{len(drawn)}"
+
+        return drawings.get(name, draw)
+
+    drawings = Drawings(clock=lambda: now[0])
+    assert [get("a"), get("a"), get("b")] == ["a1", "a1", "b2"]
+    now[0] += 10
+    assert get("a") == "a3"
+
+
+def test_the_samples_of_a_running_and_of_an_ended_traffic_have_all_periods() -> None:
+    first, second = TrafficSample(1_000.0, 1.0), TrafficSample(2_000.0, 1.0)
+
+    def process(state: BackgroundState, result: Any, before: Any = None) -> BackgroundProcess:
+        key = BackgroundKey(cluster="c", run_id="r", kind=BackgroundKind.TRAFFIC)
+        rest = {
+            "instance": "i",
+            "stop_requested": False,
+            "host": "h",
+            "pid": 1,
+            "folder": "",
+            "age_s": 1.0,
+            "status": {},
+        }
+        return BackgroundProcess(key=key, state=state, result=result, settings={"before": before}, **rest)
+
+    running = process(BackgroundState.RUNNING, {"series": [second]}, {"acknowledged": 1, "series": [first]})
+    ended = process(BackgroundState.STOPPED, {"series": [first, second]}, {"series": [first]})
+    assert samples_of(running) == samples_of(ended) == (first, second)
+    assert samples_of(process(BackgroundState.STARTING, None)) == samples_of(None) == ()

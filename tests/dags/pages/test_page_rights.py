@@ -11,6 +11,7 @@ from sqlalchemy import Executable, delete, insert, select, text, update
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.run.events import Asked, Begun, CanaryAsked
+from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.tables import alerts, events, plans, runs
 from tests.dags.conftest import spec_with_homes
@@ -30,6 +31,7 @@ def home(tmp_path: Path) -> Path:
     for dag_id in DAG_IDS[:3]:
         run = run_history(home, "fake", f"run-of-{dag_id}")
         run.record(Begun(dag_id=dag_id))
+        run.record(Stopping(node_id=1, release_step="3.9.1-to-4.3.1"))
         run.write_report(f"<h1>{dag_id}</h1>", {"outcome": "finished"})
         run.attach_page(PAGES["scan_before_roll"], f"<h1>scan of {dag_id}</h1>")
     change_lock(home).acquire("fake", "run-of-kafka_features_fake", "Raise group.version.", for_s=600)
@@ -61,9 +63,11 @@ def test_who_may_read_one_dag_of_a_cluster_sees_its_runs_and_nothing_of_the_othe
                 scan = client.get(
                     f"{PREFIX}/dags/{through}/scan", params={**ask, "task_id": "scan_before_roll"}, headers=signed_in
                 )
+                traffic = client.get(f"{PREFIX}/dags/{through}/traffic.svg", params=ask, headers=signed_in)
                 may = through == dag_id == readable
                 assert report.status_code == (200 if may else 404 if through == readable else 403), through
-                assert scan.status_code == report.status_code, through
+                assert scan.status_code == traffic.status_code == report.status_code, through
+                assert not may or traffic.headers["content-type"].startswith("image/svg+xml")
 
 
 def test_a_run_of_an_embedding_dag_is_shown_to_who_may_read_that_dag_and_to_nobody_else(

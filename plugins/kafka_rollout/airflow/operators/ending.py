@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from airflow.sdk import Context
@@ -58,7 +58,7 @@ class StopTrafficOperator(RolloutOperator):
         if verdict is None:
             raise AirflowSkipException("This run has no test traffic.")
         ports.run.attach(TRAFFIC_VERDICT, {**asdict(verdict), "ok": verdict.ok})
-        ports.run.record(TrafficCompared(verdict=verdict))
+        ports.run.record(TrafficCompared(verdict=replace(verdict, series=())))  # the document has it
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
         for discrepancy in verdict.discrepancies:
             self.log.error("%s", discrepancy)

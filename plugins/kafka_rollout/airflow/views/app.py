@@ -14,6 +14,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.private_api import can_answer, can_read_runs, current_user, require_runs, require_website
 from kafka_rollout.airflow.views.console import clusters_with_run, console_of
+from kafka_rollout.airflow.views.drawings import traffic_svg
 from kafka_rollout.airflow.views.fleet import fleet_table, read_rows
 from kafka_rollout.airflow.views.records import check_page, page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.base.errors import RolloutError
@@ -21,6 +22,7 @@ from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.report.fleet import Show, as_csv, choose_rows
+from kafka_rollout.report.page.traffic_plot import INSTALL, can_plot
 
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {
@@ -189,6 +191,17 @@ def check(dag_id: str, run_id: str) -> HTMLResponse:
     if found is None:
         raise HTTPException(404, f"Run {run_id} of DAG {dag_id} has no check.")
     return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
+
+
+@app.get("/dags/{dag_id}/traffic.svg", dependencies=[_may_see_runs])
+def traffic(dag_id: str, run_id: str) -> Response:
+    """Return the plot of a run's node steps and test traffic, also while the run is in progress."""
+    if not can_plot():
+        raise HTTPException(404, INSTALL)
+    found = traffic_svg(dag_id, run_id, Settings.from_environment())
+    if found is None:
+        raise HTTPException(404, f"DAG {dag_id} has no run {run_id} with test traffic or node steps yet.")
+    return Response(found, media_type="image/svg+xml", headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 @app.get("/dags/{dag_id}/scan", dependencies=[_may_see_runs])

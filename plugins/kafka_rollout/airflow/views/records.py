@@ -23,6 +23,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.report.cluster_status import RunState, is_trial
 from kafka_rollout.run.events import Event, TaskFailed
+from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.steps.procedures.kinds import KINDS
 from kafka_rollout.steps.progress import Progress
@@ -191,6 +192,15 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
     The permission to read one DAG of a cluster does not include the runs of the others. The DAG can be a user's DAG
     that embeds an upgrade, so the run history names the cluster, not the id of the DAG.
     """
+    found = find_run(dag_id, run_id, settings)
+    try:
+        return None if found is None else found[1].page(file)
+    except FatalError:  # damaged
+        return None
+
+
+def find_run(dag_id: str, run_id: str, settings: Settings) -> tuple[str, RunStore] | None:
+    """Return the cluster and the history of a DAG's run; None if there is none, or if it belongs to another DAG."""
     from kafka_rollout.run.store.opening import database_of, open_run
     from kafka_rollout.run.store.runs import list_clusters_of_run
     from kafka_rollout.wiring.run_status import dag_of
@@ -199,7 +209,7 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
         try:
             store = open_run(cluster, run_id, settings)
             if dag_of(cluster, store.events()) == dag_id:
-                return store.page(file)
+                return cluster, store
         except (UserError, FatalError):  # UserError: not a run id; FatalError: damaged
             continue
     return None

@@ -24,7 +24,6 @@ def page_environment(settings: Settings) -> Environment:
         finalize=_show,
     )
     environment.filters |= {
-        "clock": clock,
         "day": day,
         "seconds": seconds_in_words,
         "size": size,
@@ -40,10 +39,6 @@ def _show(value: object) -> object:
         if isinstance(value, str) and not isinstance(value, Markup)
         else value
     )
-
-
-def clock(at: float | None) -> str:
-    return "–" if at is None else time.strftime("%H:%M:%SZ", time.gmtime(at))
 
 
 def day(at: float | None) -> str:

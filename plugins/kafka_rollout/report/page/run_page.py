@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from kafka_rollout.base.finding_groups import group_by_kind
-from kafka_rollout.base.system.html import clock, page_environment
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.html import page_environment
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.report.event_form import feature_results
-from kafka_rollout.report.run_report import Document, DowngradeReport, FeatureReport, NodeReport, Outcome, RunReport
+from kafka_rollout.report.page.traffic_plot import INSTALL, can_plot, traffic_plot
+from kafka_rollout.report.run_report import Document, DowngradeReport, FeatureReport, Outcome, RunReport
+from kafka_rollout.run.projections.nodes import NodeSpan
+from kafka_rollout.run.traffic_series import TrafficSeries
 
 TEMPLATE = "report.html.j2"
 
@@ -22,10 +27,6 @@ _OUTCOMES = {
     Outcome.REFUSED: ("bad", "Refused"),
     Outcome.DRY_RUN: ("fair", "Dry run"),
 }
-_ROW_PX = 34
-_WIDTH_PX = 860
-_PX_PER_LETTER = 7.5
-_LABEL_PX = (110, 300)  # at least, at most
 
 
 def render(report: RunReport, *, settings: Settings | None = None) -> str:
@@ -39,53 +40,28 @@ def render(report: RunReport, *, settings: Settings | None = None) -> str:
         tone=tone,
         outcome_title=title,
         direction="feature change" if isinstance(report, FeatureReport) else report.direction,
-        timeline=_timeline(report.nodes),
+        plot=_plot(report),
+        plot_missing="" if can_plot() else INSTALL,
         groups=group_by_kind(report.findings),
         scan=_scan(report.scan),
     )
 
 
-def _timeline(of_nodes: Sequence[NodeReport]) -> dict[str, Any] | None:
-    """Return the bars of each node's steps, from stop to start and to the end of the gate, in pixels."""
-    bars = [  # stopped, started, gate passed
-        (
-            node,
-            [
-                (began, up := step.started_at or began, step.ended_at or up)
-                for step in node.node_steps
-                if (began := step.began_at) is not None
-            ],
+def _plot(report: RunReport) -> Markup:
+    samples = from_json(TrafficSeries, report.traffic or {}).series
+    spans = [
+        NodeSpan(
+            name=f"{node.name} ({node.node_id})",
+            began_at=step.began_at,
+            started_at=step.started_at,
+            ended_at=step.ended_at,
         )
-        for node in of_nodes
+        for node in report.nodes
+        for step in node.node_steps
+        if step.began_at is not None
     ]
-    shown = sorted(((node, spans) for node, spans in bars if spans), key=lambda found: found[1][0][0])
-    if not shown:
-        return None
-    spans = [of_node for _, of_node in shown]
-    first = min(down for of_node in spans for down, *_ in of_node)
-    last = max(end for of_node in spans for *_, end in of_node)
-    names = [f"{node.name} ({node.node_id})" for node, _ in shown]
-    label = min(max(max(map(len, names)) * _PX_PER_LETTER + 12, _LABEL_PX[0]), _LABEL_PX[1])
-    scale = (_WIDTH_PX - label) / max(last - first, 1.0)
-
-    def bar(kind: str, begin: float, end: float) -> dict[str, Any]:
-        x, width = round(label + (begin - first) * scale, 1), round((end - begin) * scale, 1)
-        return {"kind": kind, "x": x, "w": max(2.0, width)}
-
-    rows = [
-        {
-            "name": name,
-            "y": number * _ROW_PX + 8,
-            "bars": [found for down, up, end in of_node for found in (bar("down", down, up), bar("gate", up, end))],
-        }
-        for number, (name, of_node) in enumerate(zip(names, spans, strict=True))
-    ]
-    parts = [part / 4 for part in range(5)]
-    ticks = [
-        {"x": round(label + (_WIDTH_PX - label) * part, 1), "text": clock(first + (last - first) * part)}
-        for part in parts
-    ]
-    return {"width": _WIDTH_PX + 40, "height": len(rows) * _ROW_PX + 30, "rows": rows, "ticks": ticks}
+    spans.sort(key=lambda span: span.began_at)
+    return Markup(traffic_plot(samples, spans, now=report.ended_at))  # noqa: S704 - its names are escaped
 
 
 def _scan(scan: Document | None) -> dict[str, Any] | None:

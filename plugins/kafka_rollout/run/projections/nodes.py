@@ -101,6 +101,38 @@ def node_times(events: Sequence[Event], node_id: int) -> Mapping[str, NodeTimes]
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpan:
+    """One node step: from the stop to the start, and to the end of its gate (epoch seconds). None: not yet."""
+
+    name: str
+    began_at: float
+    started_at: float | None
+    ended_at: float | None
+
+
+def node_spans(events: Sequence[Event], names: Mapping[int, str]) -> tuple[NodeSpan, ...]:
+    """Return all node steps that began, oldest first. `names`: of the nodes, by their ids."""
+    passed = {
+        (event.ref.release_step, event.ref.node_id): event.at
+        for event in events_of(events, GatePassed)
+        if event.ref.kind is GateKind.AFTER_START
+    }
+    ids = dict.fromkeys(event.node_id for event in events if isinstance(event, Stopping | Started))
+    spans = [
+        NodeSpan(
+            name=f"{names[node_id]} ({node_id})" if node_id in names else f"node {node_id}",
+            began_at=times.began_at,
+            started_at=times.started_at,
+            ended_at=passed.get((step, node_id)) if times.started_at is not None else None,
+        )
+        for node_id in ids
+        for step, times in node_times(events, node_id).items()
+        if times.began_at is not None
+    ]
+    return tuple(sorted(spans, key=lambda span: span.began_at))
+
+
 class NodeProgress(StrEnum):
     NOW = "now"
     DONE = "done"

@@ -3,17 +3,20 @@
 Lines are tab-separated. `acknowledged-*.tsv`: topic, partition, offset, record id, transaction or `-`.
 `transactions-*.tsv`: transaction, outcome (a later line for the same transaction wins).
 `consumed-<group>.tsv`: topic, partition, offset, record id. `gaps-*.tsv`: client, longest gap in seconds.
+`samples-*.tsv`: the fields of a `TrafficSample` as JSON values.
 The last line is dropped if its writer was killed in the middle of it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 
 from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
+from kafka_rollout.run.traffic_series import TrafficSample
 from kafka_rollout.run.traffic_verdict import TRANSACTIONAL_PRODUCER, TrafficVerdict, TransactionOutcome
 from kafka_rollout.traffic.check import CONSUMER_GROUP, ConsumedRecord, Position, ReadMarks, TrafficRecord, compare
 
@@ -62,6 +65,13 @@ def _acknowledged(folder: Path) -> Iterator[TrafficRecord]:
             )
 
 
+def read_samples(folder: Path) -> Iterator[TrafficSample]:
+    """The samples of one traffic period, those of killed processes included."""
+    for path in sorted(folder.glob("samples-*.tsv")):
+        for fields in read_lines(path, len(TrafficSample._fields)):
+            yield TrafficSample(*map(json.loads, fields))
+
+
 def _consumed(path: Path) -> Iterator[ConsumedRecord]:
     for topic, partition, offset, record_id in read_lines(path, 4):
         yield ConsumedRecord(Position(topic, int(partition), int(offset)), record_id)
@@ -86,4 +96,12 @@ def compare_journals(folder: Path, read_marks: ReadMarks, lowered: Mapping[str, 
         left_out.append(TRANSACTIONAL_PRODUCER)
     if ends_consumer_groups(lowered) and "consumer" not in consumed:
         left_out.append(CONSUMER_GROUP)
-    return compare(_acknowledged(folder), transactions, consumed, gaps, read_marks, left_out=left_out)
+    return compare(
+        _acknowledged(folder),
+        transactions,
+        consumed,
+        gaps,
+        read_marks,
+        left_out=left_out,
+        series=read_samples(folder),
+    )

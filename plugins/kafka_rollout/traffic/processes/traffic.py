@@ -7,6 +7,7 @@ client that fails is created again and continues, because its interruption is me
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -41,20 +42,36 @@ class Gap:
     """The longest time between two acknowledgements or records of one client."""
 
     longest_s: float = 0.0
+    clock: Callable[[], float] = time.monotonic
     _last: float | None = None
 
-    def alive(self) -> None:
-        now = time.monotonic()
-        if self._last is not None:
-            self.longest_s = max(self.longest_s, now - self._last)
-        self._last = now
+    def alive(self) -> float:
+        """Note a sign of life; return the seconds since the one before."""
+        now = self.clock()
+        gap = 0.0 if self._last is None else now - self._last
+        self.longest_s, self._last = max(self.longest_s, gap), now
+        return gap
+
+    @property
+    def open_s(self) -> float:
+        return 0.0 if self._last is None else self.clock() - self._last
+
+
+@dataclass(slots=True)
+class Window:
+    """What a client experienced since the last sample. `latency_s`: of each acknowledged record."""
+
+    latency_s: list[float] = field(default_factory=list)
+    failed: int = 0
+    silent_s: float = 0.0
 
 
 @dataclass(slots=True)
 class Client:
     """One thread of traffic; `count` of records acknowledged or consumed, for the progress line.
 
-    `read_to`: the offset at which a consumer last reached the end, by (topic, partition).
+    `read_to`: the offset at which a consumer last reached the end, by (topic, partition). `reached`: the offset after
+    the last record that was acknowledged or consumed, or at which a consumer last reached the end.
     """
 
     name: str
@@ -63,6 +80,8 @@ class Client:
     gap: Gap = field(default_factory=Gap)
     count: int = 0
     read_to: dict[tuple[str, int], int] = field(default_factory=dict)
+    reached: dict[tuple[str, int], int] = field(default_factory=dict)
+    window: Window = field(default_factory=Window)
     _thread: Thread | None = None
 
     def start(self) -> None:
@@ -75,7 +94,25 @@ class Client:
                 self.body(self)
             except KafkaException as error:
                 log.warning("%s: %s; created again", self.name, error.args[0])
+                self.window.failed += 1
                 self.stop.wait(0.5)
+
+    def sign_of_life(self) -> None:
+        """Note an acknowledgement or a record."""
+        self.window.silent_s = max(self.window.silent_s, self.gap.alive())
+
+    def acknowledged(self, message: Message) -> None:
+        """Note the latency and the offset of an acknowledged record."""
+        if (latency_s := message.latency()) is not None:
+            self.window.latency_s.append(latency_s)
+        topic, partition, offset = cast(_Place, (message.topic(), message.partition(), _offset(message)))
+        self.reached[topic, partition] = max(offset + 1, self.reached.get((topic, partition), 0))
+
+    def take_window(self) -> Window:
+        """Return the window, with the time without a sign of life until now, and begin a new one."""
+        window, self.window = self.window, Window()
+        window.silent_s = max(window.silent_s, self.gap.open_s)
+        return window
 
     def join(self, timeout_s: float) -> None:
         self.stop.set()
@@ -88,12 +125,16 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
     journal = Journal(folder / f"acknowledged-plain-{session}.tsv")
 
     def body(client: Client) -> None:
-        producer = Producer({**producer_settings(security), "client.id": "kafka-rollout-traffic-plain"})
+        settings = {**producer_settings(security), "client.id": "kafka-rollout-traffic-plain"}
+        producer = Producer({**settings, **failure_statistics(client)})
         number = int(time.time() * 1000)  # ids differ from those of the producer before
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                client.gap.alive()
+            if error is not None:
+                client.window.failed += 1
+            else:
+                client.sign_of_life()
+                client.acknowledged(message)
                 client.count += 1
                 key = message.key()
                 journal.write(message.topic(), message.partition(), _offset(message), _text(key), NO_TRANSACTION)
@@ -152,6 +193,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
                 # librdkafka wants no record to outlive its transaction.
                 "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                **failure_statistics(client),
             }
         )
         producer.init_transactions(60)
@@ -162,6 +204,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
 
             def delivered(error: KafkaError | None, message: Message, name: str = name) -> None:
                 if error is None:
+                    client.acknowledged(message)
                     key = _text(message.key())
                     journal.write(message.topic(), message.partition(), _offset(message), key, name)
 
@@ -173,7 +216,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
             if not commit:
                 producer.flush(30)  # aborted records must be in the log; an abort would purge them from the queue
             finish(producer, name, commit)
-            client.gap.alive()
+            client.sign_of_life()
             client.count += RECORDS_PER_TRANSACTION if commit else 0
             journal.flush()
             client.stop.wait(1 / rate)
@@ -214,11 +257,12 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
                     # None only for errors without a position.
                     topic, partition, offset = cast(_Place, (message.topic(), message.partition(), message.offset()))
                     if error is None:
-                        client.gap.alive()
+                        client.sign_of_life()
                         client.count += 1
+                        client.reached[topic, partition] = offset + 1
                         journal.write(topic, partition, offset, _text(message.key()))
                     elif error.code() == KafkaError._PARTITION_EOF:
-                        client.read_to[topic, partition] = offset
+                        client.read_to[topic, partition] = client.reached[topic, partition] = offset
                     elif error.fatal():
                         raise KafkaException(error)
                 # The journal first: committed records are never read again.
@@ -235,6 +279,28 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
             member.close()
 
     return Client(f"consumer-{protocol}", body)
+
+
+_FAILURES = (
+    "txerrs",
+    "rxerrs",
+    "req_timeouts",
+    "txretries",
+    "disconnects",
+)  # of each broker, since the client was created
+
+
+def failure_statistics(client: Client) -> dict[str, Any]:
+    """Settings with which librdkafka reports failed requests once a second, to the client's window."""
+    known = 0
+
+    def add(statistics: str) -> None:
+        nonlocal known
+        brokers = json.loads(statistics).get("brokers", {}).values()
+        total = sum(broker.get(name, 0) for broker in brokers for name in _FAILURES)
+        client.window.failed, known = client.window.failed + max(0, total - known), total
+
+    return {"statistics.interval.ms": 1000, "stats_cb": add}
 
 
 def producer_settings(security: Mapping[str, Any]) -> dict[str, Any]:

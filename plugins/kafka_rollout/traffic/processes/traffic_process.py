@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -28,11 +28,13 @@ from kafka_rollout.kafka.client.features import node_features
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
+from kafka_rollout.run.traffic_series import TrafficSample
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
 from kafka_rollout.traffic.check import with_earlier
 from kafka_rollout.traffic.processes.heartbeat import Heartbeat
-from kafka_rollout.traffic.processes.journal import Journal, compare_journals
+from kafka_rollout.traffic.processes.journal import Journal, compare_journals, read_samples
 from kafka_rollout.traffic.processes.producer_marks import read_marks
+from kafka_rollout.traffic.processes.samples import Replication, Samples
 from kafka_rollout.traffic.processes.traffic import (
     TOPICS,
     Client,
@@ -47,6 +49,7 @@ RESULT_FILE = "verdict.json"
 PARTITIONS = 6
 RATE_RECORDS = 30.0
 RATE_TRANSACTIONS = 3.0
+REPORT_SECONDS = 10.0
 DRAIN_SECONDS = 90.0
 PROBE_SECONDS = 5.0
 
@@ -65,7 +68,7 @@ def run(
     heartbeat.status = traffic.status
     try:
         if not drain_only:
-            traffic.run(stop)
+            traffic.run(stop, lambda series: heartbeat.beat({"series": series}))
         if heartbeat.is_replaced:
             return
         heartbeat.state = BackgroundState.COMPARING
@@ -140,8 +143,8 @@ class Traffic:
             except KafkaException as error:
                 log.warning("%s was not deleted: %s", name, error.args[0])
 
-    def run(self, stop: Event) -> None:
-        """Produce and consume until `stop` is set."""
+    def run(self, stop: Event, report: Callable[[Sequence[TrafficSample]], None]) -> None:
+        """Produce and consume until `stop` is set. `report` receives the samples so far, every ten seconds."""
         self.create_topics()
         self._producers = [plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS)]
         if not ends_transactional_producers(self._lowered):
@@ -149,8 +152,15 @@ class Traffic:
         self._consumers = [self._consumer("classic")]
         for client in (*self._consumers, *self._producers):
             client.start()
-        probed_at = 0.0
+        samples = Samples(self._folder / f"samples-{self._session}.tsv", read_samples(self._folder))
+        replication = Replication(AdminClient(self._client_settings), stop)
+        replication.start()
+        probed_at = reported_at = 0.0
         while not stop.wait(1.0):
+            samples.take(self._producers, self._consumers, replication.under_replicated)
+            if time.monotonic() - reported_at > REPORT_SECONDS:
+                reported_at = time.monotonic()
+                report(samples.series)
             waits = len(self._producers) == 1 or (len(self._consumers) == 1 and not ends_consumer_groups(self._lowered))
             if waits and time.monotonic() - probed_at > PROBE_SECONDS:
                 probed_at = time.monotonic()

@@ -1,0 +1,76 @@
+"""The test traffic over time: what its clients experienced, second by second, in a bounded number of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+MOST_SAMPLES = 600
+N = TypeVar("N", int, float)
+
+
+class TrafficSample(NamedTuple):
+    """What the clients experienced in one interval. None: not observed.
+
+    `at`: its begin (epoch seconds). `failed`: requests that failed, timed out or were repeated, and lost connections,
+    by librdkafka's statistics; records that were not delivered. `latency_ms`: from produce() to the acknowledgement,
+    mean and worst. `silent_s`: the longest time without an acknowledgement that ended in the interval or still lasted
+    at its end. `under_replicated`: partitions of the cluster with a replica outside the ISR. `lag`: records that were
+    acknowledged and that the slowest consumer group had not received at the end of the interval.
+    """
+
+    at: float
+    seconds: float
+    acknowledged: int = 0
+    failed: int = 0
+    latency_ms: float | None = None
+    worst_latency_ms: float | None = None
+    silent_s: float = 0.0
+    under_replicated: int | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficSeries:
+    """What is read of a stored result of the test traffic, which another version can have written."""
+
+    series: tuple[TrafficSample, ...] = ()
+
+
+def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tuple[TrafficSample, ...]:
+    """Return at most about `most` samples of the same time: those of one interval of 2, 4, 8, … seconds are merged.
+
+    The intervals begin at fixed times, so that a merged series can be continued. No worst value is lost.
+    """
+    found = sorted(samples, key=lambda one: one.at)
+    if not found:
+        return ()
+    width = 1
+    while (found[-1].at - found[0].at) / width > most:
+        width *= 2
+    intervals = groupby(found, key=lambda one: one.at // width) if width > 1 else ((0, [one]) for one in found)
+    return tuple(_merged(tuple(group)) for _, group in intervals)
+
+
+def _merged(samples: Sequence[TrafficSample]) -> TrafficSample:
+    if len(samples) == 1:
+        return samples[0]
+    weights = [(one.latency_ms, one.acknowledged or 1) for one in samples if one.latency_ms is not None]
+    total = sum(weight for _, weight in weights)
+    return TrafficSample(
+        at=samples[0].at,
+        seconds=round(sum(one.seconds for one in samples), 3),
+        acknowledged=sum(one.acknowledged for one in samples),
+        failed=sum(one.failed for one in samples),
+        latency_ms=round(sum(value * weight for value, weight in weights) / total, 1) if weights else None,
+        worst_latency_ms=_worst(samples, lambda one: one.worst_latency_ms),
+        silent_s=max(one.silent_s for one in samples),
+        under_replicated=_worst(samples, lambda one: one.under_replicated),
+        lag=_worst(samples, lambda one: one.lag),
+    )
+
+
+def _worst(samples: Sequence[TrafficSample], value: Callable[[TrafficSample], N | None]) -> N | None:
+    return max((found for one in samples if (found := value(one)) is not None), default=None)

@@ -1,0 +1,90 @@
+"""Samples of the test traffic: from the clients' windows into the journal, and the series of a run in progress."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_rollout.traffic.processes.journal import read_samples
+from kafka_rollout.traffic.processes.samples import Replication, Samples
+from kafka_rollout.traffic.processes.traffic import Client, Gap, failure_statistics
+
+PARTITION = ("t", 0)
+
+
+def client(name: str) -> Client:
+    return Client(name, lambda client: None)
+
+
+def message(offset: int, latency_s: float | None) -> Any:
+    return SimpleNamespace(
+        topic=lambda: "t", partition=lambda: 0, offset=lambda: offset, latency=lambda: latency_s, error=lambda: None
+    )
+
+
+def test_a_sample_has_what_the_clients_experienced_since_the_one_before(tmp_path: Path) -> None:
+    producer, fast, slow = client("p"), client("f"), client("s")
+    samples = Samples(tmp_path / "samples-1.tsv", ())
+    for offset, latency_s in ((4, 0.010), (5, 0.030), (6, None)):
+        producer.acknowledged(message(offset, latency_s))
+        producer.count += 1
+    fast.reached[PARTITION], slow.reached[PARTITION] = 7, 5
+    slow.window.failed = 2
+    samples.take([producer], [fast, slow], None)
+    samples.take([producer], [fast], 3)
+    first, second = read_samples(tmp_path)
+    assert (first.acknowledged, first.failed, first.latency_ms, first.worst_latency_ms) == (3, 2, 20.0, 30.0)
+    assert (first.lag, first.under_replicated) == (2, None)
+    assert (second.acknowledged, second.failed, second.latency_ms, second.lag) == (0, 0, None, 0)
+    assert second.under_replicated == 3
+    assert second.at == pytest.approx(first.at + first.seconds, abs=0.01)
+    assert samples.series == (first, second)
+    assert Samples(tmp_path / "samples-2.tsv", read_samples(tmp_path)).series == (first, second)
+
+
+def test_the_time_without_a_sign_of_life_grows_while_nothing_is_acknowledged() -> None:
+    now = [100.0]
+    producer = Client("p", lambda client: None, gap=Gap(clock=lambda: now[0]))
+    producer.sign_of_life()
+    silent = []
+    for step in (2.0, 3.0):
+        now[0] += step
+        silent.append(producer.take_window().silent_s)
+    producer.sign_of_life()
+    assert [*silent, producer.take_window().silent_s, producer.take_window().silent_s] == [2.0, 5.0, 5.0, 0.0]
+
+
+def test_a_line_that_a_kill_cut_is_no_sample(tmp_path: Path) -> None:
+    (tmp_path / "samples-1.tsv").write_text("1.0\t1.0\t4\t0\tnull\tnull\t0.1\tnull\t0\n2.0\t1.0\t4")
+    assert [one.acknowledged for one in read_samples(tmp_path)] == [4]
+
+
+def test_failed_requests_are_counted_once_although_librdkafka_reports_totals() -> None:
+    producer = client("p")
+    report = failure_statistics(producer)["stats_cb"]
+    for txerrs, timeouts in ((1, 0), (1, 2), (1, 2)):
+        report(json.dumps({"brokers": {"a": {"txerrs": txerrs}, "b": {"req_timeouts": timeouts}}}))
+    assert producer.take_window().failed == 3
+    failure_statistics(producer)["stats_cb"](json.dumps({"brokers": {"a": {"rxerrs": 1}}}))  # created again
+    assert producer.take_window().failed == 1
+
+
+def test_the_partitions_that_lack_a_replica_are_counted_and_an_old_count_is_unknown() -> None:
+    stop, now = Event(), [100.0]
+    partitions = {at: SimpleNamespace(replicas=[1, 2], isrs=[1, 2][: at + 1]) for at in range(2)}
+
+    def list_topics(timeout: float) -> Any:
+        stop.set()
+        return SimpleNamespace(topics={"t": SimpleNamespace(partitions=partitions)})
+
+    replication = Replication(SimpleNamespace(list_topics=list_topics), stop, clock=lambda: now[0])
+    assert replication.under_replicated is None
+    replication._repeat()
+    assert replication.under_replicated == 1
+    now[0] += 31
+    assert replication.under_replicated is None
