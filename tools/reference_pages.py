@@ -31,6 +31,7 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.run.metrics import METRICS
 from kafka_rollout.run.store.event_codec import KINDS
 from kafka_rollout.steps.checks import CHECKS
+from tests.architecture.rooms import ORDER, row_of
 
 ROOT = Path(__file__).resolve().parents[1]
 _PART = re.compile(r"(<!-- from the code: ([a-z-]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -128,6 +129,10 @@ def _defects() -> Iterator[str]:
     return _table(("id", "affected releases", "defect", "remedy", "source"), rows)
 
 
+def _rooms() -> Iterator[str]:
+    return _table(("room", "subject", "folders that touch the outside"), [row_of(room) for room in reversed(ORDER)])
+
+
 def _rights() -> Iterator[str]:
     users: dict[Right, list[str]] = {}
     for of, rights in RIGHTS.items():
@@ -212,6 +217,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "metric-names": _metric_names,
     "parameters": parameters,
     "rights": _rights,
+    "rooms": _rooms,
     "settings": _settings,
     "sudoers": _sudoers,
 }

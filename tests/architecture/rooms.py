@@ -35,6 +35,15 @@ def reached(text: str) -> str:
     return found.group(1) if found else ""
 
 
+def row_of(room: str) -> tuple[str, str, str]:
+    """Room, subject and folders that touch the outside, for the table of docs/architecture.md."""
+    first = docstring(room).partition("\n")[0].removesuffix(".")
+    inside = [folder for folder in folders() if folder.startswith(f"{room}/") and reached(docstring(folder))]
+    cells = [f"`{folder.partition('/')[2]}`: {reached(docstring(folder))}" for folder in inside]
+    cells = [f"all: {whole}"] if (whole := reached(docstring(room))) else cells
+    return f"`{room}`", first[:1].lower() + first[1:], "; ".join(cells)
+
+
 def names_to_begin_with(text: str) -> list[str]:
     return _NAME.findall(text)
 

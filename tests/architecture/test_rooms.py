@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 
 import pytest
 
@@ -16,27 +15,8 @@ from tests.architecture.rooms import (
     names_to_begin_with,
     reached,
 )
-from tests.paths import ROOT
 
 _MOST_NAMES = 10
-_LINKS = re.compile(r" \((?:\[[^]]*\]\([^)]*\)(?:, )?)+\)")
-
-
-def rows_of_rooms() -> list[tuple[str, ...]]:
-    """Room, subject and folders of the table in docs/architecture.md, without links."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    lines = page.partition("\n## Rooms\n")[2].partition("\n## ")[0].splitlines()
-    rows = [line for line in lines if line.startswith("| `")]
-    return [tuple(cell.strip() for cell in _LINKS.sub("", row).strip("|").split("|")) for row in rows]
-
-
-def row_of(room: str) -> tuple[str, str, str]:
-    """The row that the tree gives."""
-    first = docstring(room).partition("\n")[0].removesuffix(".")
-    inside = [folder for folder in folders() if folder.startswith(f"{room}/") and reached(docstring(folder))]
-    cells = [f"`{folder.partition('/')[2]}`: {reached(docstring(folder))}" for folder in inside]
-    cells = [f"all: {whole}"] if (whole := reached(docstring(room))) else cells
-    return f"`{room}`", first[:1].lower() + first[1:], "; ".join(cells)
 
 
 def defined(file: str) -> set[str]:
@@ -80,7 +60,3 @@ def test_the_door_of_a_room_is_a_text(room: str) -> None:
     """It imports nothing (docs/decisions/front-doors-are-texts.md)."""
     (only,) = ast.parse((PACKAGE / room / "__init__.py").read_text()).body
     assert isinstance(only, ast.Expr)
-
-
-def test_the_table_of_the_rooms_is_what_the_tree_says() -> None:
-    assert rows_of_rooms() == [row_of(room) for room in reversed(ORDER)]
