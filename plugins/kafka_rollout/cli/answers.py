@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.cli import show
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder
-from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.services import Answer, Question, Terminal
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
 
@@ -42,6 +42,11 @@ class TerminalAnswers:
     @property
     def present(self) -> bool:
         return self.confirms and sys.stdin.isatty()
+
+    @property
+    def terminal(self) -> Terminal | None:
+        waits = self.name is not None and self.confirms and sys.stdin.isatty()
+        return Terminal(approver=str(self.name), at=shell_responder()) if waits else None
 
     def ask(self, question: Question) -> Answer | None:
         show.print_body(question.body)

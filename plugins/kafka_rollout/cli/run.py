@@ -26,7 +26,7 @@ from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.runs import has_acted, is_plan_refused, run_of
 from kafka_rollout.run.services import Answers, Question
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.common.approval import ask, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.common.node_steps import is_rollback_step
@@ -153,7 +153,7 @@ def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) ->
     what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
     with lock.lock_before_run(ports, f"Start {what} again."):
         question = Question(what=ApprovalOf.FAILED_GATE, body=f"**Start {what} again**")
-        answer = answers.ask(question)
+        answer = ask(ports, answers, question)
         if answer is None or answer.decision != Decision.APPROVED:
             raise RefusedError(f"{what} is not started again.", remedy="The cluster stays in its current state.")
         record_approval(

@@ -190,7 +190,8 @@ class RunState:
 
     def question(self) -> Asked | None:
         """Return the request that no one has answered yet; also one whose time is over."""
-        found = open_question(self.events, None if self.end is None else self.end.ended_at)
+        ended_at = None if self.end is None else self.end.ended_at
+        found = open_question(self.events, ended_at, has_lock=self.has_lock)
         return None if found is None else found[1]
 
 
@@ -536,6 +537,8 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
     where = f"--cluster {cluster} --run {run.run_id}"
     if run.problem:
         return f"Check the history: `kafka-rollout runs verify {where}`."
+    if asked is not None and asked.terminal is not None:
+        return f"{', '.join(asked.users)}: answer at the terminal of {asked.terminal}."
     if asked is not None:
         page = f"Open the required actions of run {run.run_id} of the DAG {dag_id} in Airflow"
         return f"{page} and answer: {', '.join(asked.options)}."

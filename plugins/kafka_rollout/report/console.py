@@ -202,7 +202,7 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
         needs_human=phase in NEEDS_HUMAN,
         why=_why(run, status),
         stopped=_stopped(statuses, has_ended),
-        request=None if asked is None else _request(asked),
+        request=None if asked is None or asked.terminal is not None else _request(asked),
         steps=run.steps if phase in NEEDS_HUMAN else mark_current(run.steps, current),
         current_step="" if current is None else current.id,
         nodes=statuses,

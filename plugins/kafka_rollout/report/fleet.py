@@ -328,6 +328,9 @@ class Column:
 COLUMNS = (
     Column(id="cluster", title="Cluster", text=lambda row: row.cluster),
     Column(id="state", title="State", text=lambda row: (row.phase or UNKNOWN).replace("-", " ")),
+    Column(id="next", title="Next action", text=lambda row: row.next_action),
+    Column(id="waits", title="Waits for", text=lambda row: "; ".join(row.waits_for) or "–"),
+    Column(id="runs", title="In progress", text=lambda row: ", ".join(row.in_progress) or "–"),
     Column(id="release", title="Release", text=_release),
     Column(id="level", title="metadata.version", text=_level),
     Column(id="build", title="Vendor build", text=lambda row: _words(row.builds) or "none"),
@@ -338,11 +341,8 @@ COLUMNS = (
     Column(id="verdicts", title="Verdicts", text=_verdicts),
     Column(id="downgrade", title="Downgrade to", text=_downgrades),
     Column(id="check", title="Last check", text=_check),
-    Column(id="waits", title="Waits for", text=lambda row: "; ".join(row.waits_for) or "–"),
-    Column(id="runs", title="In progress", text=lambda row: ", ".join(row.in_progress) or "–"),
     Column(id="behind", title="Releases behind", text=_behind),
     Column(id="defects", title="Known defects", text=_listed_defects),
-    Column(id="next", title="Next action", text=lambda row: row.next_action),
 )
 
 

@@ -177,11 +177,12 @@ class Voided(Event, kind="void"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(Event, kind="asked"):
-    """A request for an answer in Airflow. `text`: subject and Markdown body as Airflow shows them.
+    """A request for an answer in Airflow or at a terminal. `text`: subject and Markdown body as they are shown.
 
     `record_id`: the id of Airflow's Human-in-the-loop record. `users`: Airflow's ids of those who may answer; empty:
-    everybody who may change the DAG. `answer_by`: when the request expires (epoch seconds); 0 in an event of an earlier
-    version.
+    everybody who may change the DAG. `answer_by`: when the request expires (epoch seconds); 0: never, or in an event of
+    an earlier version. `terminal`: user and host of a request at a terminal, which only the named approver can answer;
+    it waits as long as the run holds the lock.
     """
 
     task_id: str
@@ -190,6 +191,12 @@ class Asked(Event, kind="asked"):
     options: tuple[str, ...]
     users: tuple[str, ...] = ()
     answer_by: float = 0.0
+    terminal: Responder | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskingEnded(Event, kind="asking-ended"):
+    """A request at a terminal ended without an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,11 +188,11 @@ def notification_of_alert(cluster: str, alert: Alerted) -> Notification:
 
 def _of_run(cluster: str, run: RunHistory, now: float, times: NotificationTimes) -> Iterator[Notification]:
     events = [event for event in run.events if event.at]
-    if not events or not (has(events, Begun, TakenOver) or has_acted(events)):
+    question = open_question(events, None if run.end is None else run.end.ended_at, has_lock=run.has_lock)
+    if question is None and not (has(events, Begun, TakenOver) or has_acted(events)):
         return  # a plan or a dry run of the command line
     made = _Maker(cluster=cluster, run=run, events=tuple(events))
     yield from made.failed_nodes()
-    question = open_question(made.events, None if run.end is None else run.end.ended_at)
     if question is not None:
         yield from made.of_question(question, now, times)
         return
@@ -241,6 +241,7 @@ class _Maker:
         decides = asks_for_decision(asked)
         last = find_last_node_event(self.events) if decides else None
         deadline = f"Without an answer until {_utc(asked.answer_by)}, the task fails." if asked.answer_by else ""
+        where = "Open the page" if asked.terminal is None else f"Go to the terminal of {asked.terminal}"
         more = {
             "sentences": _listed(
                 subject,
@@ -248,8 +249,8 @@ class _Maker:
                 deadline,
                 f"Can answer: {', '.join(who_can_answer(asked, find_dag_id(self.events)))}.",
             ),
-            "remedy": f"Open the page and answer: {', '.join(asked.options)}.",
-            "page": Page.ANSWER,
+            "remedy": f"{where} and answer: {', '.join(asked.options)}.",
+            "page": Page.ANSWER if asked.terminal is None else Page.CLUSTERS,
             "node": None if last is None else last.node_id,
         }
         wants = "a decision" if decides else "an approval"

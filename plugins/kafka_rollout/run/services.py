@@ -62,8 +62,21 @@ class Answer:
     responder: Responder | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """A terminal that waits for an answer. `approver`: who is asked; `at`: user and host."""
+
+    approver: str
+    at: Responder
+
+
 class Answers(Protocol):
     """Who decides in a run of one process."""
+
+    @property
+    def terminal(self) -> Terminal | None:
+        """The terminal at which `ask` waits; None if it answers at once."""
+        ...
 
     @property
     def present(self) -> bool:

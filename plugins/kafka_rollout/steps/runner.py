@@ -19,7 +19,7 @@ from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import canary_is_asked, has_plan, is_plan_refused
 from kafka_rollout.run.services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import record_approval, require_approval
+from kafka_rollout.steps.common.approval import ask, record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.undo import gates_after_undo
@@ -322,13 +322,13 @@ class Runner:
         if reason := step.approval.check(self.call):
             record_skipped(self.ports, task_id, reason)
             return
-        self._ask(Question(what=step.approval.of, body=step.approval.body(self.call)))
+        self._ask(Question(what=step.approval.of, body=step.approval.body(self.call)), task_id)
         self._repeats = self._repeats or step.approval.of is ApprovalOf.FINALIZE
 
-    def _ask(self, question: Question) -> None:
+    def _ask(self, question: Question, task_id: str = "") -> None:
         """Ask, and record the answer. Without an answer the run needs an approval in its history."""
         plan = self.call.plan
-        answer = self.answers.ask(question)
+        answer = ask(self.ports, self.answers, question, task_id=task_id)
         if answer is None and question.what is ApprovalOf.DIFFERENCES:
             refuse_unaccepted_differences(self.ports, plan)
         if answer is None:

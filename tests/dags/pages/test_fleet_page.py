@@ -39,7 +39,7 @@ def test_a_viewer_sees_every_cluster_and_the_same_rows_as_files(
         assert list(rows_of(found)) == ["orders", "payments", "archive", "ledger", "search"]
         assert found["totals"] == {"all": 5, "needs-human": 1, "running": 2}
         assert found["rows"][0]["links"] == {
-            "runs": "../dags/kafka_upgrade_orders/runs/manual__o",
+            "state": "../dags/kafka_upgrade_orders/runs/manual__o",
             "waits": "../dags/kafka_upgrade_orders/runs/manual__o/required_actions",
         }
         query = {"show": "running", "text": "pay"}

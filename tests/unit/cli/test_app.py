@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, StoppedError, Us
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import services as cli_services
-from kafka_rollout.cli.answers import TerminalAnswers
+from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.commands import cluster as cluster_commands
 from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.run import run_procedure, start_node_again, stop_signal
@@ -27,10 +27,13 @@ from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.planning.request import Request
+from kafka_rollout.run.events import Asked, AskingEnded, has
 from kafka_rollout.run.projections.approvals import approvals
+from kafka_rollout.run.projections.questions import open_question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.wiring.run_status import read_status
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -228,6 +231,32 @@ def test_ctrl_c_at_once_says_which_node_is_stopped_and_how_to_continue(
         roll(ports)
     assert stopped.value.sentence == "Stopped by Ctrl-C. Node 2 was asked to stop and was not started again."
     assert "kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in stopped.value.remedy
+
+
+@pytest.mark.parametrize("answer", ["y", "n", "ctrl-c"])
+def test_the_history_says_that_a_terminal_waits_and_when_it_ended(
+    home: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    ports, seen = fake_ports(FakeCluster(), home), list[tuple[str, bool]]()
+
+    def confirm(*_: object, **__: object) -> bool:
+        found = read_status("fake", Settings.from_environment())
+        assert found is not None
+        seen.append((found.phase.value, found.lock is not None))
+        if answer == "ctrl-c":
+            raise KeyboardInterrupt
+        return answer == "y"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", confirm)
+    with suppress(RefusedError, StoppedError):
+        roll(ports, answers_of(ports, confirms=True))
+    assert seen[0] == ("waiting-for-approval", True)
+    asked = [event for event in ports.run.events() if isinstance(event, Asked)]
+    assert asked[0].text.startswith("Approve the plan of cluster fake?\n\n")
+    assert (asked[0].users, asked[0].terminal) == (("alice",), shell_responder())
+    assert open_question(ports.run.events()) is None
+    assert has(ports.run.events(), AskingEnded) is (answer == "ctrl-c")
 
 
 def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(

@@ -19,6 +19,7 @@ from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
     Asked,
+    AskingEnded,
     Begun,
     Decision,
     Event,
@@ -213,3 +214,17 @@ def test_a_restart_names_no_rollback_because_there_is_no_release_to_return_to() 
     found = status(run(SHELL, planned, approval(AT + 20), STOPPING, run_id="20251121T040000Z-shell-1"))
     assert found.phase is Phase.PAUSED
     assert "rollback" not in found.next_action
+
+
+def test_a_terminal_waits_as_long_as_its_run_holds_the_lock() -> None:
+    terminal = Responder(channel=By.SHELL, user="carol", host="bastion")
+    asked = replace(ASKED, users=("anna",), answer_by=0.0, terminal=terminal)
+    waiting = run(SHELL, PLANNED, asked, run_id="shell-1", has_lock=True)
+    found = status(waiting, now=AT + 5000)
+    assert (found.phase, found.needs_human) == (Phase.WAITING_FOR_APPROVAL, True)
+    assert found.next_action == "anna: answer at the terminal of shell user carol on bastion."
+    assert found.waits_for is not None
+    assert found.waits_for.until is None
+    assert status(replace(waiting, has_lock=False), now=AT + 5000).phase is Phase.IDLE
+    ended = replace(waiting, events=(*waiting.events, AskingEnded(at=AT + 20)))
+    assert status(ended, now=AT + 30).waits_for is None

@@ -14,6 +14,7 @@ from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
     Asked,
+    AskingEnded,
     Begun,
     Channel,
     Decision,
@@ -269,3 +270,24 @@ def test_a_cluster_without_finalized_levels_is_told_of_after_14_days() -> None:
 
 def test_every_kind_has_an_urgency() -> None:
     assert set(URGENCY) == set(Kind)
+
+
+AT_TERMINAL = Asked(
+    at=AT + 10,
+    task_id="approve_plan",
+    record_id="",
+    text="Approve the plan of cluster orders?\n\nx",
+    options=("Approve", "Reject"),
+    users=("anna",),
+    terminal=Responder(channel=Channel.SHELL, user="ci", host="bastion"),
+)
+
+
+def test_a_terminal_that_waits_is_notified_and_a_killed_or_answered_one_is_not() -> None:
+    (pending,) = due(AT_TERMINAL, now=AT + 11, has_lock=True)
+    assert (pending.kind, pending.page) == (Kind.APPROVAL_PENDING, Page.CLUSTERS)
+    assert pending.remedy == "Go to the terminal of shell user ci on bastion and answer: Approve, Reject."
+    assert "Can answer: anna." in pending.sentences
+    assert kinds(AT_TERMINAL, now=AT + 11) == []
+    assert kinds(AT_TERMINAL, AskingEnded(at=AT + 20), now=AT + 21, has_lock=True) == []
+    assert kinds(AT_TERMINAL, approval("", AT + 20), now=AT + 21, has_lock=True) == []

@@ -50,4 +50,4 @@ def _links(row: FleetRow) -> dict[str, str]:
     if not row.dag or not row.run:
         return {}
     run = f"../dags/{quote(row.dag, safe='')}/runs/{quote(row.run, safe='')}"
-    return {"runs": run, **({"waits": f"{run}/required_actions"} if row.waits_for else {})}
+    return {"state": run, **({"waits": f"{run}/required_actions"} if row.waits_for else {})}

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.run.events import Answered, Approval, Asked, Decision, Event, TakenOver, TaskFailed
+from kafka_rollout.run.events import Answered, Approval, Asked, AskingEnded, Decision, Event, TakenOver, TaskFailed
 from kafka_rollout.run.step_events import GatePassed, Started, Stopping
 
 
-def open_question(events: Sequence[Event], ended_at: float | None = None) -> tuple[int, Asked] | None:
+def open_question(
+    events: Sequence[Event], ended_at: float | None = None, *, has_lock: bool = True
+) -> tuple[int, Asked] | None:
     """Return position and event of the request that no one has answered yet; also one whose time is over.
 
-    `ended_at`: the end of the run by its report (epoch seconds); a request before it is closed.
+    `ended_at`: the end of the run by its report (epoch seconds); a request before it is closed. `has_lock`: without it,
+    no terminal waits any more, because its process was killed.
     """
-    closing = Approval | Answered | TakenOver | TaskFailed | Started | Stopping | GatePassed
+    closing = Approval | Answered | AskingEnded | TakenOver | TaskFailed | Started | Stopping | GatePassed
     for at in range(len(events) - 1, -1, -1):
         event = events[at]
         if isinstance(event, closing):
             return None
         if isinstance(event, Asked):
-            return None if ended_at is not None and ended_at >= event.at else (at, event)
+            is_over = ended_at is not None and ended_at >= event.at
+            return None if is_over or (event.terminal is not None and not has_lock) else (at, event)
     return None
 
 

@@ -21,6 +21,8 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
+    Asked,
+    AskingEnded,
     Begun,
     Channel,
     Decision,
@@ -31,11 +33,38 @@ from kafka_rollout.run.events import (
 )
 from kafka_rollout.run.projections.approvals import find_invalidity, is_invalid, newest_decision
 from kafka_rollout.run.projections.runs import find_dag_id
+from kafka_rollout.run.services import Answer, Answers, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import FOUR_EYES, refuse_claimed_name, refuse_starter
+from kafka_rollout.steps.common.lock import keep_lock
 
 _LISTED_NODES = 40  # of a release step; more are shown with ranges
 _LISTED_RUNS = 60
+
+
+def ask(ports: ClusterPorts, answers: Answers, question: Question, *, task_id: str = "") -> Answer | None:
+    """Ask. While a terminal waits, the run history has the request, and the run keeps the lock."""
+    terminal = answers.terminal
+    if terminal is None:
+        return answers.ask(question)
+    subject = question.subject or f"Approve the {question.what.noun()} of cluster {ports.cluster.name}?"
+    asked = Asked(
+        task_id=task_id,
+        record_id="",
+        text=f"{subject}\n\n{question.body}",
+        options=tuple(option.label for option in question.options),
+        users=(terminal.approver,),
+        terminal=terminal.at,
+    )
+    ports.run.record(asked)
+    answer = None
+    try:
+        with keep_lock(ports):
+            answer = answers.ask(question)
+        return answer
+    finally:
+        if answer is None:
+            ports.run.record(AskingEnded())
 
 
 def record_approval(

@@ -26,6 +26,10 @@ class RehearsalAnswers:
     """Approves every request, because the cluster of the sandbox is a copy, but no difference from its state before."""
 
     @property
+    def terminal(self) -> None:
+        return None
+
+    @property
     def present(self) -> bool:
         return False
 

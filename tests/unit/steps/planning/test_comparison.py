@@ -40,6 +40,10 @@ class Approver:
     bodies: list[str] = field(default_factory=list)
 
     @property
+    def terminal(self) -> None:
+        return None
+
+    @property
     def present(self) -> bool:
         return False
 

@@ -3,7 +3,7 @@ import { h, patch } from "./dom.js";
 const REFRESH_S = 10;
 const TYPING_MS = 250;
 const FILES = ["csv", "json"];
-const LINKS = { waits: "Answer", runs: "Open the run" };
+const LINKS = { waits: "Answer", state: "Open the run" };
 const form = document.getElementById("filter");
 const state = document.getElementById("state");
 let timer = 0;
