@@ -18,7 +18,7 @@ from types import MappingProxyType
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tools.demo.local_cluster import is_in_service
@@ -210,7 +210,8 @@ def _write_sudoers(upper: Path, node: NodeSpec) -> None:
     folder = upper / "etc" / "sudoers.d"
     folder.mkdir(parents=True)
     file = folder / "kafka-rollout"
-    file.write_text(sudoers_file(LOGIN, Rights(service(node)).all(DATA)))
+    own = {node.node_id: NodeDirectories(metadata=DATA, log_dirs=(DATA,))}
+    file.write_text("".join(sudoers_files(LOGIN, [node], own)))
     file.chmod(0o440)
 
 

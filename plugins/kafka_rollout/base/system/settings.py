@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from kafka_rollout.base.errors import UserError
+
+_MOST = 100_000
 _DATA = Path(__file__).resolve().parents[2] / "data"  # only in a wheel: the build copies include/ there
 _CHECKOUT = Path(__file__).resolve().parents[4] / "include"
 
@@ -57,6 +60,8 @@ VARIABLES: Mapping[str, Variable] = {
     "KAFKA_ROLLOUT_REHEARSE": Variable(
         "`0`: this machine makes no copies of clusters, and runs are not [rehearsed](rehearsal.md)", "`1`"
     ),
+    "KAFKA_ROLLOUT_REHEARSE_GIB": Variable("most GiB that a [rehearsal](rehearsal.md) copies from hosts", "`10`"),
+    "KAFKA_ROLLOUT_REHEARSE_MINUTES": Variable("most minutes that a rehearsal copies from one host", "`30`"),
     "KAFKA_ROLLOUT_PORTS": Variable(
         "ports of local clusters and their Airflow: of demos and [rehearsals](rehearsal.md). If two demos run at the "
         "same time, give each a separate range: another process can take the ports of a stopped node",
@@ -84,6 +89,8 @@ class Settings:
     ssh_config: Path = Path("~/.ssh/config")
     catalogue: Path | None = None
     rehearse: bool = True
+    rehearse_gib: int = 10
+    rehearse_minutes: int = 30
 
     @property
     def added_releases(self) -> Path:
@@ -131,7 +138,16 @@ class Settings:
             catalogue=path("KAFKA_ROLLOUT_CATALOGUE", home / "catalogue"),
             ssh_config=path("KAFKA_ROLLOUT_SSH_CONFIG", Path("~/.ssh/config")),
             rehearse=_read("KAFKA_ROLLOUT_REHEARSE") != "0",
+            rehearse_gib=_number("KAFKA_ROLLOUT_REHEARSE_GIB", 10),
+            rehearse_minutes=_number("KAFKA_ROLLOUT_REHEARSE_MINUTES", 30),
         )
+
+
+def _number(variable: str, default: int) -> int:
+    text = _read(variable) or str(default)
+    if not text.isdecimal() or not 0 < int(text) <= _MOST:
+        raise UserError(f"{variable} is {text}.", remedy=f"Set it to a whole number from 1 to {_MOST:,}.")
+    return int(text)
 
 
 def read_port_range() -> str:

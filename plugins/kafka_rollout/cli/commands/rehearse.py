@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -60,7 +60,7 @@ def rehearse(
     """
     from kafka_rollout.rehearsal.machine.local import LocalRehearsals, read_backup_release
 
-    with open_ports(cluster, None, command_config) as (ports, settings, _):
+    with open_ports(cluster, None, command_config) as (ports, _, _):
         request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
         if backup is None:
             direction, releases = planned_releases(ports, request.target_release)
@@ -70,15 +70,7 @@ def rehearse(
         job = order_rehearsal(
             request, ports.cluster.name, direction, releases, gate_timeout_s=parse_duration(gate_timeout)
         )
-        rehearsals = LocalRehearsals(
-            cluster=ports.cluster,
-            admin=ports.admin,
-            runtime=ports.runtime,
-            clock=ports.clock,
-            settings=settings,
-            limit=nodes,
-            folder=folder,
-        )
+        rehearsals = replace(cast(LocalRehearsals, ports.rehearsals), limit=nodes, folder=folder)
         with interrupt_on_sigterm():
             say = show.ProgressLines().say
             result = rehearsals.rehearse_backup(job, backup, say) if backup else rehearsals.rehearse(job, say)

@@ -15,13 +15,15 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, 
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.wording import few, size
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.rehearsal.configuration import refuse_escaping
 from kafka_rollout.rehearsal.contents import read_contents
 from kafka_rollout.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
+from kafka_rollout.rehearsal.machine.host_files import HostFiles
 from kafka_rollout.rehearsal.machine.machine import free_disk, free_memory, namespace_command
 from kafka_rollout.rehearsal.machine.node_files import (
     NodeFiles,
@@ -39,12 +41,15 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 PROCESS = "kafka_rollout.wiring.rehearsal"  # opens the ports of the copy and carries out steps on them
 _END_S = 30.0
 _GATE_S_OF_REPLICA = 0.01  # a broker of the copy catches up with its replicas within the gate timeout
+_HOSTS = (
+    "The installations of the hosts: the copy runs Apache Kafka's jars and the Java of this machine, without the units."
+)
 _ISOLATED = "In a network namespace of its own: no address outside of the sandbox exists there."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRehearsals:
-    """Rehearsals on this machine, of nodes whose files it can read.
+    """Rehearsals on this machine, of nodes whose files it can read, also over SSH.
 
     `limit`: most nodes of a copy. `folder`: where the copies are made; by default in the home folder.
     """
@@ -103,6 +108,7 @@ class LocalRehearsals:
         needed = estimate_copy(files)
         on_progress(needed.sentence)
         below = self.folder or rehearsal_folder(self.settings)
+        self._refuse_many_bytes(needed)
         refuse_shortage(needed, below)
         fetch_releases(job, self.settings)
         with new_sandbox(below) as sandbox:
@@ -110,7 +116,7 @@ class LocalRehearsals:
             timeout_s = job.request.gate_timeout_s + needed.partitions * _GATE_S_OF_REPLICA
             job = replace(
                 job,
-                not_covered=(*job.not_covered, *not_covered),
+                not_covered=(*job.not_covered, *not_covered, *self._not_of_hosts),
                 estimate=needed.sentence,
                 request=replace(job.request, gate_timeout_s=timeout_s),
                 isolation=_ISOLATED,
@@ -120,6 +126,10 @@ class LocalRehearsals:
             )
             return run_job(sandbox, job, command, on_progress)
 
+    @property
+    def _not_of_hosts(self) -> tuple[str, ...]:
+        return (_HOSTS,) if isinstance(self.runtime, HostCommands) else ()
+
     def _refuse_disabled(self) -> None:
         if not self.settings.rehearse:
             raise RefusedError(
@@ -128,12 +138,30 @@ class LocalRehearsals:
             )
 
     def _files(self, node: NodeSpec) -> NodeFiles:
-        if node.directory is None:  # the files of other runtimes are on other machines
+        if isinstance(self.runtime, HostCommands):
+            host = HostFiles(
+                commands=self.runtime,
+                node=node,
+                monotonic=self.clock.monotonic,
+                limit_s=self.settings.rehearse_minutes * 60,
+            )
+            return node_files(node, self.runtime.config(node), source=host)
+        if node.directory is None:
             raise RefusedError(
                 f"The files of {node.name} cannot be read from this machine (runtime {self.cluster.runtime}).",
                 remedy="Rehearse from copies of the files (rehearse --backup), or continue without a rehearsal.",
             )
         return node_files(node, self.runtime.config(node))
+
+    def _refuse_many_bytes(self, needed: Estimate) -> None:
+        """Hosts are read through one connection each, next to their clients."""
+        limit = self.settings.rehearse_gib << 30
+        if isinstance(self.runtime, HostCommands) and needed.copied > limit:
+            raise RefusedError(
+                f"The rehearsal would copy {size(needed.copied)} from the hosts, and the limit is {size(limit)}.",
+                remedy="Set KAFKA_ROLLOUT_REHEARSE_GIB to a higher number, rehearse from a backup (rehearse --backup), "
+                "or continue without a rehearsal.",
+            )
 
     def _in_order(self, files: Sequence[NodeFiles]) -> list[NodeFiles]:
         """Return brokers, then controllers, the leader of the quorum last: no copy is ahead of the leader's."""

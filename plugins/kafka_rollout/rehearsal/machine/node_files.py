@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Protocol
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
@@ -23,33 +25,73 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS
 
 CONFIG = "server.properties"
-_PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending
-_PARTITION_METADATA = "partition.metadata"
-_ALWAYS = (_PARTITION_METADATA, "leader-epoch-checkpoint")
+PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending
+PARTITION_METADATA = "partition.metadata"
+_ALWAYS = (PARTITION_METADATA, "leader-epoch-checkpoint")
 _TRIES = 5
+
+
+class Source(Protocol):
+    """Where the files of a node are read. `directory`: a log directory. Names are below it."""
+
+    def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
+        """Return each partition folder → the sizes in bytes of the files of its log, by name.
+
+        The files of a folder that is copied empty can be missing.
+        """
+        ...
+
+    def partition_metadata(self, directory: Path, folders: Collection[str]) -> Mapping[str, bytes]:
+        """Return folder → content of partition.metadata, as far as it exists."""
+        ...
+
+    def read(self, directory: Path, name: str) -> bytes:
+        """Return meta.properties or bootstrap.checkpoint. Raises FileNotFoundError if it does not exist."""
+        ...
+
+    def fetch(self, directory: Path, name: str, size: int, target: Path) -> None:
+        """Copy a file to a new one with mode 0600. Raises FileNotFoundError if the node has removed it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FilesHere:
+    """Source for the files on this machine."""
+
+    def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
+        with reading(directory), os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if PARTITION.fullmatch(entry.name) and entry.is_dir()]
+            return {name: _sizes(directory / name) if is_copied(name) else {} for name in names}
+
+    def partition_metadata(self, directory: Path, folders: Collection[str]) -> Mapping[str, bytes]:
+        paths = {name: directory / name / PARTITION_METADATA for name in folders}
+        return {name: read_regular(path) for name, path in paths.items() if path.exists()}
+
+    def read(self, directory: Path, name: str) -> bytes:
+        return read_regular(directory / name)
+
+    def fetch(self, directory: Path, name: str, size: int, target: Path) -> None:
+        with os.fdopen(open_regular(directory / name), "rb") as read, new_file(target) as write:
+            shutil.copyfileobj(read, write, 1 << 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFiles:
     """The files of one node. `config`: its server.properties. `directories`: each directory in it → where it is read.
 
-    The two paths are equal for a node of this machine; a backup is read elsewhere.
+    The two paths are equal for a running node; a backup is read elsewhere.
     """
 
     node: NodeSpec
     config: Mapping[str, str]
     directories: Mapping[str, Path]
+    source: Source = field(default_factory=FilesHere)
 
     def size(self) -> tuple[int, int]:
         """Return the number of partition folders and the bytes that would be copied."""
-        folders, size = 0, 0
-        for path in self.directories.values():
-            for folder, name in _partitions(path):
-                folders += 1
-                if name in COORDINATOR_TOPICS or folder.name == METADATA_LOG:
-                    with reading(folder):
-                        size += sum(file.stat().st_size for file in _copied(folder))
-        return folders, size
+        found = [self.source.folders(path) for path in self.directories.values()]
+        copied = (files[name] for one in found for files in one.values() for name in _copied(files))
+        return sum(map(len, found)), sum(copied)
 
     def cluster_id(self) -> str:
         """Return the cluster id in meta.properties.
@@ -59,7 +101,7 @@ class NodeFiles:
         found: dict[str, Path] = {}
         for path in self.directories.values():
             with reading(path):
-                meta = server_properties.parse(read_regular(path / META))
+                meta = server_properties.parse(self.source.read(path, META))
             if meta.get("node.id") != str(self.node.node_id):
                 raise UserError(
                     f"{path} belongs to node {meta.get('node.id')}, not to {self.node.name} ({self.node.node_id}).",
@@ -75,25 +117,67 @@ class NodeFiles:
         """
         copies: dict[str, str] = {}
         done = 0
-        for number, (path, source) in enumerate(self.directories.items()):
+        for number, (path, directory) in enumerate(self.directories.items()):
             target = home / "data" / str(number)
             target.mkdir(parents=True)
-            with reading(source):
-                _copy(source / META, target / META)
-                if (source / BOOTSTRAP).exists():
-                    _copy(source / BOOTSTRAP, target / BOOTSTRAP)
-                for folder, name in _partitions(source):
-                    _copy_partition(folder, target / folder.name, whole=name in COORDINATOR_TOPICS)
-                    done += 1
-                    if done % 500 == 0:
-                        on_progress(done)
+            with reading(directory):
+                for folders in self._copy(directory, target):
+                    done += folders
+                    on_progress(done)
             copies[path] = str(target)
-        on_progress(done)
         return copies
 
+    def _copy(self, directory: Path, target: Path) -> Iterator[int]:
+        """Copy one directory. Yield numbers of partition folders that were copied."""
+        _write(target / META, self.source.read(directory, META))
+        found = self.source.folders(directory)
+        if METADATA_LOG in found:
+            with suppress(FileNotFoundError):
+                _write(target / BOOTSTRAP, self.source.read(directory, BOOTSTRAP))
+        logs = [name for name in found if is_copied(name)]
+        empty = found.keys() - logs
+        metadata = self.source.partition_metadata(directory, empty)
+        for name in empty:
+            (target / name).mkdir()
+            if name in metadata:
+                _write(target / name / PARTITION_METADATA, metadata[name])
+        yield len(empty)
+        yield from self._copy_logs(directory, target, logs, found)
 
-def node_files(node: NodeSpec, config: Mapping[str, str], locate: Callable[[str], Path] = Path) -> NodeFiles:
-    """Return the files of a node. `locate`: where a directory of the configuration is read."""
+    def _copy_logs(
+        self, directory: Path, target: Path, logs: Sequence[str], found: Mapping[str, Mapping[str, int]]
+    ) -> Iterator[int]:
+        for _ in range(_TRIES):
+            gone = set[str]()
+            for name in logs:
+                shutil.rmtree(target / name, ignore_errors=True)
+                (target / name).mkdir()
+                try:
+                    for file in _copied(found[name]):
+                        self.source.fetch(directory, f"{name}/{file}", found[name][file], target / name / file)
+                except FileNotFoundError:
+                    gone.add(name)
+            before, found = found, self.source.folders(directory)
+            changed = [
+                name for name in logs if name in gone or not {*_copied(before[name])} <= found.get(name, {}).keys()
+            ]
+            yield len(logs) - len(changed)
+            logs = [name for name in changed if name in found]
+            if not logs:
+                return
+        raise TransientError(
+            f"{directory / logs[0]} changed during each of {_TRIES} attempts to copy it.",
+            remedy="Repeat the rehearsal later.",
+        )
+
+
+def node_files(
+    node: NodeSpec,
+    config: Mapping[str, str],
+    locate: Callable[[str], Path] = Path,
+    source: Source | None = None,
+) -> NodeFiles:
+    """Return the files of a node. `locate`: where a directory of the configuration is read; default: its path."""
     if unknown := sorted(set(DIRECTORY_KEYS).intersection(unresolved_settings(config))):
         raise RefusedError(
             f"A config provider has {', '.join(unknown)} of {node.name}, so its directories are unknown.",
@@ -105,7 +189,8 @@ def node_files(node: NodeSpec, config: Mapping[str, str], locate: Callable[[str]
         raise UserError(
             f"The configuration of {node.name} contains no log.dirs.", remedy="Add log.dirs to its server.properties."
         )
-    return NodeFiles(node=node, config=config, directories={path: locate(path) for path in paths})
+    directories = {path: locate(path) for path in paths}
+    return NodeFiles(node=node, config=config, directories=directories, source=source or FilesHere())
 
 
 def backup_files(node: NodeSpec, backup: Path) -> NodeFiles:
@@ -151,52 +236,37 @@ def _only(found: Mapping[str, Path]) -> str:
     return next(iter(found))
 
 
-def _partitions(directory: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each partition folder and its topic."""
-    with reading(directory), os.scandir(directory) as entries:
+def is_copied(folder: str) -> bool:
+    """Return whether the log of a partition folder is copied; the folders of others are copied empty."""
+    match = PARTITION.fullmatch(folder)
+    return folder == METADATA_LOG or (match is not None and match[1] in COORDINATOR_TOPICS)
+
+
+def new_file(path: Path) -> IO[bytes]:
+    """Open a new file with mode 0600. It is not synced: the copy is not needed after a power cut."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _sizes(folder: Path) -> Mapping[str, int]:
+    sizes = {}
+    with reading(folder), os.scandir(folder) as entries:
         for entry in entries:
-            match = _PARTITION.fullmatch(entry.name)
-            if match is not None and entry.is_dir():
-                yield Path(entry.path), match[1]
+            with suppress(FileNotFoundError):  # the node has removed it
+                if entry.is_file():
+                    sizes[entry.name] = entry.stat().st_size
+    return sizes
 
 
-def _copied(folder: Path) -> list[Path]:
+def _copied(files: Collection[str]) -> list[str]:
     """Return the files to copy of a log: segments, newest snapshot, quorum state; no indexes, which Kafka rebuilds."""
-    with os.scandir(folder) as entries:
-        files = [Path(entry.path) for entry in entries if entry.is_file()]
-    found = [checkpoint for path in files if (checkpoint := checkpoint_of(path)) is not None]
+    found = [checkpoint for name in files if (checkpoint := checkpoint_of(Path(name))) is not None]
     snapshots = sorted(found, key=lambda one: (one.end_offset, one.epoch))
     # One with end offset 0 has the voters with which a dynamic quorum was formatted.
-    kept = {one.path for one in (*snapshots[-1:], *(one for one in snapshots if one.end_offset == 0))}
-    names = {*_ALWAYS, QUORUM_STATE}
-    return sorted(path for path in files if path.suffix == ".log" or path.name in names or path in kept)
+    kept = {one.path.name for one in (*snapshots[-1:], *(one for one in snapshots if one.end_offset == 0))}
+    names = {*_ALWAYS, QUORUM_STATE, *kept}
+    return sorted(name for name in files if name.endswith(".log") or name in names)
 
 
-def _copy_partition(folder: Path, target: Path, *, whole: bool) -> None:
-    if not (whole or folder.name == METADATA_LOG):
-        target.mkdir()
-        metadata = folder / _PARTITION_METADATA
-        if metadata.exists():
-            _copy(metadata, target / _PARTITION_METADATA)
-        return
-    for _ in range(_TRIES):
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        try:
-            files = _copied(folder)
-            for file in files:
-                _copy(file, target / file.name)
-            if {file.name for file in files} <= {file.name for file in _copied(folder)}:
-                return
-        except FileNotFoundError:
-            continue
-    raise TransientError(
-        f"{folder} changed during each of {_TRIES} attempts to copy it.", remedy="Repeat the rehearsal later."
-    )
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file without waiting for the disk: the copy is not needed after a power cut."""
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as write, os.fdopen(open_regular(source), "rb") as read:
-        shutil.copyfileobj(read, write, 1 << 20)
+def _write(target: Path, content: bytes) -> None:
+    with new_file(target) as file:
+        file.write(content)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 
 _ROOT = "root"
@@ -29,6 +29,7 @@ _PLACEHOLDERS = {
     "{file}": rf"(meta\.properties|{_CHANGED})",
     "{to}": f"({_CHANGED})",
     "{backup}": _BACKUP,
+    "{log}": rf"({'|'.join(sorted(COORDINATOR_TOPICS))})-[0-9]+/{_NAME}",
     "{place}": rf"(/(bootstrap\.checkpoint|{METADATA_LOG}(/{_NAME}){{0,2}})(\.kafka-rollout)?)?",
 }
 # Values of the placeholders, to ask sudo about a right.
@@ -39,6 +40,7 @@ EXAMPLE = {
     "file": f"{METADATA_LOG}/quorum-state",
     "to": f"{METADATA_LOG}/quorum-state",
     "backup": "kafka-rollout-install-0",
+    "log": "__consumer_offsets-0/00000000000000000000.log",
     "place": f"/{METADATA_LOG}/quorum-state",
 }
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
@@ -284,6 +286,37 @@ class MetadataRights:
         return self._right(program, arguments, "change its metadata log")
 
 
+@dataclass(frozen=True, slots=True)
+class RehearsalRights:
+    """The commands that copy the files of a node for a rehearsal, as the node's user. `directory`: a log directory.
+
+    A plan does not need them: without them the rehearsal is skipped.
+    """
+
+    user: str
+    directory: str
+
+    @property
+    def list(self) -> Right:
+        words = (self.directory, "-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|")
+        return self._right("find", words, "list the files that a rehearsal copies")
+
+    @property
+    def topic_ids(self) -> Right:
+        words = ("-rsH", "--include=partition.metadata", "^topic_id:", self.directory)
+        return self._right("grep", words, "read the topic ids that a rehearsal copies")
+
+    @property
+    def read(self) -> Right:
+        return self._right("cat", (f"{self.directory}/{{log}}",), "read the coordinator logs that a rehearsal copies")
+
+    def all(self) -> tuple[Right, ...]:
+        return (self.list, self.topic_ids, self.read)
+
+    def _right(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
+        return Right(self.user, program, arguments, purpose)
+
+
 def changed_paths(service: ServiceSpec) -> tuple[str, ...]:
     """Return the configuration file, the symlink's folder and, with an archive, that of the releases, each with every
     folder above."""
@@ -349,6 +382,8 @@ def sudoers_files(
             own = directories[node.node_id]
             rights = Rights(node.service).all(own.metadata, own.log_dirs)
             by_host.setdefault(node.service.host, []).extend(rights)
+            for directory in dict.fromkeys((*own.log_dirs, own.metadata)):
+                by_host[node.service.host] += RehearsalRights(node.service.user, directory).all()
     files: dict[str, list[str]] = {}
     for host, needed in by_host.items():
         files.setdefault(sudoers_file(login, needed), []).append(host)

@@ -1,0 +1,146 @@
+"""The files of a node on a host are copied as those of this machine, with the commands of the sudoers file only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.rehearsal.machine.host_files import HostFiles
+from kafka_rollout.rehearsal.machine.node_files import NodeFiles, node_files
+from kafka_rollout.releases.facts import Release
+from tests.fakes.local_host import LocalHost, permitted
+from tests.unit.rehearsal.machine.test_node_files import listed, make_node
+
+SEGMENT = "__consumer_offsets-0/00000000000000000000.log"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> LocalHost:
+    host = LocalHost(tmp_path / "host")
+    make_node(tmp_path / "made")
+    (tmp_path / "made" / "node-1").rename(host.data)
+    for folder in host.data.glob("*-0"):  # as Kafka writes it
+        (folder / "partition.metadata").write_text("version: 0\ntopic_id: Zk9xQ2h4T3JkZXJz\n")
+    return host
+
+
+def files_on(host: LocalHost, clock: Callable[[], float] = lambda: 0.0) -> NodeFiles:
+    runtime = SshServiceRuntime(ClusterSpec(name="far", runtime="ssh_service", nodes=(host.node,)), host, Release.parse)
+    source = HostFiles(commands=runtime, node=host.node, monotonic=clock, limit_s=60.0)
+    return node_files(host.node, {"log.dirs": str(host.data)}, source=source)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in listed(folder)}
+
+
+def copy_of(files: NodeFiles, home: Path) -> dict[str, bytes]:
+    (copy,) = map(Path, files.copy(home, lambda number: None).values())
+    assert all(path.stat().st_mode & 0o077 == 0 for path in copy.rglob("*") if path.is_file())
+    return {**content(copy), **{str(path.relative_to(copy)): b"" for path in copy.iterdir() if path.is_dir()}}
+
+
+def test_the_copy_is_that_of_the_same_files_on_this_machine(host: LocalHost, tmp_path: Path) -> None:
+    far, here = files_on(host), node_files(host.node, {"log.dirs": str(host.data)})
+    copied = copy_of(far, tmp_path / "far")
+    assert copied == copy_of(here, tmp_path / "here")
+    assert SEGMENT in copied
+    assert "orders-0" in copied
+    assert (far.size(), far.cluster_id()) == (here.size(), here.cluster_id())
+    directories = {1: NodeDirectories(metadata=str(host.data), log_dirs=(str(host.data),))}
+    ((sudoers, _),) = sudoers_files("rollout", [host.node], directories).items()
+    assert [words for words in host.commands() if not permitted(sudoers, words)] == []
+
+
+def test_other_files_of_the_user_are_not_permitted(host: LocalHost) -> None:
+    from kafka_rollout.nodes.runtimes.hosts.rights import RehearsalRights
+
+    directories = {1: NodeDirectories(metadata=str(host.data), log_dirs=(str(host.data),))}
+    ((sudoers, _),) = sudoers_files("rollout", [host.node], directories).items()
+    read = RehearsalRights("kafka", str(host.data)).read
+    assert permitted(sudoers, read.command(log=SEGMENT))
+    for name in ("orders-0/00000000000000000000.log", "__consumer_offsets-0/../../server.properties", "../x"):
+        assert not permitted(sudoers, read.command(log=name)), name
+
+
+@pytest.fixture
+def removed_at_first(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The node replaces a segment after the first listing; the names of files that were fetched."""
+    fetched: list[str] = []
+    real = HostFiles.fetch
+
+    def fetch(source: HostFiles, directory: Path, name: str, size: int, target: Path) -> None:
+        if name == SEGMENT and SEGMENT not in fetched:
+            (directory / name).rename(directory / "__consumer_offsets-0" / "00000000000000000005.log")
+        fetched.append(name)
+        real(source, directory, name, size, target)
+
+    monkeypatch.setattr(HostFiles, "fetch", fetch)
+    return fetched
+
+
+def test_a_folder_whose_segment_is_removed_is_copied_again(
+    host: LocalHost, removed_at_first: list[str], tmp_path: Path
+) -> None:
+    copied = copy_of(files_on(host), tmp_path / "far")
+    assert "__consumer_offsets-0/00000000000000000005.log" in copied
+    assert SEGMENT not in copied
+    assert sum(name.startswith("__cluster_metadata-0/") and name.endswith(".log") for name in removed_at_first) == 1
+
+
+def test_a_folder_that_changes_all_the_time_is_given_up(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fetch(source: HostFiles, directory: Path, name: str, size: int, target: Path) -> None:
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(HostFiles, "fetch", fetch)
+    with pytest.raises(TransientError, match="changed during each of 5 attempts"):
+        copy_of(files_on(host), tmp_path / "far")
+
+
+def test_a_copy_ends_at_its_time_limit(host: LocalHost, tmp_path: Path) -> None:
+    clock = Clock()
+    files = files_on(host, clock)
+    clock.now = 61.0
+    with pytest.raises(RefusedError, match=r"kafka-1 were not copied within 1 min.*KAFKA_ROLLOUT_REHEARSE_MINUTES"):
+        copy_of(files, tmp_path / "far")
+
+
+def test_a_missing_right_is_named_with_its_line(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = LocalHost.run
+
+    def run(self: LocalHost, name: str, command: Any, **options: Any) -> Done:
+        if "/usr/bin/grep" in command:
+            return Done(1, b"", "sudo: a password is required")
+        return real(self, name, command, **options)
+
+    monkeypatch.setattr(LocalHost, "run", run)
+    with pytest.raises(RefusedError, match="cannot read the topic ids that a rehearsal copies") as refused:
+        copy_of(files_on(host), tmp_path / "far")
+    assert "NOPASSWD: /usr/bin/grep -rsH" in refused.value.remedy
+
+
+def test_the_directory_of_another_node_is_refused(host: LocalHost) -> None:
+    files = files_on(host)
+    with pytest.raises(UserError, match="belongs to node 1, not to"):
+        replace(files, node=replace(host.node, node_id=2)).cluster_id()
