@@ -68,8 +68,8 @@ LOGS_NOT_READ = FindingCode(
     "A release of the path has no coordinator for a log.",
     "No node uses the content of this log until a release with this coordinator runs.",
 )
-ORIGIN_CANNOT_LOAD = FindingCode(
-    "ORIGIN-CANNOT-LOAD",
+SOURCE_CANNOT_LOAD = FindingCode(
+    "SOURCE-CANNOT-LOAD",
     WARNING,
     "The running release cannot load a partition again when its coordinator moves during the run.",
 )
@@ -84,32 +84,32 @@ LOGS_CHECK = Check(
         LOGS_NOT_SCANNED,
         LOGS_IGNORED_IN_PART,
         LOGS_NOT_READ,
-        ORIGIN_CANNOT_LOAD,
+        SOURCE_CANNOT_LOAD,
         DROPPED,
     ),
     needs=(),
     examines=Examined.LOGS,
 )
-WAY_BACK_UNKNOWN = FindingCode("WAY-BACK-UNKNOWN", BLOCKER, "The scan has no result for the previous release.")
-WAY_BACK_CLOSED = FindingCode(
-    "WAY-BACK-CLOSED", WARNING, "The previous release can no longer load the coordinator logs."
+ROLLBACK_UNKNOWN = FindingCode("ROLLBACK-UNKNOWN", BLOCKER, "The scan has no result for the previous release.")
+ROLLBACK_CLOSED = FindingCode(
+    "ROLLBACK-CLOSED", WARNING, "The previous release can no longer load the coordinator logs."
 )
-WAY_BACK_UNREADABLE = FindingCode(
-    "WAY-BACK-UNREADABLE",
+ROLLBACK_UNREADABLE = FindingCode(
+    "ROLLBACK-UNREADABLE",
     WARNING,
     "A part of a coordinator log could not be read, so it is unknown whether the previous release can load it.",
 )
-WAY_BACK_IGNORES = FindingCode(
-    "WAY-BACK-IGNORES", WARNING, "The previous release would load a coordinator log and ignore some of its records."
+ROLLBACK_IGNORES = FindingCode(
+    "ROLLBACK-IGNORES", WARNING, "The previous release would load a coordinator log and ignore some of its records."
 )
-WAY_BACK_NOT_LOADED = FindingCode(
-    "WAY-BACK-NOT-LOADED", INFO, "The previous release has no coordinator for a log and does not read it."
+ROLLBACK_NOT_LOADED = FindingCode(
+    "ROLLBACK-NOT-LOADED", INFO, "The previous release has no coordinator for a log and does not read it."
 )
-WAY_BACK_CHECK = Check(
+ROLLBACK_CHECK = Check(
     "coordinator-logs-rollback",
     "Coordinator logs, compared with the previous release",
     "upgrade.md#findings",
-    (WAY_BACK_UNKNOWN, WAY_BACK_CLOSED, WAY_BACK_UNREADABLE, WAY_BACK_IGNORES, WAY_BACK_NOT_LOADED),
+    (ROLLBACK_UNKNOWN, ROLLBACK_CLOSED, ROLLBACK_UNREADABLE, ROLLBACK_IGNORES, ROLLBACK_NOT_LOADED),
     of=(CheckOf.FINALIZING,),
     needs=(),
     examines=Examined.LOGS,
@@ -210,7 +210,7 @@ def check_rollback(scan: ScanResult | None, release: Release) -> Verdict:
         if verdict.release == release:
             by_topic[verdict.topic].append(verdict)
     if scan is None or not by_topic:
-        unknown = WAY_BACK_UNKNOWN.found(
+        unknown = ROLLBACK_UNKNOWN.found(
             f"release {release}",
             f"There is no scan of the coordinator logs with a result for {release}.",
             f"Scan the coordinator logs again with --release {release}.",
@@ -234,21 +234,21 @@ def _rollback_findings(
             f"cleaner has removed the records, then return to {release}. Or return to a release that ignores "
             "them"
         )
-        yield WAY_BACK_CLOSED.found(f"topic {topic}", failing.sentence, f"{end}.")
+        yield ROLLBACK_CLOSED.found(f"topic {topic}", failing.sentence, f"{end}.")
     if unread:
         remedy = f"{_REPLACE_DAMAGED}. If you finalize now, a return to {release} can fail."
-        yield WAY_BACK_UNREADABLE.found(f"topic {topic}", unread, remedy)
+        yield ROLLBACK_UNREADABLE.found(f"topic {topic}", unread, remedy)
     if failing or unread:
         return
     if ignored := sum(v.ignored for v in verdicts):
-        yield WAY_BACK_IGNORES.found(
+        yield ROLLBACK_IGNORES.found(
             f"topic {topic}",
             f"{release} would load {topic} and ignore {ignored} records of unknown types.",
             f"If you return to {release}, the content of these records is not used, for example groups of "
             "the newer protocols.",
         )
     elif all(v.verdict is LoadVerdict.NOT_LOADED for v in verdicts):
-        yield WAY_BACK_NOT_LOADED.found(
+        yield ROLLBACK_NOT_LOADED.found(
             f"topic {topic}",
             f"{release} has no coordinator for {topic} and would not load it.",
             f"No action needed. {release} does not use this log.",
@@ -374,7 +374,7 @@ def _source_finding(source: Release, topic: str, failing: Failing) -> Finding:
         "Expect the groups or transactional ids of these partitions to be unavailable until their node runs "
         "the next release"
     )
-    return ORIGIN_CANNOT_LOAD.found(
+    return SOURCE_CANNOT_LOAD.found(
         f"{source}, topic {topic}",
         f"{failing.sentence} The cluster runs {source} now. During the rolling upgrade, coordinators move "
         f"to other nodes that still run {source} and cannot load the partition.",

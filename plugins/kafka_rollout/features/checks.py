@@ -52,8 +52,8 @@ _RAISED_AGAIN = "The level can be raised again. Metadata that was lost does not 
 LEVEL_OUT_OF_RANGE = FindingCode(
     "FINALIZED-LEVEL-OUT-OF-RANGE", BLOCKER, "A release of the path does not support a finalized level."
 )
-NO_WAY_BACK = FindingCode(
-    "NO-WAY-BACK", WARNING, "The release that runs now cannot run at the levels after the change."
+NO_ROLLBACK = FindingCode(
+    "NO-ROLLBACK", WARNING, "The release that runs now cannot run at the levels after the change."
 )
 RANGES_CHECK = Check(
     "finalized-levels-path",
@@ -66,7 +66,7 @@ ROLLBACK_LEVELS_CHECK = Check(
     "finalized-levels-rollback",
     "Feature levels, compared with the release that runs now",
     "upgrade.md#findings",
-    (NO_WAY_BACK,),
+    (NO_ROLLBACK,),
     examines=Examined.LEVELS,
 )
 

@@ -8,7 +8,7 @@ from kafka_rollout.base.findings import Checked, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.features.checks import (
     LEVEL_OUT_OF_RANGE,
-    NO_WAY_BACK,
+    NO_ROLLBACK,
     RANGES_CHECK,
     ROLLBACK_LEVELS_CHECK,
     range_findings,
@@ -73,7 +73,7 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
     yield GAPS_CHECK.ran(gap_findings(catalogue, path, down=down))
     yield ADVISORIES_CHECK.ran(advisory_findings(catalogue, path, finalized))
     yield ROLLBACK_LEVELS_CHECK.ran(
-        range_findings(catalogue, state, path[0], code=NO_WAY_BACK, planned=plan.lowered).findings
+        range_findings(catalogue, state, path[0], code=NO_ROLLBACK, planned=plan.lowered).findings
     )
     if not down:
         yield ROLLBACK_END_CHECK.ran(rollback_end_findings(catalogue, path, finalized), unless=unless)

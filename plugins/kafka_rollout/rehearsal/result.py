@@ -25,13 +25,13 @@ INCOMPLETE = FindingCode(
     "The rehearsal ended at a gate that waits for clients or operators.",
     "The steps after it were not rehearsed. Approve the plan only if this is acceptable.",
 )
-NO_WAY_BACK = FindingCode("REHEARSAL-NO-WAY-BACK", WARNING, "The change passed, and the rollback of the copy failed.")
+NO_ROLLBACK = FindingCode("REHEARSAL-NO-ROLLBACK", WARNING, "The change passed, and the rollback of the copy failed.")
 PASSED = FindingCode("REHEARSAL-PASSED", INFO, "The change passed in the rehearsal.")
 REHEARSAL_CHECK = Check(
     "rehearsal",
     "Rehearsal of the change on a copy of the cluster",
     "rehearsal.md#what-happens",
-    (FAILED, DIFFERS, INCOMPLETE, NO_WAY_BACK, PASSED),
+    (FAILED, DIFFERS, INCOMPLETE, NO_ROLLBACK, PASSED),
     of=(CheckOf.REHEARSAL,),
     needs=(),
     examines=Examined.FILES,

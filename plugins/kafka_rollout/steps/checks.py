@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_rollout.base.findings import Check
-from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, WAY_BACK_CHECK
+from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, ROLLBACK_CHECK
 from kafka_rollout.features.checks import RANGES_CHECK, ROLLBACK_LEVELS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK
 from kafka_rollout.features.rules import HELD_BACK_CHECK, LEVELS_CHECK
@@ -61,7 +61,7 @@ CHECKS: tuple[Check, ...] = (
     USERS_CHECK,
     MIN_ISR_CHECK,
     LOGS_CHECK,
-    WAY_BACK_CHECK,
+    ROLLBACK_CHECK,
     GROUPS_CHECK,
     MIGRATION_CHECK,
     TARGET_CHECK,

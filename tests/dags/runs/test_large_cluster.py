@@ -163,7 +163,7 @@ def test_a_blocker_during_the_roll_is_asked_about_and_retry_does_not_bypass_it(r
     runs.answers[OTHERS] = ["Retry", "Roll back"]
     state, _, record = runs.run()
     assert (state, runs.asked) == ("failed", ["approve_plan", OTHERS, OTHERS])
-    assert "GHOST-CONTROLLER" in runs.bodies[OTHERS]
+    assert "UNLISTED-CONTROLLER" in runs.bodies[OTHERS]
     assert [found for found in node_steps(record) if found[1] == "stopping"] == [
         *((FORTH, "stopping", node) for node in (2, 3)),
         *((BACK, "stopping", node) for node in (3, 2)),

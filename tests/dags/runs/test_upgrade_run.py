@@ -191,7 +191,7 @@ def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_an
     state, states, record = runs.run(finalize="after_approval")
     assert state == "failed"
     assert runs.asked == ["approve_plan", asked, asked]
-    assert "GHOST-CONTROLLER" in runs.bodies[asked]
+    assert "UNLISTED-CONTROLLER" in runs.bodies[asked]
     assert "start the node again" not in runs.bodies[asked].lower()
     assert [node_step for node_step in node_steps(record) if node_step[1] == "stopping"] == [
         ("3.9.1-to-4.3.1", "stopping", 2),

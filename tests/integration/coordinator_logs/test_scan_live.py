@@ -139,9 +139,9 @@ def test_every_partition_has_a_verdict_of_every_release(scanned: Scanned) -> Non
 
 def test_the_way_back_is_closed_to_the_intolerant_and_loses_groups_for_the_tolerant(scanned: Scanned) -> None:
     codes = {f.code for f in check_rollback(scanned.result, INTOLERANT).findings}
-    assert codes == {"WAY-BACK-CLOSED"}
+    assert codes == {"ROLLBACK-CLOSED"}
     codes = {f.code for f in check_rollback(scanned.result, TOLERANT).findings}
-    assert codes == {"WAY-BACK-IGNORES"}
+    assert codes == {"ROLLBACK-IGNORES"}
 
 
 def test_nothing_was_written_and_no_group_joined(scanned: Scanned) -> None:

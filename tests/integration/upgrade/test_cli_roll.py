@@ -237,7 +237,7 @@ def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(ol
     assert later_starts(old_shell.cluster) == {node: ["3.4.1", "4.3.1", "3.4.1"] for node in (1, 2, 3)}
     report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "stopped"
-    assert "WAY-BACK-ENDS" in {finding["code"] for finding in report["findings"]}
+    assert "ROLLBACK-ENDS" in {finding["code"] for finding in report["findings"]}
 
 
 @pytest.mark.full

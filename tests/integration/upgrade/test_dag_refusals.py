@@ -173,8 +173,8 @@ def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
     # Whichever controller is asked first tells of it as soon as it has read of the registration.
     wait_for(lambda: shell.plan(cluster.spec)[0] == 3, timeout_s=300, every_s=1, said="a plan that sees the controller")
     _, blockers = shell.plan(cluster.spec)
-    assert set(blockers) == {"GHOST-CONTROLLER"}
-    whole(blockers["GHOST-CONTROLLER"], "controller 4", "registered", "not listed in the inventory")
+    assert set(blockers) == {"UNLISTED-CONTROLLER"}
+    whole(blockers["UNLISTED-CONTROLLER"], "controller 4", "registered", "not listed in the inventory")
 
     airflow.add(cluster)
     with pytest.raises(UserError, match="400"):
@@ -184,11 +184,11 @@ def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
     states = run.states()
     assert states["plan"] == "success"
     assert states["approve_plan"] == "failed"
-    run.wait_for_log("approve_plan", "GHOST-CONTROLLER")
+    run.wait_for_log("approve_plan", "UNLISTED-CONTROLLER")
     run.wait_for_log("approve_plan", "start a controller with node.id 4")  # the remedy is part of the refusal
     assert {state for task_id, state in states.items() if task_id.startswith("roll.")} <= {"upstream_failed", "skipped"}
     report = run.report()
     assert report["outcome"] == "refused"
     assert [finding["code"] for finding in report["findings"] if finding["severity"] == "blocker"] == [
-        "GHOST-CONTROLLER"
+        "UNLISTED-CONTROLLER"
     ]

@@ -27,7 +27,7 @@ def unlisted(shell: Shell) -> list[tuple[str, str]]:
     """Severity and sentence of the findings about unlisted controllers in a plan to the newest release."""
     planned = shell("plan", "--cluster", "shell", "--to", str(NEW), "--finalize", "after-approval", "--json")
     findings: list[dict[str, Any]] = json.loads(planned.stdout)["plan"]["findings"]
-    return [(one["severity"], one["sentence"]) for one in findings if one["code"] == "GHOST-CONTROLLER"]
+    return [(one["severity"], one["sentence"]) for one in findings if one["code"] == "UNLISTED-CONTROLLER"]
 
 
 def test_a_removed_controller_that_registers_again_on_the_target_does_not_block_level_33_and_can_be_unregistered(

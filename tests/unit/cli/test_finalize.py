@@ -130,4 +130,4 @@ def test_an_unknown_rollback_verdict_refuses_before_anybody_is_asked(
     cluster = FakeCluster(R391)
     scan = None if releases is None else scan_of(cluster, releases=releases, damage=())
     finalize(monkeypatch, tmp_path, cluster, scan)
-    assert "WAY-BACK-UNKNOWN" in Rejecting.shown
+    assert "ROLLBACK-UNKNOWN" in Rejecting.shown

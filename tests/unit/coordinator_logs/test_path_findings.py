@@ -91,7 +91,7 @@ def test_what_fails_is_named_next_to_what_is_unknown() -> None:
 
 def test_a_rollback_to_a_release_with_an_unknown_verdict_is_a_warning_for_the_approver() -> None:
     (found,) = check_rollback(damaged(verdict(ORIGIN, LoadVerdict.UNKNOWN)), ORIGIN).findings
-    assert (found.code, found.severity) == ("WAY-BACK-UNREADABLE", Severity.WARNING)
+    assert (found.code, found.severity) == ("ROLLBACK-UNREADABLE", Severity.WARNING)
 
 
 @pytest.mark.parametrize("release", [VIA, TARGET])
@@ -129,7 +129,7 @@ def test_a_release_that_would_lose_transactional_ids_is_a_blocker_and_closes_the
         "of TransactionLog is skipped (it reads 0-1), so the state of the transactional id is lost: its old producer "
         "is not fenced, and its open transaction never ends."
     )
-    assert [found.code for found in check_rollback(scan, TARGET).findings] == ["WAY-BACK-CLOSED"]
+    assert [found.code for found in check_rollback(scan, TARGET).findings] == ["ROLLBACK-CLOSED"]
     assert not scan.is_proved_loadable(TARGET)
     assert [failing.partition for failing in scan.failing(TARGET)] == [3]
 
@@ -164,7 +164,7 @@ def test_a_release_that_was_not_asked_about_blocks() -> None:
 
 
 def test_the_running_release_has_a_finding_because_a_roll_moves_its_coordinators() -> None:
-    assert findings_of(verdict(ORIGIN, LoadVerdict.FAILS), *LOADS[1:]) == {"ORIGIN-CANNOT-LOAD": Severity.WARNING}
+    assert findings_of(verdict(ORIGIN, LoadVerdict.FAILS), *LOADS[1:]) == {"SOURCE-CANNOT-LOAD": Severity.WARNING}
 
 
 def test_a_group_that_is_deleted_in_an_open_transaction_waits_for_its_end_and_keeps_no_group_from_being_served() -> (
@@ -190,7 +190,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_waits_for_its_end_and_ke
         broken=(pending,),
     )
     blocker, warning = path_findings(scan, ORIGIN, (VIA, TARGET))
-    assert (blocker.code, warning.code) == ("LOGS-NOT-LOADABLE", "ORIGIN-CANNOT-LOAD")
+    assert (blocker.code, warning.code) == ("LOGS-NOT-LOADABLE", "SOURCE-CANNOT-LOAD")
     for finding in (blocker, warning):
         assert "but would serve these partitions" in finding.sentence
         assert finding.remedy.startswith("End the transactions")

@@ -313,7 +313,7 @@ def way_back(
 def test_a_closed_way_back_is_one_warning_a_topic_and_names_the_first_partition() -> None:
     classes = [held(3, 0, partition=2, first=4), held(3, 0, partition=3), held(1, 3, partition=5)]
     (finding,) = way_back(*classes, to=OLD).findings
-    assert (finding.code, finding.severity) == ("WAY-BACK-CLOSED", Severity.WARNING)
+    assert (finding.code, finding.severity) == ("ROLLBACK-CLOSED", Severity.WARNING)
     assert "2 of 3 partitions" in finding.sentence
     assert f"{OFFSETS}-2 fails at offset 4: unknown key version 3" in finding.sentence
     assert "until the log cleaner has removed the records" in finding.remedy
@@ -324,7 +324,7 @@ def test_where_only_deleted_groups_of_open_transactions_fail_no_cleaner_is_waite
     """Partitions with such a group alone are served; one with a record that stops the load is reported before them."""
     pending = broken("pending", key=2, value=None, first=4)
     (finding,) = way_back(held(1, 3), to=OLD, broken=(pending,)).findings
-    assert (finding.code, finding.severity) == ("WAY-BACK-CLOSED", Severity.WARNING)
+    assert (finding.code, finding.severity) == ("ROLLBACK-CLOSED", Severity.WARNING)
     assert finding.sentence == (
         f"{OLD} would log a load error for 1 of 1 partitions, but would serve these partitions; {OFFSETS}-0 "
         "fails at offset 4: it does not parse."
@@ -352,7 +352,7 @@ def test_a_record_that_stops_the_load_comes_before_deleted_groups_wherever_it_li
 
 def test_what_the_way_back_would_ignore_is_said() -> None:
     (finding,) = way_back(held(3, 0, count=5), to=TOLERANT).findings
-    assert finding.code == "WAY-BACK-IGNORES"
+    assert finding.code == "ROLLBACK-IGNORES"
     assert "ignore 5 records" in finding.sentence
 
 
@@ -362,7 +362,7 @@ def test_an_open_way_back_has_no_finding() -> None:
 
 def test_not_knowing_blocks() -> None:
     verdict = way_back(held(1, 3), to=OLD, asked=TOLERANT)
-    assert [finding.code for finding in verdict.blockers] == ["WAY-BACK-UNKNOWN"]
+    assert [finding.code for finding in verdict.blockers] == ["ROLLBACK-UNKNOWN"]
 
 
 def test_the_worst_partition_tells_for_a_release_and_one_that_is_read_before_one_that_is_not() -> None:

@@ -7,7 +7,7 @@ import pytest
 from kafka_rollout.base.findings import Finding, Severity, Verdict
 from kafka_rollout.features.answers import refused_by_controller
 from kafka_rollout.features.checks import (
-    NO_WAY_BACK,
+    NO_ROLLBACK,
     feature_change,
     feature_changes,
     feature_request_batches,
@@ -289,9 +289,9 @@ def test_a_finalized_level_outside_the_targets_range_blocks_the_minimum_included
 
 
 def test_levels_that_the_old_release_cannot_run_at_bar_the_way_back_as_a_warning() -> None:
-    verdict = range_findings(catalogue(), _on_431(30, group_version=1), R391, code=NO_WAY_BACK)
+    verdict = range_findings(catalogue(), _on_431(30, group_version=1), R391, code=NO_ROLLBACK)
     assert {(f.code, f.subject) for f in verdict.warnings} == {
-        ("NO-WAY-BACK", "feature metadata.version on 3.9.1"),
-        ("NO-WAY-BACK", "feature group.version on 3.9.1"),
+        ("NO-ROLLBACK", "feature metadata.version on 3.9.1"),
+        ("NO-ROLLBACK", "feature group.version on 3.9.1"),
     }
-    assert range_findings(catalogue(), state(), R391, code=NO_WAY_BACK).findings == ()
+    assert range_findings(catalogue(), state(), R391, code=NO_ROLLBACK).findings == ()

@@ -104,7 +104,7 @@ def test_levels_outside_a_releases_range_block_and_the_way_back_warns() -> None:
     assert [f.code for f in _plan(one_release_step).blockers] == ["FINALIZED-LEVEL-OUT-OF-RANGE"]
     nodes = {i: node_state(i, R421, finalized={"metadata.version": 29}) for i in IDS}
     nodes[1] = node_state(1, R391, finalized={"metadata.version": 29})
-    assert ("NO-WAY-BACK", "feature metadata.version on 3.9.1") in _codes(_plan(state(nodes=nodes)))
+    assert ("NO-ROLLBACK", "feature metadata.version on 3.9.1") in _codes(_plan(state(nodes=nodes)))
 
 
 def test_what_the_target_refuses_is_found() -> None:

@@ -112,8 +112,8 @@ FEATURES_DIFFER = FindingCode(
     "The nodes report different finalized levels.",
     "Wait until all nodes have read the newest metadata. If a node stays behind, read its log.",
 )
-LEADERLESS_ELSEWHERE = FindingCode(
-    "LEADERLESS-ELSEWHERE",
+OFFLINE_PARTITION_ELSEWHERE = FindingCode(
+    "OFFLINE-PARTITION-ELSEWHERE",
     WARNING,
     "A partition has no leader and no replica on a node of the inventory.",
     "Start or reassign their brokers, or delete the topic. The restarts do not affect these partitions.",
@@ -131,8 +131,8 @@ MIN_ISR_EQUALS_RF = FindingCode(
     "A topic requires every replica in sync, so a restart makes it unavailable. A warning if the run accepts it.",
     f"Set min.insync.replicas of the topic below its replication factor, add replicas, {_OR_ACCEPT}",
 )
-LEADERLESS = FindingCode(
-    "LEADERLESS",
+OFFLINE_PARTITION = FindingCode(
+    "OFFLINE-PARTITION",
     (BLOCKER, WARNING),
     "A partition has no leader. A warning if the run accepts it.",
     f"Start a broker that has an in-sync replica, {_OR_ACCEPT}",
@@ -186,7 +186,7 @@ PARTITIONS_CHECK = Check(
     "partition-availability",
     "Replicas and leaders of the partitions",
     "upgrade.md#findings",
-    (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, LEADERLESS_ELSEWHERE),
+    (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, OFFLINE_PARTITION, UNDER_MIN_ISR, UNDER_REPLICATED, OFFLINE_PARTITION_ELSEWHERE),
     needs=(Need.RESPONSES, Need.TOPICS),
     examines=Examined.TOPICS,
 )
@@ -411,7 +411,7 @@ def _partitions(
     for topic, members in sorted(topics.items()):
         affected = [p for p in members if nodes_.intersection(p.replicas)]
         if elsewhere := [p for p in members if p.leader < 0 and p not in affected]:
-            yield LEADERLESS_ELSEWHERE.found(
+            yield OFFLINE_PARTITION_ELSEWHERE.found(
                 f"topic {topic}",
                 f"{_listed(topic, elsewhere)} have no leader and no replica on a node of the inventory, for example "
                 f"{_replicas(elsewhere[0])}.",
@@ -451,7 +451,7 @@ _KINDS: tuple[tuple[Callable[[PartitionState], bool], FindingCode, str], ...] = 
         "require every replica in sync: while one of their brokers restarts, acks=all fails, and from 3.7.0 on "
         "consumers get no new records, whatever their acks",
     ),
-    (lambda p: p.leader < 0, LEADERLESS, "have no leader"),
+    (lambda p: p.leader < 0, OFFLINE_PARTITION, "have no leader"),
     (
         lambda p: len(p.isr) < min(p.min_isr, len(p.replicas)),
         UNDER_MIN_ISR,

@@ -13,8 +13,8 @@ from kafka_rollout.coordinator_logs.verdicts import failure_reason
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.releases.facts import Catalogue, FeatureLevel, Release
 
-WAY_BACK_ENDS = FindingCode(
-    "WAY-BACK-ENDS",
+ROLLBACK_ENDS = FindingCode(
+    "ROLLBACK-ENDS",
     WARNING,
     "The target writes records that the old release cannot load: a rollback ends on the release in between.",
 )
@@ -22,7 +22,7 @@ ROLLBACK_END_CHECK = Check(
     "records-rollback",
     "Records of the target, compared with the release that runs now",
     "upgrade.md#findings",
-    (WAY_BACK_ENDS,),
+    (ROLLBACK_ENDS,),
     of=(CheckOf.UPGRADE,),
     needs=(Need.RESPONSES, Need.FACTS),
     examines=Examined.RELEASES,
@@ -101,7 +101,7 @@ def rollback_end_findings(
     if not closing:
         return
     ends = f"reaches at most {before_last}" if before_last != source else "is not possible afterwards"
-    yield WAY_BACK_ENDS.found(
+    yield ROLLBACK_ENDS.found(
         f"release {source}",
         f"From the first node on {target}, brokers write "
         f"{', '.join(dict.fromkeys(record.record for record in closing))} records that {source} cannot "

@@ -14,11 +14,11 @@ from kafka_rollout.model.state import ClusterState, find_unlisted_brokers, find_
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 
-GHOST_BROKER = FindingCode(
-    "GHOST-BROKER", BLOCKER, "A registered broker is missing in the inventory. It blocks finalizing."
+UNLISTED_BROKER = FindingCode(
+    "UNLISTED-BROKER", BLOCKER, "A registered broker is missing in the inventory. It blocks finalizing."
 )
-GHOST_CONTROLLER = FindingCode(
-    "GHOST-CONTROLLER",
+UNLISTED_CONTROLLER = FindingCode(
+    "UNLISTED-CONTROLLER",
     (BLOCKER, WARNING),
     "A registered controller is missing in the inventory. A warning if its registration supports the target's levels.",
 )
@@ -26,7 +26,7 @@ UNLISTED_CHECK = Check(
     "unlisted-nodes",
     "Registered nodes that the inventory lacks",
     "upgrade.md#unlisted-controllers",
-    (GHOST_BROKER, GHOST_CONTROLLER),
+    (UNLISTED_BROKER, UNLISTED_CONTROLLER),
 )
 
 
@@ -37,7 +37,7 @@ def unlisted_node_findings(
     for node_id in sorted(find_unlisted_controllers(cluster, state)) if cluster.manages_nodes else ():
         yield _unlisted_controller(cluster, catalogue, state, node_id, target)
     for node_id in sorted(find_unlisted_brokers(cluster, state)):
-        yield GHOST_BROKER.found(
+        yield UNLISTED_BROKER.found(
             f"broker {node_id}",
             f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
             f"If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister --id {node_id}).",
@@ -59,7 +59,7 @@ def _unlisted_controller(
             if is_dynamic
             else "remove it from controller.quorum.voters of every node"
         )
-        return GHOST_CONTROLLER.found(
+        return UNLISTED_CONTROLLER.found(
             subject,
             f"{found} It is a voter of the quorum, and blocks finalizing.",
             f"If it runs, add it to the inventory. If not, {command}, then plan again.",
@@ -71,7 +71,7 @@ def _unlisted_controller(
     removable = state.finalized.get(METADATA_VERSION, 0) >= CONTROLLER_UNREGISTRATION_LEVEL
     remedy = removed_controller_remedy(cluster, state, node_id, f"Kafka {known[0]}" if known else "")
     if lacking == ():
-        return GHOST_CONTROLLER.found(
+        return UNLISTED_CONTROLLER.found(
             subject,
             f"{found} Its registration supports the levels of Kafka {known[0]}, so it does not block finalizing.",
             remedy
@@ -81,4 +81,4 @@ def _unlisted_controller(
             severity=WARNING,
         )
     what = "Its supported levels are unknown." if lacking is None else f"It does not support {', '.join(lacking)}."
-    return GHOST_CONTROLLER.found(subject, f"{found} {what} It blocks finalizing.", remedy, severity=BLOCKER)
+    return UNLISTED_CONTROLLER.found(subject, f"{found} {what} It blocks finalizing.", remedy, severity=BLOCKER)

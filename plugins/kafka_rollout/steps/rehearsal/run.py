@@ -21,7 +21,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.rehearsal.contents import read_contents
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.rehearsal.result import (
-    NO_WAY_BACK,
+    NO_ROLLBACK,
     Contents,
     Phase,
     RehearsalResult,
@@ -186,7 +186,7 @@ class Rehearsal:
             raise
         except RolloutError as error:
             self.findings.append(
-                NO_WAY_BACK.found(
+                NO_ROLLBACK.found(
                     "rehearsal",
                     f"The rollback to {plan.source} failed in the rehearsal: {error.sentence}",
                     f"Approve the plan only if the cluster can stay on {plan.target}. {error.remedy}".strip(),

@@ -83,10 +83,10 @@ def test_nodes_that_only_the_cluster_knows_are_unlisted() -> None:
     )
     seen = state(registered=registered, quorum=quorum([1, 2, 3, 10], 3, [4, 5, 6]))
     assert _blockers(seen) == {
-        ("GHOST-BROKER", "broker 7"),
-        ("GHOST-BROKER", "broker 8"),
-        ("GHOST-CONTROLLER", "controller 9"),
-        ("GHOST-CONTROLLER", "controller 10"),
+        ("UNLISTED-BROKER", "broker 7"),
+        ("UNLISTED-BROKER", "broker 8"),
+        ("UNLISTED-CONTROLLER", "controller 9"),
+        ("UNLISTED-CONTROLLER", "controller 10"),
     }
 
 
@@ -131,7 +131,7 @@ def test_an_unknown_release_blocks_and_mixed_releases_inform() -> None:
         (partition("t", 0, [4, 5]), "MIN-ISR-EQUALS-RF", Severity.BLOCKER),
         (partition("t", 0, [4, 5], min_isr=3), "MIN-ISR-EQUALS-RF", Severity.BLOCKER),
         (partition("t", 0, [4, 5, 6], isr=[4]), "UNDER-MIN-ISR", Severity.BLOCKER),
-        (partition("t", 0, [4, 5, 6], leader=-1), "LEADERLESS", Severity.BLOCKER),
+        (partition("t", 0, [4, 5, 6], leader=-1), "OFFLINE-PARTITION", Severity.BLOCKER),
         (partition("t", 0, [4, 5, 6], isr=[4, 5]), "UNDER-REPLICATED", Severity.WARNING),
     ],
 )
@@ -153,7 +153,7 @@ def test_a_topic_whose_unavailability_is_accepted_is_a_warning_that_names_the_pa
     seen = state(partitions=(single, offline, partition("kept", 0, [4], min_isr=1)))
     assert _blockers(seen, accept_unavailable=("tmp-*",)) == {("RF-ONE-TOPIC", "topic kept")}
     findings = _findings(seen, accept_unavailable=("tmp-*",))
-    for key in (("RF-ONE-TOPIC", "topic tmp-1"), ("LEADERLESS", "topic tmp-2")):
+    for key in (("RF-ONE-TOPIC", "topic tmp-1"), ("OFFLINE-PARTITION", "topic tmp-2")):
         assert findings[key].severity is Severity.WARNING
         assert findings[key].sentence.endswith("This run accepts it (tmp-*).")
 
@@ -161,7 +161,9 @@ def test_a_topic_whose_unavailability_is_accepted_is_a_warning_that_names_the_pa
 def test_a_partition_without_a_replica_on_the_restarted_nodes_does_not_block() -> None:
     elsewhere = replace(partition("old", 0, [77], leader=-1, min_isr=1), isr=(77,))
     findings = _findings(state(partitions=(partition("fine", 0, [4, 5, 6]), elsewhere)))
-    assert {key: f.severity for key, f in findings.items()} == {("LEADERLESS-ELSEWHERE", "topic old"): Severity.WARNING}
+    assert {key: f.severity for key, f in findings.items()} == {
+        ("OFFLINE-PARTITION-ELSEWHERE", "topic old"): Severity.WARNING
+    }
 
 
 def test_a_topic_is_one_finding_that_counts_its_partitions() -> None:
@@ -271,7 +273,7 @@ def ghost(levels: dict[str, VersionRange] | None, finalized: int = 21, target: R
     nodes = {i: node_state(i, R391, finalized={"metadata.version": finalized}) for i in range(1, 7)}
     seen = replace(state(nodes=nodes), registered_levels=registered)
     seen = replace(seen, registered=replace(seen.registered, controllers=GHOST))
-    (found,) = [f for f in _findings(seen, target=target).values() if f.code == "GHOST-CONTROLLER"]
+    (found,) = [f for f in _findings(seen, target=target).values() if f.code == "UNLISTED-CONTROLLER"]
     return found
 
 
@@ -306,6 +308,6 @@ def test_from_level_33_on_a_command_removes_the_registration() -> None:
 def test_a_voter_that_is_not_in_the_inventory_is_removed_as_a_voter_first(kraft: int, remedy: str) -> None:
     nodes = {i: node_state(i, R391, finalized={"metadata.version": 21, "kraft.version": kraft}) for i in range(1, 7)}
     seen = replace(state(nodes=nodes), quorum=quorum((1, 2, 3, 9), leader=1))
-    found = _findings(seen)["GHOST-CONTROLLER", "controller 9"]
+    found = _findings(seen)["UNLISTED-CONTROLLER", "controller 9"]
     assert "It is a voter of the quorum" in found.sentence
     assert remedy in found.remedy

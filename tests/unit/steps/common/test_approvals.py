@@ -25,11 +25,11 @@ def test_a_new_blocker_voids_the_approval_before_anything_stops(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.find_unlisted_controllers.add(9)
-    with pytest.raises(RefusedError, match=r"approval is no longer valid.*GHOST-CONTROLLER"):
+    with pytest.raises(RefusedError, match=r"approval is no longer valid.*UNLISTED-CONTROLLER"):
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
     cluster.find_unlisted_controllers.clear()
-    with pytest.raises(RefusedError, match=r"approval of the upgrade by alice is invalid.*GHOST-CONTROLLER"):
+    with pytest.raises(RefusedError, match=r"approval of the upgrade by alice is invalid.*UNLISTED-CONTROLLER"):
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "the ghost is unregistered")

@@ -204,7 +204,7 @@ def test_what_blocks_after_the_approval_voids_it_also_when_it_is_gone_again(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
     cluster.find_unlisted_brokers.add(77)
-    with pytest.raises(RefusedError, match="GHOST-BROKER"):
+    with pytest.raises(RefusedError, match="UNLISTED-BROKER"):
         finalize(ports, rolled)
     cluster.find_unlisted_brokers.clear()
     with pytest.raises(RefusedError, match="approval of the feature change by alice is invalid"):

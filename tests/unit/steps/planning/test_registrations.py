@@ -37,14 +37,14 @@ def test_a_removed_controller_blocks_until_its_registration_supports_the_target(
     cluster = FakeCluster(R391)
     cluster.find_unlisted_controllers.add(9)
     ports = fake_ports(cluster, tmp_path)
-    assert severities(plan_upgrade(ports, R431, finalize=True), "GHOST-CONTROLLER") == [Severity.BLOCKER], "unknown"
+    assert severities(plan_upgrade(ports, R431, finalize=True), "UNLISTED-CONTROLLER") == [Severity.BLOCKER], "unknown"
     old = {9: {"metadata.version": VersionRange(1, 21)}}
     cluster.registrations = MetadataRegistrations(controllers=old)
-    assert severities(plan_upgrade(ports, R431, finalize=True), "GHOST-CONTROLLER") == [Severity.BLOCKER]
+    assert severities(plan_upgrade(ports, R431, finalize=True), "UNLISTED-CONTROLLER") == [Severity.BLOCKER]
     new = {9: {name: known.supported for name, known in ports.catalogue.get(R431).features.items()}}
     cluster.registrations = replace(cluster.registrations, controllers=new)
     plan = plan_upgrade(ports, R431, finalize=True)
-    assert severities(plan, "GHOST-CONTROLLER") == [Severity.WARNING]
+    assert severities(plan, "UNLISTED-CONTROLLER") == [Severity.WARNING]
     assert plan.blockers == ()
 
 

@@ -42,7 +42,7 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
     if scanned:
         ports.run.attach(SCAN_BEFORE_ROLL, scan)
     plan = plan_upgrade(ports, R431, finalize=False)
-    (told,) = [finding for finding in plan.findings if finding.code == "WAY-BACK-ENDS"]
+    (told,) = [finding for finding in plan.findings if finding.code == "ROLLBACK-ENDS"]
     assert "A rollback reaches at most 3.4.1" in told.sentence
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
