@@ -154,7 +154,9 @@ def _commands() -> Iterator[str]:
         context = command.context_class(command, info_name=name)
         records = [record for param in command.params if (record := param.get_help_record(context))]
         if records:
-            yield from _table(("option", "meaning"), [(f"`{option}`", text) for option, text in records])
+            yield from _table(
+                ("option", "meaning"), [(f"`{option.replace('|', ' / ')}`", text) for option, text in records]
+            )
             yield ""
 
 
@@ -202,7 +204,7 @@ def _limits(field: Field) -> Iterator[str]:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in (head, ["---"] * len(head), *rows):
-        cells = (" ".join(cell.split()).replace("|", r"\|") for cell in row)
+        cells = (" ".join(cell.split()) for cell in row)
         yield f"| {' | '.join(cells)} |"
 
 
