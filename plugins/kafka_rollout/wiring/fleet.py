@@ -21,7 +21,7 @@ from kafka_rollout.report.cluster_status import build_status
 from kafka_rollout.report.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row
 from kafka_rollout.run.events import Event, Observed, has
 from kafka_rollout.run.projections.observations import Observation, newest_observation, observed_of
-from kafka_rollout.run.store.opening import open_check_history, open_scan_history
+from kafka_rollout.run.store.opening import database_of, open_check_history, open_scan_history
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 from kafka_rollout.wiring.run_status import ClusterRuns, can_see, read_cluster_runs, read_version
@@ -43,7 +43,8 @@ def read_fleet(
     stored values.
     """
     clusters, problems = list_readable_clusters(settings)
-    read = (_read_cluster(spec, settings, may_read, sees_scans(spec.name)) for spec in clusters.values())
+    with database_of(settings).read_together():
+        read = [_read_cluster(spec, settings, may_read, sees_scans(spec.name)) for spec in clusters.values()]
     facts = [found for found in read if found is not None]
     if live is not None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:

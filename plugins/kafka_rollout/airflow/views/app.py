@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from kafka_rollout.airflow.views.console import clusters_with_run, console_of
 from kafka_rollout.airflow.views.drawings import traffic_svg
 from kafka_rollout.airflow.views.fleet import fleet_table, read_rows
 from kafka_rollout.airflow.views.records import check_page, page_of_run, runs_of, scan_page, scans_of
+from kafka_rollout.airflow.views.shown import shown
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.report.fleet import Show, as_csv, choose_rows
@@ -164,15 +164,6 @@ def scans(user: Any = _user) -> Any:
 def _reader(user: Any) -> Callable[[str], bool]:
     """Return a function: whether the user can read the runs of a DAG. It queries Airflow once per DAG."""
     return cache(partial(can_read_runs, user))
-
-
-def shown(value: Any) -> Any:
-    """Return the same data with each text as one visible line, because names and log lines come from the cluster."""
-    if isinstance(value, str):
-        return escape_invisible(value)
-    if isinstance(value, Mapping):
-        return {escape_invisible(str(key)): shown(item) for key, item in value.items()}
-    return [shown(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @app.get("/dags/{dag_id}/report", dependencies=[_may_see_runs])

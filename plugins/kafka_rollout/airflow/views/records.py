@@ -15,6 +15,7 @@ from croniter import croniter
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.read_runs import READ_RUNS, ReadRun
+from kafka_rollout.airflow.views.shown import Shown
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
@@ -46,7 +47,10 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
     be a user's DAG that embeds the upgrade. A run without a known DAG is shown to users who can read all changing DAGs
     of the cluster. A cluster is omitted if the user can read neither one of its DAGs nor one of its runs.
     """
-    found = (_cluster(cluster, settings, may_read) for cluster in clusters)
+    from kafka_rollout.run.store.opening import database_of
+
+    with database_of(settings).read_together():
+        found = [_cluster(cluster, settings, may_read) for cluster in clusters]
     return [cluster for cluster in found if cluster is not None]
 
 
@@ -153,9 +157,9 @@ def _run(run: RunState, dag_id: str) -> ReadRun:
         "outcome": end.outcome if done and end else None,
         "sentence": end.sentence if done and end else "",
         "now": lines[-1] if lines else "",
-        "nodes": _nodes(plan, events),
-        "lines": lines[-LINES_SHOWN:],
-        "steps": [asdict(line) for line in run.steps],
+        "nodes": Shown(_nodes(plan, events)),
+        "lines": Shown(lines[-LINES_SHOWN:]),
+        "steps": Shown([asdict(line) for line in run.steps]),
         "has_report": end is not None,
         "is_trial": is_trial(run),
     }

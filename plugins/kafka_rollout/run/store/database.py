@@ -14,6 +14,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock as ThreadLock
 from threading import Timer
@@ -57,6 +58,7 @@ _SERVER_KEEPALIVE = (
 )
 _SERIAL = 7_305_113_001  # PostgreSQL: key of the advisory lock for serialized transactions
 
+_READING: ContextVar[tuple[Database, Connection] | None] = ContextVar("reading", default=None)
 _READS = "kafka_rollout_reads"  # execution option of a transaction that only reads
 
 _UPGRADE = "Run `kafka-rollout db upgrade` with the setting of this database."
@@ -106,13 +108,30 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Run one transaction that only reads."""
+        """Run one transaction that only reads; within `read_together`, the one of that block."""
+        known = _READING.get()
+        if known is not None and known[0] is self:
+            yield known[1]
+            return
         self._check_once()
         with (
             self.convert_errors(),
             self._engine_of_process().execution_options(**{_READS: True}).begin() as connection,
         ):
             yield connection
+
+    @contextmanager
+    def read_together(self) -> Iterator[None]:
+        """Let all reads of the block see one state of a SQLite file, through one connection: opening it costs most."""
+        if not self.is_sqlite:
+            yield
+            return
+        with self.reading() as connection:
+            token = _READING.set((self, connection))
+            try:
+                yield
+            finally:
+                _READING.reset(token)
 
     @contextmanager
     def serialized(self) -> Iterator[Connection]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, exists, insert, select, update
+from sqlalchemy import Connection, Row, and_, delete, exists, func, insert, or_, select, update
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
@@ -42,6 +42,9 @@ from kafka_rollout.run.store.tables import artifacts, before_stops, events, fing
 _NO_HASH = "0" * 64  # before the first event
 _REPORT, _REPORT_PAGE = "report.json", "report.html"
 _NEWEST = 8  # entries of a run that has asked: the request, and documents of other tasks after it
+_WITHOUT_EVENTS = 10  # rows of a cluster that have only documents: test traffic without a run
+_LATE_S = 60.0  # a transaction can commit after one with a later time
+_ASKING: dict[tuple[str, str], tuple[float, tuple[int, ...]]] = {}  # database, cluster → newest time, rows that ask
 _READS = 5  # of a document that another process replaces at the same time
 
 
@@ -406,11 +409,14 @@ def list_run_versions(database: Database, cluster: str, at_most: int | None = No
 
     The version changes with every event and every document. `at_most`: number of runs; None: all.
     """
-    has_events = exists().where(events.c.run == runs.c.id, ~is_entry())
-    query = select(runs.c.id, runs.c.run_id, runs.c.event_count, runs.c.last_hash)
-    query = query.where(runs.c.cluster == cluster, has_events).limit(at_most)
+    newest_first = runs.c.updated_at.desc(), runs.c.id.desc()
+    query = select(runs.c.id, runs.c.run_id, runs.c.event_count, runs.c.last_hash).where(runs.c.cluster == cluster)
+    if at_most is not None:  # so that the events of older runs are not searched
+        enough = select(runs.c.id).where(runs.c.cluster == cluster, runs.c.event_count > 0).order_by(*newest_first)
+        query = query.where(runs.c.id.in_(enough.limit(at_most + _WITHOUT_EVENTS)))
+    query = query.where(exists().where(events.c.run == runs.c.id, ~is_entry())).order_by(*newest_first)
     with database.reading() as connection:
-        rows = connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).all()
+        rows = connection.execute(query.limit(at_most)).all()
     return {row.run_id: f"{row.id}-{row.event_count}-{row.last_hash}" for row in rows}
 
 
@@ -424,13 +430,21 @@ def list_changed_runs(database: Database, cluster: str, since: float) -> tuple[s
 def list_asking_runs(database: Database, cluster: str) -> tuple[str, ...]:
     """Return the ids of the cluster's runs whose newest entries have a request, the last changed first.
 
-    A run that waits for an answer records nothing, apart from documents. Read its events to know whether it waits.
+    A run that waits for an answer records nothing, apart from documents. Read its events to know whether it waits. A
+    process searches all runs once, later those that asked and those with events since.
     """
     newest = and_(events.c.run == runs.c.id, events.c.number > runs.c.event_count - _NEWEST)
     asks = exists().where(newest, events.c.body.like(f'%"kind":"{Asked.kind}"}}'))
-    query = select(runs.c.run_id).where(runs.c.cluster == cluster, asks)
+    query = select(runs.c.id, runs.c.run_id).where(runs.c.cluster == cluster)
+    since, known = _ASKING.get((database.name, cluster), (0.0, ()))
     with database.reading() as connection:
-        return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())
+        newest_at = select(func.max(runs.c.updated_at)).where(runs.c.cluster == cluster)
+        until = connection.execute(newest_at).scalar_one() or 0.0
+        if since <= until:  # else the database is another one, for example from a backup
+            query = query.where(or_(runs.c.id.in_(known), runs.c.updated_at > since - _LATE_S))
+        rows = connection.execute(query.where(asks).order_by(runs.c.updated_at.desc(), runs.c.id.desc())).all()
+    _ASKING[database.name, cluster] = until, tuple(row.id for row in rows)
+    return tuple(row.run_id for row in rows)
 
 
 def list_reported_runs(database: Database, cluster: str, at_most: int) -> tuple[str, ...]:
