@@ -46,6 +46,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
+def seconds_in_words(seconds: float | None) -> str:
+    """Return a measured duration: `12.3 s`, from 90 s on as `duration`. None: –."""
+    if seconds is None:
+        return "–"
+    return f"{seconds:.1f} s" if seconds < 90 else duration(seconds)
+
+
 def iso(at: float) -> str:
     """Return epoch seconds as `2026-11-25T02:14:07Z`."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"

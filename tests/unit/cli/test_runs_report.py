@@ -1,4 +1,4 @@
-"""`kafka-rollout runs report`: the conclusion of a run, its page and its JSON, from the database."""
+"""`runs report` and `runs compare`: the conclusion of a run, and two runs side by side, from the database."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.run.events import Channel, Responder, StartedAtShell
 from kafka_rollout.run.store.runs import SqlRunStore
+from tests.fakes.cluster import R391, R431
 from tests.records import run_history
 
+PLAN = Plan(
+    cluster="local",
+    cluster_id="id",
+    direction=Direction.UPGRADE,
+    source=R391,
+    target=R431,
+    release_steps=(),
+    feature_changes=(),
+    config_changes=(),
+    findings=(),
+)
 ARGUMENTS = ("runs", "report", "--cluster", "local", "--run", "run-1")
 REPORT = {
     "outcome": "stopped",
@@ -54,3 +67,21 @@ def test_the_conclusion_the_page_and_the_document(
     assert (tmp_path / "r.html").read_text() == "<p>page</p>"
     assert run_main([*ARGUMENTS, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == REPORT
+
+
+def test_two_runs_are_compared_as_a_table_a_page_and_a_document(
+    run: SqlRunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = run_history(tmp_path / "home", "local", "run-2")
+    other.record(run.events()[0])
+    for store, seconds in ((run, 60.0), (other, 90.0)):
+        store.save_plan(PLAN)
+        store.write_report("", {"way": "3.9.1 → 4.3.1", "duration_s": seconds})
+    compare = ["runs", "compare", "run-1", "run-2", "--cluster", "local"]
+    assert run_main([*compare, "--html", str(tmp_path / "c.html")]) == 0
+    assert "+30.0 s (+50%)" in capsys.readouterr().out
+    assert "+30.0 s (+50%)" in (tmp_path / "c.html").read_text()
+    assert run_main([*compare, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["first"], document["second"]) == ("run-1", "run-2")
+    assert run_main(["runs", "compare", "run-1", "typo", "--cluster", "local"]) == 2

@@ -7,7 +7,7 @@ import time
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from kafka_rollout.base.durations import duration
+from kafka_rollout.base.durations import seconds_in_words
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import size
@@ -43,11 +43,3 @@ def _show(value: object) -> object:
 
 def day(at: float | None) -> str:
     return "–" if at is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
-
-
-def seconds_in_words(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    return duration(seconds)

@@ -154,10 +154,7 @@ def runs_report(
     history = open_run(_require_run_of_cluster(cluster, run), run)
     page, found = history.page("report.html"), history.attachment("report.json")
     if page is None or found is None:
-        raise UserError(
-            f"Run {run} of cluster {cluster} has no report: it is written when the run ends.",
-            remedy=f"To write it now: kafka-rollout report --cluster {cluster} --run {run}.",
-        )
+        raise _without_report(cluster, run)
     if html is not None:
         write_file(html, page.encode())
     if as_json:
@@ -175,6 +172,49 @@ def runs_report(
         show.say_marked("not proved:", "yellow", sentence)
     show.say(f"Next action: {found.get('next_action') or 'read the report'}")
     show.say(f"report: {history.location('report.html')}" if html is None else f"report: {html}")
+
+
+@app.command("compare")
+def runs_compare(
+    first: Annotated[str, typer.Argument(metavar="RUN1", help="Id of the first run (see `runs list`).")],
+    second: Annotated[str, typer.Argument(metavar="RUN2", help="Id of the run to compare with it.")],
+    cluster: ClusterName,
+    as_json: AsJson = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as one HTML page.")] = None,
+) -> None:
+    """Compare two runs by their reports: path, durations, gates, test traffic, findings and terms."""
+    from kafka_rollout.base.json_forms import to_json
+    from kafka_rollout.report.page.comparison_page import render_comparison
+    from kafka_rollout.report.run_comparison import ComparedRun, compare_runs
+    from kafka_rollout.run.store.opening import open_run
+
+    def read(run: str) -> ComparedRun:
+        history = open_run(_require_run_of_cluster(cluster, run), run)
+        report = history.attachment("report.json")
+        if report is None:
+            raise _without_report(cluster, run)
+        return ComparedRun(run_id=run, report=report, terms=history.load_plan().terms)
+
+    found = compare_runs(get_cluster(cluster).name, read(first), read(second))
+    if html is not None:
+        write_file(html, render_comparison(found).encode())
+    if as_json:
+        show.print_json(to_json(found))
+        return
+    for section in found.sections:
+        show.say(f"\n{section.title}")
+        rows = [(row.name, row.unit.show(row.first), row.unit.show(row.second), row.change) for row in section.rows]
+        show.print_table(("", first, second, "Change"), rows)
+    for title, style, findings in (("new:", "yellow", found.new), ("gone:", "green", found.gone)):
+        for one in findings:
+            show.say_marked(title, style, f"{one.code} {one.subject}: {one.sentence}")
+
+
+def _without_report(cluster: str, run: str) -> UserError:
+    return UserError(
+        f"Run {run} of cluster {cluster} has no report: it is written when the run ends.",
+        remedy=f"To write it now: kafka-rollout report --cluster {cluster} --run {run}.",
+    )
 
 
 @app.command("verify")
