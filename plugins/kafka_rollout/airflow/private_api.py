@@ -105,6 +105,15 @@ def require_runs() -> Any:
     return Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN))
 
 
+def require_control() -> Any:
+    """Return the dependency of a route that only users can call who can change the runs of its `dag_id`."""
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.core_api.security import requires_access_dag
+    from fastapi import Depends
+
+    return Depends(requires_access_dag(method="PUT", access_entity=DagAccessEntity.RUN))
+
+
 def current_user() -> Any:
     """Return the dependency with the user of the request."""
     from airflow.api_fastapi.core_api.security import get_user

@@ -67,6 +67,6 @@ class FatalError(RolloutError):
 
 
 class StoppedError(RolloutError):
-    """Ctrl-C or SIGTERM stopped the command. The sentence says what it left, the remedy how to continue."""
+    """Ctrl-C, SIGTERM or an operator stopped the run. The sentence says what it left, the remedy how to continue."""
 
     exit_code = 130

@@ -34,6 +34,7 @@ from kafka_rollout.run.events import (
 )
 from kafka_rollout.run.offline_events import OfflineUndoing, OfflineUndone
 from kafka_rollout.run.projections.approvals import find_invalidity
+from kafka_rollout.run.projections.control import find_pause
 from kafka_rollout.run.projections.ends import QUIET_S, RunEnd, ended_by_operator
 from kafka_rollout.run.projections.gates import GateHistory, GateState, gate_histories
 from kafka_rollout.run.projections.nodes import (
@@ -235,6 +236,8 @@ def phase_of(run: RunState, now: float) -> Phase:
         return Phase.FAILED
     if not (run.has_lock or now - events[-1].at < QUIET_S):
         return Phase.PAUSED if has_acted(events) else Phase.FAILED if has(events, Begun) else Phase.DRY_RUN
+    if find_pause(events) is not None:
+        return Phase.PAUSED
     if _rolls_back(events):
         return Phase.ROLLING_BACK
     acts = [event for event in events if isinstance(event, Stopping | Started | Finalizing | Finalized)]
@@ -442,6 +445,8 @@ def _why(run: RunState, asked: Asked | None) -> str:
         return f"There was no answer in time: {subject_of(late)}"
     if (end := run.current_end) is not None and end.sentence:
         return end.sentence
+    if (pause := find_pause(run.events)) is not None:
+        return f"The run is {pause.text}, since {iso(pause.at)}."
     last = run.events[-1]
     return last.sentence if isinstance(last, TaskFailed) else last_failure(run.events)
 
@@ -549,6 +554,8 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
     )
     undo = f" To roll back: `kafka-rollout rollback {where}`." if can_roll_back(run) else ""
     match phase:
+        case Phase.PAUSED if run.has_lock and find_pause(run.events) is not None:
+            return f"Continue with `kafka-rollout runs resume {where} --reason REASON`. The run keeps its lock."
         case Phase.PAUSED:
             return f"{continues}.{undo}"
         case Phase.FAILED:

@@ -314,6 +314,52 @@ class StoppedByOperator(Event, kind="stopped-by-person"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ControlAsked(Event):
+    """A request of an operator to a run in progress. The run reads it before its next node.
+
+    `done`: its effect, in a sentence after `was`. `follows`: a sentence for the operator.
+    """
+
+    done: ClassVar[str] = ""
+    follows: ClassVar[str] = ""
+
+    by: str
+    reason: str
+    responder: Responder
+
+    @property
+    def text(self) -> str:
+        return f"{self.done} by {self.by}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseAsked(ControlAsked, kind="pause-asked"):
+    """An operator paused the run. The pause is in force until `resume-asked`."""
+
+    done: ClassVar[str] = "paused"
+    follows: ClassVar[str] = "It pauses before its next node, and keeps the lock of the cluster."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAsked(ControlAsked, kind="resume-asked"):
+    """An operator resumed the run. It also withdraws a stop that the run has not read yet."""
+
+    done: ClassVar[str] = "resumed"
+    follows: ClassVar[str] = "It continues with its next node."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked(ControlAsked, kind="stop-asked"):
+    """An operator asked for the end of the run before its next node."""
+
+    done: ClassVar[str] = "stopped"
+    follows: ClassVar[str] = "It ends before its next node, and releases the lock of the cluster."
+
+
+CONTROLS: Mapping[str, type[ControlAsked]] = {"pause": PauseAsked, "resume": ResumeAsked, "stop": StopAsked}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackClosed(Event, kind="way-back-closed"):
     """The older release can no longer run this cluster."""
 

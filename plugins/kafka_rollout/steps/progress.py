@@ -16,7 +16,7 @@ from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
+from kafka_rollout.run.events import Approval, ControlAsked, Event, Planned, StepSkipped, TaskFailed, Voided
 from kafka_rollout.run.step_events import (
     ComparedAfter,
     ContentsCompared,
@@ -148,6 +148,8 @@ class Progress:
                 return f"{_subject(procedure, plan, event.ref)}: the gate failed: {event.message}"
             case Approval():
                 return _decision_line(plan, event)
+            case ControlAsked():
+                return f"{event.text} (before the next node)"
             case DefaultSet():
                 return f"cluster-wide default: {event.key} = {event.value}"
             case Finalized():

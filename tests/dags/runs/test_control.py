@@ -10,11 +10,20 @@ import pytest
 
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.run.events import events_of
+from kafka_rollout.run.events import (
+    Channel,
+    ControlAsked,
+    PauseAsked,
+    Responder,
+    ResumeAsked,
+    StopAsked,
+    events_of,
+)
 from kafka_rollout.run.step_events import Stopping
-from tests.dags.conftest import FakeRuns
+from tests.dags.conftest import DAG_ID, FakeRuns
+from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import FakeCluster
-from tests.records import change_lock
+from tests.records import change_lock, run_history
 
 pytestmark = pytest.mark.airflow
 
@@ -76,3 +85,62 @@ def test_an_invalid_window_fails_the_first_task_with_one_sentence(runs: FakeRuns
     assert state == "failed"
     assert states["roll.begin"] != "success"
     assert runs.asked == []
+
+
+def ask_after(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns, node_id: int, kind: type[ControlAsked]) -> None:
+    """Another shell sends the request when the node has started."""
+    start = FakeCluster.start
+
+    def start_and_ask(world: FakeCluster, started: int) -> None:
+        start(world, started)
+        lock = change_lock(runs.home).holder("fake")
+        if started == node_id and lock is not None:
+            shell = Responder(channel=Channel.SHELL, user="bob", host="jump")
+            asked = kind(by="bob", reason="errors of clients", responder=shell)
+            run_history(runs.home, "fake", lock.holder).record(asked)
+
+    monkeypatch.setattr(FakeCluster, "start", start_and_ask)
+
+
+@pytest.mark.parametrize(
+    ("group_up_to", "stopped_at"), [(12, "roll.active_controller.gate_before"), (5, "roll.other_nodes")]
+)
+def test_a_stopped_run_fails_before_the_next_node_releases_its_lock_and_is_continued_by_clearing_the_task(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, group_up_to: int, stopped_at: str
+) -> None:
+    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", group_up_to)
+    with monkeypatch.context() as patch:
+        ask_after(patch, runs, 3, StopAsked)
+        dag = runs.load()[DAG_ID]
+        run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    record = run_history(runs.home, "fake", run.run_id)
+    assert (run.state, states[stopped_at]) == ("failed", "failed")
+    assert [event.node_id for event in events_of(record.events(), Stopping)] == [2, 3]
+    assert runs.asked == ["approve_plan"]  # the operator has decided: no approver is asked how to continue
+    assert change_lock(runs.home).holder("fake") is None
+    run = clear_and_continue(dag, run, stopped_at)
+    assert run.state == "success"
+    assert [event.node_id for event in events_of(record.events(), Stopping)] == ORDER
+
+
+def test_a_paused_run_waits_in_the_triggerer_until_it_is_resumed(
+    runs: FakeRuns, watched: list[GateRef], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_after(monkeypatch, runs, 3, PauseAsked)
+    sleep, slept = runs.world.clock.on_sleep, list[float]()
+
+    def resume_later(seconds: float) -> None:
+        sleep(seconds)
+        slept.append(seconds)
+        lock = change_lock(runs.home).holder("fake")
+        if slept.count(5.0) == 20 and lock is not None:
+            shell = Responder(channel=Channel.SHELL, user="bob", host="jump")
+            asked = ResumeAsked(by="bob", reason="the errors are gone", responder=shell)
+            run_history(runs.home, "fake", lock.holder).record(asked)
+
+    runs.world.clock.on_sleep = resume_later
+    state, states, record = runs.run()
+    assert state == "success", states
+    assert [event.node_id for event in events_of(record.events(), Stopping)] == ORDER
+    assert watched[-1] == GateRef(kind=GateKind.BEFORE_STOP, release_step="3.9.1-to-4.3.1", node_id=1)

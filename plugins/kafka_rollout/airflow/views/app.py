@@ -1,4 +1,4 @@
-"""The page "Kafka rollout" in Airflow. Every path checks the permissions in Airflow and only reads."""
+"""The page "Kafka rollout" in Airflow. Every path checks the permissions in Airflow; only `control` writes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,30 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel
 from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
-from kafka_rollout.airflow.private_api import can_answer, can_read_runs, current_user, require_runs, require_website
+from kafka_rollout.airflow.private_api import (
+    can_answer,
+    can_read_runs,
+    current_user,
+    require_control,
+    require_runs,
+    require_website,
+)
 from kafka_rollout.airflow.views.console import clusters_with_run, console_of
 from kafka_rollout.airflow.views.drawings import traffic_svg
 from kafka_rollout.airflow.views.fleet import fleet_table, read_rows
-from kafka_rollout.airflow.views.records import check_page, page_of_run, runs_of, scan_page, scans_of
+from kafka_rollout.airflow.views.records import check_page, find_run, page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.airflow.views.shown import shown
-from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
+from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.report.fleet import Show, as_csv, choose_rows
 from kafka_rollout.report.page.traffic_plot import INSTALL, can_plot
+from kafka_rollout.run.events import Channel, Responder
 
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {
@@ -62,6 +72,7 @@ async def report_problem(request: Request, error: RolloutError) -> JSONResponse:
 
 _may_see_airflow = require_website()
 _may_see_runs = require_runs()
+_may_control = require_control()
 _user = current_user()
 
 
@@ -173,6 +184,40 @@ def report(dag_id: str, run_id: str) -> HTMLResponse:
     if found is None:
         raise HTTPException(404, f"DAG {dag_id} has no report of run {run_id} yet: it is written when the run ends.")
     return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
+
+
+class Control(BaseModel, extra="forbid"):
+    """`action`: pause, resume or stop."""
+
+    run_id: str
+    action: str
+    reason: str
+
+
+@app.post("/dags/{dag_id}/control", dependencies=[_may_control])
+def control(dag_id: str, asked: Control, request: Request, user: Any = _user) -> dict[str, str]:
+    """Pause, resume or stop a run of the DAG before its next node.
+
+    The user needs the right to change the runs of the DAG. Only a JSON body is read, which a page of another site
+    cannot send with the session of the user.
+    """
+    from kafka_rollout.wiring.run_control import control_request, request_control
+
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "Send the body as application/json.")
+    settings = Settings.from_environment()
+    found = find_run(dag_id, asked.run_id, settings)
+    if found is None:
+        raise HTTPException(404, f"DAG {dag_id} has no run {asked.run_id}.")
+    responder = Responder(channel=Channel.AIRFLOW, user=str(user.get_id()), name=str(user.get_name()))
+    try:
+        wanted = control_request(asked.action, asked.reason, responder)
+        sentence = request_control(found[0], asked.run_id, wanted, settings)
+    except UserError as error:
+        raise HTTPException(422, str(error)) from None
+    except RefusedError as error:
+        raise HTTPException(409, str(error)) from None
+    return {"run_id": asked.run_id, "action": asked.action, "message": str(shown(sentence))}
 
 
 @app.get("/dags/{dag_id}/check", dependencies=[_may_see_runs])

@@ -14,6 +14,7 @@ from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.cli import show
+from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import AsJson, ClusterName, require_run
 from kafka_rollout.cli.status_screen import StatusScreen, Until, exit_code, follow, print_status
 from kafka_rollout.clusters.inventory import get_cluster
@@ -100,6 +101,36 @@ def runs_wait(
     timeout_s = None if timeout is None else parse_duration(timeout)
     found = follow(name, run_id, settings, until=until, timeout_s=timeout_s)
     _end(found, until, as_json=as_json)
+
+
+ControlReason = Annotated[str, typer.Option("--reason", help="Reason as a sentence; stored in the run history.")]
+Operator = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Your name; default: the shell's user.")]
+
+
+@app.command("pause")
+def runs_pause(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
+    """Pause a run of a DAG or of another shell before its next node. The run keeps the lock of the cluster."""
+    _control("pause", cluster, run, reason, operator)
+
+
+@app.command("resume")
+def runs_resume(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
+    """Let a paused run continue with its next node. Withdraws a stop that the run has not read yet."""
+    _control("resume", cluster, run, reason, operator)
+
+
+@app.command("stop")
+def runs_stop(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
+    """End a run before its next node, and release the lock. The run can be continued or rolled back later."""
+    _control("stop", cluster, run, reason, operator)
+
+
+def _control(action: str, cluster: str, run: str | None, reason: str, operator: str | None) -> None:
+    from kafka_rollout.wiring.run_control import control_request, request_control
+
+    name, run_id, settings = _find_run(cluster, run)
+    asked = control_request(action, reason, shell_responder(), by=operator or "")
+    show.say(request_control(name, run_id, asked, settings))
 
 
 def _find_run(cluster: str, run: str | None) -> tuple[str, str, Settings]:

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import StoppedError, TransientError
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.run.events import Rolled, RolledBack, StoppedByOperator, newest
+from kafka_rollout.run.events import Event, Rolled, RolledBack, StoppedByOperator, newest
 from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -60,7 +60,7 @@ def roll_release_steps(
     done = walk.go(
         tuple((release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order)
     )
-    ports.run.record(Rolled(target=plan.target) if done else StoppedByOperator(target=plan.target))
+    _record_end(ports, Rolled(target=plan.target) if done else StoppedByOperator(target=plan.target))
     return done
 
 
@@ -75,8 +75,14 @@ def roll_back(
     """Return the nodes that the run stopped to the release the plan came from, from the node where the run stopped."""
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
     done = walk.go(plan_rollback(ports, plan))
-    ports.run.record(RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
+    _record_end(ports, RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
     return done
+
+
+def _record_end(ports: ClusterPorts, end: Event) -> None:
+    """Record how the walk ended; a stop that an operator requested is recorded already."""
+    if not (isinstance(end, StoppedByOperator) and isinstance(ports.run.events()[-1], StoppedByOperator)):
+        ports.run.record(end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +141,7 @@ class _Walk:
                 return False
             try:
                 self._batch(batch)
-            except _StopAskedError:
+            except (_StopAskedError, StoppedError):
                 return False
         return True
 

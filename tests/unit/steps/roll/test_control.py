@@ -1,4 +1,4 @@
-"""Pauses of a run between its node steps: the maintenance window, over a fake cluster and its clock."""
+"""Pauses of a run between its node steps: the maintenance window and requests of an operator, over a fake cluster."""
 
 from __future__ import annotations
 
@@ -14,11 +14,24 @@ from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import ApprovalOf, Decision, events_of
+from kafka_rollout.run.events import (
+    ApprovalOf,
+    Channel,
+    ControlAsked,
+    Decision,
+    PauseAsked,
+    Responder,
+    ResumeAsked,
+    StopAsked,
+    StoppedByOperator,
+    events_of,
+)
 from kafka_rollout.run.step_events import GateChecked, Stopping
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures import actions
+from kafka_rollout.steps.procedures.kinds import build_report_of_run
+from kafka_rollout.steps.progress import Progress as ProgressLines
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -196,3 +209,105 @@ def test_an_invalid_window_is_refused_with_the_request() -> None:
 
 def test_a_plan_without_window_keeps_the_hash_of_earlier_versions(approved: Callable[..., Plan]) -> None:
     assert approved("2026-12-01 12:00").hash != approved("2026-12-01 12:00", window=NIGHTS).hash
+
+
+SHELL = Responder(channel=Channel.SHELL, user="bob", host="jump")
+
+
+def ask(ports: ClusterPorts, kind: type[ControlAsked]) -> None:
+    """As another shell does it, during the run."""
+    ports.run.record(kind(by="bob", reason="errors of clients", responder=SHELL))
+
+
+def during(message: str, act: Callable[[], None]) -> Callable[[Progress], None]:
+    """Act once, when the run shows the message."""
+    acted: list[str] = []
+
+    def on_progress(progress: Progress) -> None:
+        if message in f"{progress.node} {progress.message}" and not acted:
+            acted.append(progress.message)
+            act()
+
+    return on_progress
+
+
+def test_a_paused_run_ends_its_node_step_keeps_its_lock_and_continues_after_resume(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    held: list[tuple[list[int], str]] = []
+
+    def on_progress(progress: Progress) -> None:
+        pause(progress)
+        if "no pause" in progress.message:
+            lock = ports.lock.holder("fake")
+            assert lock is not None
+            assert lock.holder == ports.run_id
+            held.append((list(cluster.stops), progress.message))
+            if len(held) == 100:  # longer than the gate timeout
+                ask(ports, ResumeAsked)
+
+    pause = during("controller-3 (3) gate after", lambda: ask(ports, PauseAsked))
+    assert roll_release_steps(ports, plan, SOAKS, on_progress=on_progress)
+    assert cluster.stops == ORDER
+    assert [stops for stops, _ in held] == [[2, 3]] * 100
+    assert "no pause: paused by bob: errors of clients (since 2026-12-01T11:0" in held[0][1]
+    lines = list(ProgressLines().lines(plan, ports.run.events(), {}))
+    assert "paused by bob: errors of clients (before the next node)" in lines
+    assert "resumed by bob: errors of clients (before the next node)" in lines
+
+
+def test_a_pause_stays_in_force_when_the_run_is_killed_and_continued(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    ask(ports, PauseAsked)
+    for _ in range(2):
+        with pytest.raises(KilledError):
+            roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("paused by bob"))
+    assert cluster.stops == []
+    ask(ports, ResumeAsked)
+    assert roll_release_steps(ports, plan, SOAKS)
+    assert cluster.stops == ORDER
+
+
+def test_a_stopped_run_ends_before_the_next_node_and_is_continued_by_the_next_call(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    stop = during("controller-3 (3) gate after", lambda: ask(ports, StopAsked))
+    assert not roll_release_steps(ports, plan, SOAKS, on_progress=stop)
+    assert cluster.stops == [2, 3]
+    assert len(events_of(ports.run.events(), StoppedByOperator)) == 1
+    assert build_report_of_run(ports, plan).outcome == "stopped"
+    assert roll_release_steps(ports, plan, SOAKS)
+    assert cluster.stops == ORDER
+
+
+def test_resume_withdraws_a_stop_and_a_stop_ends_a_paused_run(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    ask(ports, StopAsked)
+    ask(ports, ResumeAsked)
+    stop = during("paused by bob", lambda: ask(ports, StopAsked))
+    pause = during("controller-2 (2) gate after", lambda: ask(ports, PauseAsked))
+    both = [pause, stop]
+    assert not roll_release_steps(ports, plan, SOAKS, on_progress=lambda one: [act(one) for act in both] and None)
+    assert cluster.stops == [2]
+
+
+def test_a_pause_also_holds_a_rollback(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    with pytest.raises(KilledError):
+        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("gate before node 1:"))
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
+    ask(ports, PauseAsked)
+    resume = during("paused by bob", lambda: ask(ports, ResumeAsked))
+    stops = list(cluster.stops)
+    assert roll_back(ports, plan, SOAKS, on_progress=resume)
+    assert cluster.stops == [*stops, 3, 2]
+    checks = [event.check for event in events_of(ports.run.events(), GateChecked) if event.check.is_held]
+    assert [check.gate for check in checks] == ["before node 3"]

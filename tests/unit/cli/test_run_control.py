@@ -1,0 +1,78 @@
+"""Pause, resume and stop from a second shell: what is recorded, what `status` shows, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.cli.app import run_main
+from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.planning.request import Request
+from kafka_rollout.run.events import ApprovalOf, Decision, PauseAsked, ResumeAsked, StopAsked
+from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.lock import acquire_lock, release_lock
+from kafka_rollout.steps.procedures import actions
+from kafka_rollout.steps.roll.walk import roll_release_steps
+from kafka_rollout.steps.step import StepCall
+from kafka_rollout.wiring.run_report import write_run_report
+from tests.dags.conftest import spec_with_homes
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+
+
+@pytest.fixture
+def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
+    """An approved run that holds the lock."""
+    (tmp_path / "clusters").mkdir()
+    spec = spec_with_homes()
+    (tmp_path / "clusters" / "fake.yaml").write_text(dump_cluster(spec))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+    ports = fake_ports(FakeCluster(R391, spec=spec), tmp_path / "home")
+    acquire_lock(ports, "Upgrade to 4.3.1.")
+    actions.plan_change(StepCall(ports=ports, request=Request(target=R431, scan=False)), RunOf.UPGRADE)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    return ports
+
+
+def call(*words: str) -> int:
+    return run_main(["runs", *words, "--cluster", "fake"])
+
+
+def test_a_pause_is_recorded_with_person_and_reason_and_shown(
+    ports: ClusterPorts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("pause", "--run", "run-1", "--as", "bob", "--reason", "errors of clients") == 0
+    asked = ports.run.events()[-1]
+    assert isinstance(asked, PauseAsked)
+    assert (asked.by, asked.reason, asked.responder.channel) == ("bob", "errors of clients", "shell")
+    assert asked.responder.user
+    assert run_main(["status", "--cluster", "fake"]) in {0, 1}
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Run run-1 was paused by bob: errors of clients. It pauses before its next node" in shown
+    assert "The run is paused by bob: errors of clients, since " in shown
+    assert "kafka-rollout runs resume --cluster fake --run run-1 --reason REASON" in shown
+    assert call("pause", "--run", "run-1", "--reason", "again") == 3
+    assert call("resume", "--reason", "fixed") == 0  # the run that `status` shows
+    assert isinstance(ports.run.events()[-1], ResumeAsked)
+    assert call("stop", "--reason", "another day") == 0
+    assert isinstance(ports.run.events()[-1], StopAsked)
+
+
+def test_what_changes_nothing_is_refused(ports: ClusterPorts, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("resume", "--run", "run-1", "--reason", "why not") == 3
+    assert "is not paused" in capsys.readouterr().err
+    assert call("pause", "--run", "run-1", "--reason", " ") == 2
+    assert call("pause", "--run", "run-9", "--reason", "unknown") == 2
+    plan = ports.run.load_plan()
+    assert roll_release_steps(ports, plan, GatePolicy(checks=1))
+    write_run_report(ports, plan)
+    release_lock(ports)
+    before = ports.run.events()
+    code = call("pause", "--run", "run-1", "--reason", "too late")
+    assert code == 3, capsys.readouterr().err
+    assert ports.run.events() == before
