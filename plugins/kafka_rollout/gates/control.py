@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from kafka_rollout.base.durations import duration, iso
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.maintenance import Maintenance
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.gates.check import Condition
+
+NODE, RACK = "node", "rack"
 
 
 def window_condition(maintenance: Maintenance, now: float, expected_s: float) -> Condition:
@@ -20,3 +26,30 @@ def window_condition(maintenance: Maintenance, now: float, expected_s: float) ->
 def pause_condition(text: str, since: float) -> Condition:
     """Return the unmet condition of a paused run. `text`: `paused by alice: a reason`; `since`: epoch seconds."""
     return Condition(name="no pause", is_met=False, evidence=f"{text} (since {iso(since)})")
+
+
+def check_pause_after(pause_after: str) -> None:
+    """Raise UserError unless it is empty, `node`, `rack` or a number of nodes."""
+    if pause_after not in {"", NODE, RACK} and not (pause_after.isdecimal() and int(pause_after)):
+        raise UserError(f"The run cannot pause after '{pause_after}'.", remedy="Write node, rack or a number of nodes.")
+
+
+def find_due_pause(pause_after: str, done: Sequence[int], next_node: int, racks: Mapping[int, str]) -> str:
+    """Return why the run pauses before the next node, as a sentence; empty if it does not.
+
+    `done`: the nodes since the last pause, in their order. `racks`: broker.rack of these nodes and of the next one, ""
+    for none. A batch is never divided.
+    """
+    if not pause_after or not done:
+        return ""
+    if pause_after == RACK:
+        rack = racks[done[-1]]
+        ended = f"The nodes of rack {rack} are done." if rack else "The nodes without a rack are done."
+        return "" if rack == racks[next_node] else ended
+    most = 1 if pause_after == NODE else int(pause_after)
+    return f"Since the last pause, {nodes(done)} {'is' if len(done) == 1 else 'are'} done." if len(done) >= most else ""
+
+
+def planned_pause(why: str) -> Condition:
+    """Return the unmet condition of a pause of the plan. `why`: of `find_due_pause`."""
+    return Condition(name="planned pause", is_met=False, evidence=f"{why} An approver must continue the run")

@@ -10,6 +10,7 @@ from typing import Any
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.gates.control import check_pause_after
 from kafka_rollout.model.plan import RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
@@ -307,6 +308,20 @@ class Request:
             section=GATES,
         ),
     )
+    pause_after: str = declared(
+        "",
+        Field(
+            form="pause_after",
+            option="--pause-after",
+            title="Pause after",
+            text="node, rack or a number of nodes: after each of them the run pauses, and asks an approver to continue "
+            "or to roll back. A batch is not divided. Empty: no pause.",
+            of=_ROLLS,
+            in_plan=True,
+            section=_CONTROL,
+            on_copy="",
+        ),
+    )
     window: str = declared(
         "",
         Field(
@@ -460,7 +475,8 @@ class Request:
     may_lower: bool = True
 
     def __post_init__(self) -> None:
-        """Raise UserError for invalid windows or freeze days, before anything is observed."""
+        """Raise UserError for invalid pauses, windows or freeze days, before anything is observed."""
+        check_pause_after(self.pause_after)
         parse_maintenance(self.window, self.freeze_days)
 
     def finalizes(self, *, rolls: bool) -> bool:

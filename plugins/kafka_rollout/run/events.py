@@ -73,6 +73,7 @@ class ApprovalOf(StrEnum):
     FINALIZE = "finalize"
     ROLL_BACK = "roll-back"
     DIFFERENCES = "differences"  # from the state before the run, that the plan does not name
+    PAUSE = "pause"  # of the plan (`pause_after`): continue, or roll back
     FAILED_GATE = "failed-gate"  # wait, retry or roll back
 
     def noun(self, change: str = "plan") -> str:
@@ -105,6 +106,7 @@ _NOUNS = {
     ApprovalOf.FINALIZE: "feature change",
     ApprovalOf.ROLL_BACK: "rollback",
     ApprovalOf.FAILED_GATE: "failed gate",
+    ApprovalOf.PAUSE: "end of the pause",
 }
 _LABELS = {Decision.APPROVED: "Approve", Decision.REJECTED: "Reject"}
 

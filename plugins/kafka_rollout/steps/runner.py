@@ -355,6 +355,7 @@ class Runner:
                 on_progress=self.progress,
                 stop_asked=self.stop_asked,
                 canary=None if canary is None else self._canary(canary),
+                pause=self._pause,
             )
         except RolloutError as error:
             self.error = error
@@ -379,6 +380,22 @@ class Runner:
             return True
 
         return continues
+
+    def _pause(self, why: str, rolled_now: bool) -> bool:
+        """Ask at a pause of the plan. Return False if the run ends here, and the next call has the answer."""
+        if rolled_now and not self.answers.present:
+            self.progress.say(f"planned pause: {why} Check the cluster, then continue with the next call")
+            return False
+        body = f"**Planned pause**\n\n{why}\n\nApprove to continue with the next node."
+        with lock.keep_lock(self.ports):
+            answer = self.answers.ask(Question(what=ApprovalOf.PAUSE, body=body))
+        if answer is None:
+            raise RefusedError(f"The run pauses. {why}", remedy="Continue with --as NAME and --reason REASON.")
+        shown: Any = {"responder": answer.responder, "text": body}
+        record_approval(self.ports, ApprovalOf.PAUSE, answer.by, answer.decision, answer.reason, **shown)
+        if answer.decision != Decision.APPROVED:
+            raise RefusedError(f"{answer.by} did not continue the run.", remedy="Continue it later, or roll it back.")
+        return True
 
     def _undo(self) -> None:
         """Undo an offline downgrade: restore, then the gates."""

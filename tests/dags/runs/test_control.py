@@ -11,6 +11,8 @@ import pytest
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
     Channel,
     ControlAsked,
     PauseAsked,
@@ -144,3 +146,28 @@ def test_a_paused_run_waits_in_the_triggerer_until_it_is_resumed(
     assert state == "success", states
     assert [event.node_id for event in events_of(record.events(), Stopping)] == ORDER
     assert watched[-1] == GateRef(kind=GateKind.BEFORE_STOP, release_step="3.9.1-to-4.3.1", node_id=1)
+
+
+@pytest.mark.parametrize("group_up_to", [12, 5])
+def test_an_approver_continues_after_each_pause_of_the_plan_or_rolls_back(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, group_up_to: int
+) -> None:
+    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", group_up_to)
+    large = group_up_to == 5
+    first, second = (
+        ("roll.other_nodes",) * 2
+        if large
+        else (
+            "roll.active_controller.gate_before",
+            "roll.broker-12.gate_before",
+        )
+    )
+    runs.answers.update({first: ["Wait on", "Roll back"]} if large else {first: ["Wait on"], second: ["Roll back"]})
+    state, states, record = runs.run(pause_after="2")
+    assert state == "failed"  # as after each rollback
+    assert runs.asked == ["approve_plan", first, second]
+    assert "nodes 2, 3 are done" in runs.bodies[first] or large
+    stops = [event.node_id for event in events_of(record.events(), Stopping)]
+    assert stops == [2, 3, 1, 11, 11, 1, 3, 2], states
+    paused = [event for event in events_of(record.events(), Approval) if event.what is ApprovalOf.PAUSE]
+    assert [(event.by, event.decision) for event in paused] == [("alice", "approved")]

@@ -40,6 +40,7 @@ ASKED = Request(
     may_lower=False,
     max_batch_size=3,
     one_rack_at_a_time=False,
+    pause_after="rack",
     window="Mo-Fr 22:00-04:00 UTC",
     freeze_days=("2026-12-24",),
 )
@@ -54,6 +55,7 @@ OF_COPY = {
     "interval_s": 0.5,
     "gate_timeout_s": 90.0,
     "traffic": False,
+    "pause_after": "",
     "window": "",
     "freeze_days": (),
     "max_batch_size": 1,

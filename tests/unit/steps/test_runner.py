@@ -1,4 +1,4 @@
-"""A call of a procedure that cannot record its start."""
+"""A call of a procedure: that cannot record its start, and that ends at a planned pause."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.planning.request import Request
+from kafka_rollout.run.events import Approval, ApprovalOf, events_of
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.rehearsal.quiet import RehearsalServices
 from kafka_rollout.steps.rehearsal.run import SaysLines
@@ -39,3 +40,26 @@ def test_the_lock_is_released(tmp_path: Path, call: Callable[[Runner], object]) 
     with pytest.raises(TransientError, match="The database does not answer"):
         call(runner)
     assert ports.lock.holder("fake") is None
+
+
+def test_a_run_without_a_terminal_ends_at_a_planned_pause_and_the_next_call_continues_it(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, pause_after="4")
+    lines: list[str] = []
+
+    def call() -> bool:
+        answers, services = Approver(), RehearsalServices(ports)
+        progress = SaysLines(lines.append)
+        return Runner(
+            ports=ports, procedure=UPGRADE, request=request, answers=answers, services=services, progress=progress
+        ).run()
+
+    assert not call()
+    assert cluster.stops == [2, 3, 1, 11]
+    assert ports.lock.holder("fake") is None
+    assert any("planned pause: Since the last pause, nodes" in line for line in lines)
+    assert call()
+    assert cluster.stops == [2, 3, 1, 11, 12, 13]
+    given = [event for event in events_of(ports.run.events(), Approval) if event.what is ApprovalOf.PAUSE]
+    assert [event.decision for event in given] == ["approved"]

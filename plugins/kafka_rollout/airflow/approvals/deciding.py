@@ -42,13 +42,14 @@ def ask_how_to_continue(
     meanings: Mapping[Decision, str] | None = None,
     subject: str = "",
     note: str = "",
+    happened: str = "failed",
 ) -> NoReturn:
     """Park the task until an approver decides; it resumes at `decided`. The run keeps the cluster's lock for this time.
 
     `meanings`: texts of options that have a different effect here than at the gate after a node's start. `subject`, by
     default `what`, and `note` must stay true for every request of the task: Airflow shows those of the first one.
     """
-    timeout = keep_lock_while_asking(context, ports, f"{what} failed and waits for a decision")
+    timeout = keep_lock_while_asking(context, ports, f"{what} {happened} and waits for a decision")
     texts = {**_MEANINGS, **(meanings or {})}
     body = (
         f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
@@ -59,7 +60,7 @@ def ask_how_to_continue(
     )
     question = Question(
         what=ApprovalOf.FAILED_GATE,
-        subject=f"{ports.cluster.name}: {subject or what} failed. How to continue?",
+        subject=f"{ports.cluster.name}: {subject or what} {happened}. How to continue?",
         body="\n\n".join(body),
         options=tuple(options),
         users=approvers(context, ports),
@@ -74,12 +75,19 @@ def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) 
     return timeout
 
 
-def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
-    """Record the decision. Rolling back and stopping fail the task, so no later task begins."""
+def record_decision(
+    context: Context, ports: ClusterPorts, what: str, answer: Answer, *, pauses: bool = False
+) -> Approval:
+    """Record the decision. Rolling back and stopping fail the task, so no later task begins.
+
+    `pauses`: the plan pauses before a node, so an answer that continues ends the pause.
+    """
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.decision}")
     given = recorded_with(context, ports, answer)
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
+    if pauses and answer.decision in {Decision.WAIT_ON, Decision.RETRY}:
+        record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
     gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: (ApprovalOf.ROLL, ApprovalOf.CANARY)}
     if answer.decision in gives:  # another answer keeps what an earlier one of this task gave
         keep_answer(context, decided.plan_hash, gives[answer.decision], answer.by)

@@ -25,6 +25,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
+from kafka_rollout.steps.gates.control import due_pause
 from kafka_rollout.steps.gates.waiting import check_gates, policy_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.roll.node import needs_replacement, restart_node
@@ -33,6 +34,7 @@ from kafka_rollout.steps.step import Reaction, Step
 # A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
 # passes soon is checked in the task itself.
 PATIENCE_S = 12.0
+CONTINUE = "Continue with the next node, after its gate."  # *Wait on* at a pause of the plan
 
 
 class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
@@ -59,6 +61,8 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             gate = self._gate(plan, ports.cluster)
             if self.kind is GateKind.BEFORE_STOP and not needs_replacement(ports, plan, *gate.subject):
                 return self._passed("the node already runs the release and is not stopped")
+            if why := self._due_pause(ports, plan, gate):
+                self._ask(context, ports, gate, why, is_pause=True)
             return self._watch(context, ports, plan, gate)
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
@@ -81,7 +85,8 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             gate = self._gate(plan, ports.cluster)
             answer = read_answer(context, event, gate_name(gate))
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
-            record_decision(context, ports, gate_name(gate), answer)
+            pauses = bool(self._due_pause(ports, plan, gate))
+            record_decision(context, ports, gate_name(gate), answer, pauses=pauses)
             if answer.decision is not Decision.RETRY:
                 return self._watch(context, ports, plan, gate)
         return self._restart(context, {})
@@ -121,11 +126,17 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
         self.defer(trigger=trigger_of(self.cluster, context, plan, [gate], watches), method_name="watched")
 
-    def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> None:
+    def _due_pause(self, ports: ClusterPorts, plan: Plan, gate: Gate) -> str:
+        if self.kind is not GateKind.BEFORE_STOP:
+            return ""
+        return due_pause(ports, plan, *gate.subject, ports.run.events())
+
+    def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str, *, is_pause: bool = False) -> None:
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
         retries = (Decision.RETRY,) if self.can_start_node else ()
         options = (Decision.WAIT_ON, *retries, Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE)
-        ask_how_to_continue(context, ports, what=gate_name(gate), why=message, options=options)
+        more: dict[str, Any] = {"happened": "pauses", "meanings": {Decision.WAIT_ON: CONTINUE}} if is_pause else {}
+        ask_how_to_continue(context, ports, what=gate_name(gate), why=message, options=options, **more)
 
     def _passed(self, message: str) -> dict[str, str]:
         self.log.info("The gate passed: %s", message)

@@ -24,7 +24,7 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     request_in,
 )
-from kafka_rollout.airflow.gates.sensor import check_for_a_while, trigger_of
+from kafka_rollout.airflow.gates.sensor import CONTINUE, check_for_a_while, trigger_of
 from kafka_rollout.airflow.operators.nodes import refuse_wrong_order, require_canary_approval
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base import wording as words
@@ -41,6 +41,7 @@ from kafka_rollout.run.projections.nodes import has_acted_on_node, has_stopped_n
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
+from kafka_rollout.steps.gates.control import due_pause
 from kafka_rollout.steps.gates.waiting import policy_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.progress import place
@@ -92,6 +93,10 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
     ) -> tuple[NodeSpec, ...]:
         """Return those of the nodes that can be stopped together now. `refused`: as in `choose_nodes_to_stop`."""
         return nodes
+
+    def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
+        """Return why the plan pauses before these nodes; empty if it does not."""
+        return ""
 
     def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
         """Raise RefusedError unless the nodes can be stopped by the approvals, before a gate waits for them.
@@ -156,7 +161,9 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
             what = self._what_failed(ports, plan)
             answer = read_answer(context, event, what)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
-            decision = record_decision(context, ports, what, answer)
+            left = self._first_left(ports, plan)
+            pauses = left is not None and bool(self.due_pause(ports, plan, left))
+            decision = record_decision(context, ports, what, answer, pauses=pauses)
             if answer.decision is Decision.RETRY:
                 renew_invalid_approvals(ports, plan, decision)
         again = answer.decision is Decision.RETRY and not is_late
@@ -197,6 +204,8 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
                     continue
                 if part is Part.GATE_BEFORE:
                     self.require_approvals(context, ports, plan, (release_step, nodes))
+                    if why := self.due_pause(ports, plan, (release_step, nodes)):
+                        self._ask(context, ports, plan, (release_step, nodes), why, is_pause=True)
                     nodes = self.choose(context, ports, plan, nodes, errors)
                     if passed is None or passed.kind is not GateKind.BEFORE_STOP:
                         gates = gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes)
@@ -259,22 +268,29 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
             raise error
         self._ask(context, ports, plan, batch, str(error))
 
-    def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, why: str) -> NoReturn:
+    def _ask(
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, why: str, *, is_pause: bool = False
+    ) -> NoReturn:
+        meanings = {**_MEANINGS, Decision.WAIT_ON: CONTINUE} if is_pause else _MEANINGS
         ask_how_to_continue(
             context,
             ports,
             what=_name_of(batch),
             why=f"{places(plan, batch)}: {why}",
             options=self.options,
-            meanings=_MEANINGS,
+            meanings=meanings,
             subject="a node step",
             note=_NOTE,
+            happened="pauses" if is_pause else "failed",
         )
 
     def _what_failed(self, ports: ClusterPorts, plan: Plan) -> str:
+        left = self._first_left(ports, plan)
+        return f"task {self.task_id}" if left is None else _name_of(left)
+
+    def _first_left(self, ports: ClusterPorts, plan: Plan) -> Batch | None:
         events = ports.run.events()
-        left = (batch for batch in self.batches(ports, plan, None) if self._is_left(ports, plan, batch, events))
-        return next(map(_name_of, left), f"task {self.task_id}")
+        return next((one for one in self.batches(ports, plan, None) if self._is_left(ports, plan, one, events)), None)
 
     def _times(self, ports: ClusterPorts, plan: Plan) -> str:
         found = time_of_node_steps(ports.run.events(), plan, ports.clock.now())
@@ -323,6 +339,10 @@ class RollNodesOperator(EachBatchOperator):
         if split:
             self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in nodes), split)
         return chosen
+
+    def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
+        release_step, nodes = batch
+        return due_pause(ports, plan, release_step, nodes[0], ports.run.events())
 
     def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
         release_step, nodes = batch

@@ -35,6 +35,7 @@ from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
+from kafka_rollout.steps.gates.control import due_pause
 from kafka_rollout.steps.gates.waiting import policy_of
 from kafka_rollout.steps.roll.node import NodeReplaced, needs_replacement, plan_rollback, replace_node, retry_node
 from kafka_rollout.steps.roll.stop import HeldError
@@ -125,6 +126,10 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
             replaced = act(ports, plan, release_step, node)
         except HeldError as error:
             self.log.info("%s", error)
+            if due_pause(ports, plan, release_step, node, ports.run.events()):
+                raise RefusedError(
+                    error.sentence, remedy="Clear the gate before the stop: it asks an approver."
+                ) from None
             gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node)
             watch = GateWatch(policy=policy_of(ports, gate.kind, request_in(context), plan))
             self.defer(trigger=trigger_of(self.cluster, context, plan, [gate], [watch]), method_name="watched")

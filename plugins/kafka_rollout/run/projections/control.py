@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from kafka_rollout.run.events import Event, PauseAsked, ResumeAsked, StopAsked, StoppedByOperator
+from kafka_rollout.gates.check import GateKind
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Decision,
+    Event,
+    PauseAsked,
+    ResumeAsked,
+    StopAsked,
+    StoppedByOperator,
+)
+from kafka_rollout.run.step_events import GatePassed
 
 
 def find_pause(events: Sequence[Event]) -> PauseAsked | None:
@@ -18,3 +29,18 @@ def find_stop(events: Sequence[Event]) -> StopAsked | None:
     kinds = StopAsked | ResumeAsked | StoppedByOperator
     asked = next((event for event in reversed(events) if isinstance(event, kinds)), None)
     return asked if isinstance(asked, StopAsked) else None
+
+
+def nodes_since_pause(events: Sequence[Event], release_steps: Collection[str]) -> tuple[int, ...]:
+    """Return the nodes whose node steps are done since an approver continued the run after a pause of the plan.
+
+    `release_steps`: keys of the plan; a rollback begins again without a pause.
+    """
+    done: dict[tuple[str, int], None] = {}
+    for event in events:
+        match event:
+            case Approval(what=ApprovalOf.PAUSE, decision=Decision.APPROVED):
+                done.clear()
+            case GatePassed(ref=ref) if ref.kind is GateKind.AFTER_START and ref.release_step in release_steps:
+                done[str(ref.release_step), int(ref.node_id or 0)] = None
+    return tuple(node_id for _, node_id in done)

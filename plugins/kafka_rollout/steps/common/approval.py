@@ -389,12 +389,17 @@ def terms_part(plan: Plan) -> list[str]:
     soak = f"then a soak of {terms.soak_s:g} s" if terms.soak_s else "**no soak** after that"
     lines = [
         f"- Gates: {gate}, {soak}. The gate timeout is {terms.gate_timeout_s:g} s.",
+        *([f"- Pause for an approver after each {_after(terms.pause_after)}"] if terms.pause_after else []),
         *window_lines(terms),
         f"- Rehearsal on a copy requested: {_yes(terms.rehearse)}",
         f"- Approval after the first node: {_yes(terms.canary)}",
         f"- Test traffic during the run: {_yes(terms.traffic)}",
     ]
     return [heading("How the run proceeds"), "\n".join(lines)]
+
+
+def _after(pause_after: str) -> str:
+    return f"{pause_after} nodes" if pause_after.isdecimal() else pause_after
 
 
 def window_lines(terms: RunTerms) -> list[str]:

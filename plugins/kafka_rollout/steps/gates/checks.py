@@ -111,7 +111,7 @@ def _before_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         return _nothing_to_wait_for(
             ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    begins = () if gate.has_begun else check_begin(ports, plan, release_step)
+    begins = () if gate.has_begun else check_begin(ports, plan, release_step, node)
     if not all(condition.is_met for condition in begins):
         return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=begins, is_held=True)
     seen = check_stop_is_safe(ports, plan, node, gate.together)

@@ -6,20 +6,40 @@ and triggers of a DAG, and the check right before the stop.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 from kafka_rollout.base.errors import StoppedError
 from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.gates.check import Condition
-from kafka_rollout.gates.control import pause_condition, window_condition
+from kafka_rollout.gates.control import RACK, find_due_pause, pause_condition, planned_pause, window_condition
 from kafka_rollout.model.plan import Plan, ReleaseStep
-from kafka_rollout.run.events import StoppedByOperator
-from kafka_rollout.run.projections.control import find_pause, find_stop
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.batches import find_racks
+from kafka_rollout.run.events import Event, StoppedByOperator
+from kafka_rollout.run.projections.control import find_pause, find_stop, nodes_since_pause
 from kafka_rollout.run.projections.node_times import expected_node_step_s
 from kafka_rollout.run.projections.nodes import is_in_node_step
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 
 
-def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Condition, ...]:
+def due_pause(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+) -> str:
+    """Return why the plan pauses before this node, and asks an approver; empty if it does not."""
+    terms = plan.terms
+    if terms is None or not terms.pause_after or is_rollback_step(plan, release_step):
+        return ""
+    if is_in_node_step(events, release_step.key):
+        return ""
+    done = nodes_since_pause(events, [step.key for step in plan.release_steps])
+    compared = {*done[-1:], node.node_id} if terms.pause_after == RACK else ()
+    configs = {node_id: ports.runtime.config(ports.cluster.node(node_id)) for node_id in compared}
+    return find_due_pause(terms.pause_after, done, node.node_id, defaultdict(str, find_racks(ports.cluster, configs)))
+
+
+def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Condition, ...]:
     """Return the conditions under which a node step begins; none if nothing can hold it.
 
     A node step that has begun is never held, nor are the other nodes of its batch. The maintenance window does not hold
@@ -35,6 +55,8 @@ def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> t
     found: list[Condition] = []
     if pause := find_pause(events):
         found.append(pause_condition(pause.text, pause.at))
+    if why := due_pause(ports, plan, release_step, node, events):
+        found.append(planned_pause(why))
     maintenance = None if terms is None else parse_maintenance(terms.window, terms.freeze_days)
     if terms is not None and maintenance is not None and not is_rollback_step(plan, release_step):
         expected_s = expected_node_step_s(events, terms.soak_s)

@@ -16,6 +16,7 @@ from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
+from kafka_rollout.steps.gates.control import due_pause
 from kafka_rollout.steps.gates.waiting import wait_for_gates
 from kafka_rollout.steps.roll.node import is_under_way, plan_rollback, replace_nodes
 from kafka_rollout.steps.roll.stop import HeldError, choose_nodes_to_stop
@@ -48,15 +49,25 @@ def roll_release_steps(
     on_progress: Callable[[Progress], None] | None = None,
     stop_asked: Callable[[], bool] | None = None,
     canary: Callable[[bool], bool] | None = None,
+    pause: Callable[[str, bool], bool] | None = None,
 ) -> bool:
     """Carry out all release steps.
 
     Returns True if every node runs the target, False if `stop_asked` or `canary` ended the run between nodes. A node
     step is gate, replacement, gate, soak. The node steps of a batch are carried out at the same time, and the next
     batch begins when all its gates passed. `canary` decides after the first node whether to continue; its argument is
-    whether that node was replaced just now. Raises the errors of the steps; the run then stays where it stopped.
+    whether that node was replaced just now. `pause` decides it at a pause of the plan; its first argument is the
+    reason. Raises the errors of the steps; the run then stays where it stopped.
     """
-    walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
+    walk = _Walk(
+        ports=ports,
+        plan=plan,
+        policy=policy,
+        on_progress=on_progress,
+        stop_asked=stop_asked,
+        canary=canary,
+        pause=pause,
+    )
     done = walk.go(
         tuple((release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order)
     )
@@ -113,6 +124,7 @@ class _Walk:
     on_progress: Callable[[Progress], None] | None
     stop_asked: Callable[[], bool] | None
     canary: Callable[[bool], bool] | None = None
+    pause: Callable[[str, bool], bool] | None = None
     began: float = field(init=False)
     rehearsed: list[float] = field(init=False)  # the estimate until the first node is done
     took: list[float] = field(default_factory=list)  # seconds of each batch
@@ -153,6 +165,11 @@ class _Walk:
         for place in batch:
             if place not in waiting:
                 self._say(place, "is already done")
+        if waiting and self.pause is not None:
+            first, events = waiting[0], self.ports.run.events()
+            why = due_pause(self.ports, self.plan, first.release_step, first.node, events)
+            if why and not self.pause(why, bool(self.took)):
+                raise _StopAskedError
         refused = 0
         while waiting:
             part = batch if len(batch) == 1 else self._next_part(waiting, refused)

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
@@ -311,3 +312,75 @@ def test_a_pause_also_holds_a_rollback(
     assert cluster.stops == [*stops, 3, 2]
     checks = [event.check for event in events_of(ports.run.events(), GateChecked) if event.check.is_held]
     assert [check.gate for check in checks] == ["before node 3"]
+
+
+class Continues:
+    """The answers of an approver at the pauses of the plan, and the reasons that were shown."""
+
+    def __init__(self, ports: ClusterPorts, *answers: bool) -> None:
+        self.ports, self.answers, self.reasons = ports, list(answers), list[str]()
+
+    def __call__(self, why: str, rolled_now: bool) -> bool:
+        self.reasons.append(why)
+        answer = self.answers.pop(0) if self.answers else True
+        if answer:
+            record_approval(self.ports, ApprovalOf.PAUSE, "alice", Decision.APPROVED, "looks good")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("pause_after", "paused_after"),
+    [("node", [[2], [3], [1], [11], [12]]), ("2", [[2, 3], [1, 11]]), ("4", [[2, 3, 1, 11]]), ("6", []), ("", [])],
+)
+def test_a_plan_pauses_after_this_number_of_nodes_and_not_after_the_last_one(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan], pause_after: str, paused_after: Any
+) -> None:
+    plan = approved("2026-12-01 12:00", pause_after=pause_after)
+    pause = Continues(ports)
+    assert roll_release_steps(ports, plan, GatePolicy(checks=1), pause=pause)
+    assert cluster.stops == ORDER
+    assert pause.reasons == [
+        f"Since the last pause, {nodes(found)} {'is' if len(found) == 1 else 'are'} done." for found in paused_after
+    ]
+
+
+def test_a_plan_pauses_between_racks(ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]) -> None:
+    for node_id, rack in ((11, "a"), (12, "a"), (13, "b")):
+        cluster.nodes[node_id].config["broker.rack"] = rack
+    pause = Continues(ports)
+    assert roll_release_steps(
+        ports, approved("2026-12-01 12:00", pause_after="rack"), GatePolicy(checks=1), pause=pause
+    )
+    assert pause.reasons == ["The nodes without a rack are done.", "The nodes of rack a are done."]
+
+
+def test_a_pause_that_no_approver_ended_is_due_again_and_holds_a_stop_without_an_answer(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00", pause_after="2")
+    assert not roll_release_steps(ports, plan, GatePolicy(checks=1), pause=Continues(ports, False))
+    assert cluster.stops == [2, 3]
+    for _ in range(2):  # without the question, the gate before the stop holds the node
+        with pytest.raises(KilledError):
+            roll_release_steps(ports, plan, GatePolicy(checks=1), on_progress=killed_when("planned pause"))
+    pause = Continues(ports)
+    assert roll_release_steps(ports, plan, GatePolicy(checks=1), pause=pause)
+    assert cluster.stops == ORDER
+    assert pause.reasons[0] == "Since the last pause, nodes 2, 3 are done."
+    assert len(pause.reasons) == 2
+
+
+def test_a_rollback_has_no_planned_pause(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00", pause_after="node")
+    assert not roll_release_steps(ports, plan, GatePolicy(checks=1), pause=Continues(ports, True, False))
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
+    assert roll_back(ports, plan, GatePolicy(checks=1))
+    assert {node.running for node in cluster.nodes.values()} == {R391}
+
+
+@pytest.mark.parametrize("pause_after", ["0", "-1", "nodes", "1.5"])
+def test_an_unknown_pause_is_refused_with_the_request(pause_after: str) -> None:
+    with pytest.raises(UserError, match="cannot pause after"):
+        Request(pause_after=pause_after)
