@@ -60,10 +60,12 @@ def check_before_stop(
     accept_unavailable: Sequence[str] = (),
     unchecked: Unchecked = None,
     together: Collection[int] = (),
+    max_under_replicated: int | None = None,
 ) -> GateCheck:
     """Check whether `node` can be stopped now. `accept_unavailable`, `unchecked`: as in Plan.
 
     `together`: ids of the other nodes that are stopped at the same time, or are down for this reason already.
+    `max_under_replicated`: as in RunTerms.
     """
     stopping = frozenset({node.node_id, *together})
     conditions = [
@@ -80,6 +82,8 @@ def check_before_stop(
         conditions += _isr_without(kept, node.node_id, unfenced, stopping)
         if together:
             conditions.append(_spare_without(state.partitions, unfenced, stopping))
+    if max_under_replicated is not None:
+        conditions.append(_few_under_replicated(kept, stopping, max_under_replicated))
     if accepted := sorted({p.name for p in state.partitions} - {p.name for p in kept}):
         evidence = f"{count(len(accepted), 'partition')}, not checked: {few(accepted)}"
         conditions.append(Condition(name="accepted as unavailable", is_met=True, evidence=evidence))
@@ -230,6 +234,17 @@ def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition
         else f"{count(len(affected), 'partition')} have a leader and min ISR"
         + (f"; {elsewhere} without a leader have no replica on node {node_id}" if elsewhere else ""),
     ).listing([p.name for p in bad])
+
+
+def _few_under_replicated(partitions: Sequence[PartitionState], stopping: frozenset[int], most: int) -> Condition:
+    """Count partitions that lack a replica of a node which is not about to stop."""
+    lacking = [p.name for p in partitions if set(p.replicas) - set(p.isr) - stopping]
+    return Condition(
+        name="under-replicated partitions",
+        is_met=len(lacking) <= most,
+        evidence=f"{count(len(lacking), 'partition')} of other nodes, at most {most}"
+        + (f": {few(lacking)}" if lacking else ""),
+    ).listing(lacking if len(lacking) > most else [])
 
 
 def _isr_without(

@@ -162,9 +162,9 @@ class RunTerms:
 
     `checks`: consecutive passing checks after a node's start, then `soak_s`. `rehearse`: the change was tried on a copy
     first. `canary`: an approval after the first node. `every_change`: a feature change needs an approval also if it
-    raises a level that Kafka can lower again. `pause_after`: node, rack or a number of nodes. `window` and
-    `freeze_days`: when nodes can be stopped, as in `base/maintenance.py`. Plans of earlier versions lack the fields
-    with a default.
+    raises a level that Kafka can lower again. `max_under_replicated`: partitions of other nodes at a
+    stop; None without a limit. `pause_after`: node, rack or a number of nodes. `window` and `freeze_days`: when nodes
+    can be stopped, as in `base/maintenance.py`. Plans of earlier versions lack the fields with a default.
     """
 
     soak_s: float
@@ -174,6 +174,7 @@ class RunTerms:
     canary: bool
     traffic: bool
     every_change: bool
+    max_under_replicated: int | None = None
     pause_after: str = ""
     window: str = ""
     freeze_days: tuple[str, ...] = ()

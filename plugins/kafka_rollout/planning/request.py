@@ -428,6 +428,21 @@ class Request:
             option_unit=_SECONDS_OF_MS,
         ),
     )
+    max_under_replicated: int | None = declared(
+        None,
+        Field(
+            form="max_under_replicated",
+            option="--max-under-replicated",
+            title="Under-replicated partitions",
+            text="A node is stopped only if at most this number of partitions lack a replica of another node. Empty: "
+            "no limit; each partition of the node keeps min.insync.replicas in any case.",
+            of=_ROLLS,
+            in_plan=True,
+            section=GATES,
+            least=0,
+            on_copy=None,
+        ),
+    )
     accept_unavailable: tuple[str, ...] = declared(
         (),
         Field(

@@ -74,6 +74,18 @@ def test_a_single_replica_of_an_accepted_topic_is_taken_and_named() -> None:
     ]
 
 
+@pytest.mark.parametrize(("most", "unmet"), [(None, False), (0, True), (1, True), (2, False)])
+def test_under_replicated_partitions_of_other_nodes_are_limited(most: int | None, unmet: bool) -> None:
+    lacking = [partition("t", number, [4, 5, 6], isr=[4, 5], min_isr=1) for number in (0, 1)]
+    of_the_node = partition("t", 2, [4, 5, 6], isr=[5, 6], min_isr=1)
+    seen = state(partitions=(*lacking, of_the_node))
+    checked = check_before_stop(SEPARATE, seen, SEPARATE.node(4), max_under_replicated=most)
+    assert _failing(checked) == ({"under-replicated partitions"} if unmet else set())
+    assert ("t-0, t-1" in checked.waits_for) is unmet
+    batch = check_before_stop(SEPARATE, seen, SEPARATE.node(5), together=[4, 6], max_under_replicated=0)
+    assert "under-replicated partitions" not in _failing(batch)  # the batch itself lacks them
+
+
 def test_an_offline_partition_blocks_the_stop_of_its_own_replicas_only() -> None:
     seen = state(partitions=(partition("t", 0, [4, 5], isr=[4], leader=-1, min_isr=1),))
     assert "every partition is served" in _failing(_before(SEPARATE, seen, 4))

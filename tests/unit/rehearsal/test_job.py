@@ -41,6 +41,7 @@ ASKED = Request(
     max_batch_size=3,
     one_rack_at_a_time=False,
     pause_after="rack",
+    max_under_replicated=5,
     window="Mo-Fr 22:00-04:00 UTC",
     freeze_days=("2026-12-24",),
 )
@@ -56,6 +57,7 @@ OF_COPY = {
     "gate_timeout_s": 90.0,
     "traffic": False,
     "pause_after": "",
+    "max_under_replicated": None,
     "window": "",
     "freeze_days": (),
     "max_batch_size": 1,

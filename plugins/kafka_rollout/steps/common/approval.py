@@ -387,8 +387,14 @@ def terms_part(plan: Plan) -> list[str]:
     terms = plan.terms
     gate = f"{terms.checks} consecutive {'check' if terms.checks == 1 else 'checks'} after each start"
     soak = f"then a soak of {terms.soak_s:g} s" if terms.soak_s else "**no soak** after that"
+    most = terms.max_under_replicated
     lines = [
         f"- Gates: {gate}, {soak}. The gate timeout is {terms.gate_timeout_s:g} s.",
+        *(
+            []
+            if most is None
+            else [f"- Limit before each stop: {count(most, 'under-replicated partition')} of other nodes"]
+        ),
         *([f"- Pause for an approver after each {_after(terms.pause_after)}"] if terms.pause_after else []),
         *window_lines(terms),
         f"- Rehearsal on a copy requested: {_yes(terms.rehearse)}",

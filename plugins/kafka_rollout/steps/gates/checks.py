@@ -145,6 +145,7 @@ def _check_stop(
         accept_unavailable=plan.accept_unavailable,
         unchecked=plan.unchecked,
         together=[one.node_id for one in together],
+        max_under_replicated=None if plan.terms is None else plan.terms.max_under_replicated,
     )
 
 

@@ -30,6 +30,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.step_events import GateChecked, Stopping
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.gates.checks import check_stop_is_safe
 from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.progress import Progress as ProgressLines
@@ -384,3 +385,13 @@ def test_a_rollback_has_no_planned_pause(
 def test_an_unknown_pause_is_refused_with_the_request(pause_after: str) -> None:
     with pytest.raises(UserError, match="cannot pause after"):
         Request(pause_after=pause_after)
+
+
+def test_the_limit_of_under_replicated_partitions_is_approved_and_checked(
+    ports: ClusterPorts, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00", max_under_replicated=3)
+    assert "- Limit before each stop: 3 under-replicated partitions of other nodes" in approval_body(plan)
+    seen = check_stop_is_safe(ports, plan, ports.cluster.node(11))
+    (found,) = [condition for condition in seen.conditions if condition.name == "under-replicated partitions"]
+    assert (found.is_met, found.evidence) == (True, "0 partitions of other nodes, at most 3")
