@@ -27,7 +27,6 @@ from kafka_rollout.airflow.views.fleet import fleet_table, read_rows
 from kafka_rollout.airflow.views.records import check_page, find_run, page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.airflow.views.shown import shown
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
-from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.report.fleet import Show, as_csv, choose_rows
