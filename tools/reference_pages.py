@@ -18,7 +18,7 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
 from kafka_rollout.cli.json_result import ERROR_KINDS
-from kafka_rollout.clusters.host_entries import CommandEntry, ServiceEntry
+from kafka_rollout.clusters.host_entries import CommandEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
 from kafka_rollout.model.rights import RIGHTS, Right
 from kafka_rollout.model.run_of import RunOf
@@ -100,13 +100,14 @@ def _inventory() -> Iterator[str]:
         "`nodes`": NodeEntry,
         "`service`": ServiceEntry,
         "`install`, `before_stop`, `after_start`": CommandEntry,
+        "`package`": PackageEntry,
     }
     for title, entry in entries.items():
         yield f"## {title}\n"
         required = set(entry.model_json_schema().get("required", ()))
         rows = []
         for name, field in entry.model_fields.items():
-            shown = "" if field.default in (None, [], {}) else f"`{str(field.default).lower()}`"
+            shown = "" if field.default in (None, [], {}, ()) else f"`{str(field.default).lower()}`"
             rows.append((f"`{name}`", "required" if name in required else shown, field.description or ""))
         yield from _table(("key", "default", "meaning"), rows)
         yield ""

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
 from kafka_rollout.cli.old_words import current_words
-from kafka_rollout.clusters.host_entries import CommandEntry, ServiceEntry
+from kafka_rollout.clusters.host_entries import CommandEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, load_cluster
 from kafka_rollout.run.store.event_codec import KINDS
 from kafka_rollout.steps.checks import CHECKS
@@ -83,7 +83,7 @@ def test_every_event_variable_and_key_of_an_inventory_has_a_meaning() -> None:
     names = set(re.findall(r"KAFKA_ROLLOUT_[A-Z_]+", "".join(path.read_text() for path in SOURCES)))
     assert names == set(VARIABLES)
     assert [kind for kind, event in KINDS.items() if (event.__doc__ or "").startswith(f"{event.__name__}(")] == []
-    entries = (ClusterEntry, NodeEntry, ServiceEntry, CommandEntry)
+    entries = (ClusterEntry, NodeEntry, ServiceEntry, CommandEntry, PackageEntry)
     assert [key for entry in entries for key, field in entry.model_fields.items() if not field.description] == []
 
 

@@ -33,7 +33,9 @@ class FakeHost:
     """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once.
     `files` have one character for each byte. `journal`: exit code and both outputs of journalctl. `disk`: free bytes
     for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones. `uptime` in seconds.
-    `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's."""
+    `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's.
+    `package`: the releases of its jars, if Kafka is a package of `available`; `script`: what its installation does
+    otherwise (starts the unit, replaces the configuration, is interrupted)."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
     link_is_folder: bool = False
@@ -56,6 +58,10 @@ class FakeHost:
     listed: tuple[int, str, str] = (0, "", "")
     owners: dict[str, tuple[int, str]] = field(default_factory=dict)
     can_unpack: bool = True
+    package: list[str] | None = None
+    available: tuple[str, ...] = ("4.2.1", "4.3.1")
+    script: str = ""
+    masked: bool = False
     free: str = "900000"
     stop: str = "5min"
     java: str = f"{JAVA}/bin/java"
@@ -119,6 +125,8 @@ class FakeHost:
             case "cat", [path]:
                 missing = done_with(1, "", f"cat: {path}: No such file or directory")
                 return done_with(0, self.files[path], "") if path in self.files else missing
+            case "sha256sum", [path] if path not in self.files:
+                return done_with(1, "", f"sha256sum: {path}: No such file or directory")
             case "sha256sum", [path]:
                 return done_with(0, f"{sha256(self.files[path].encode('latin-1')).hexdigest()}  {path}\n", "")
             case "stat", [_, *paths]:
@@ -131,10 +139,14 @@ class FakeHost:
                 self.active, self.sub, self.pid = "inactive", "dead", 0
             case "systemctl", ["kill", *_]:
                 self.active, self.sub, self.pid = "failed", "failed", 0
-            case "systemctl", ["start", *_] if self.pid == 0:
-                self.started += 1
-                self.active, self.sub, self.pid, self.restarts = "active", "running", 50 + self.started, 0
-                self.loaded = self.link.rsplit("-", 1)[-1]
+            case "systemctl", ["start", *_] if self.pid == 0 and not self.masked:
+                self._start()
+            case "systemctl", ["mask" | "unmask" as word, "--runtime", _]:
+                self.masked = word == "mask"
+            case "apt-get", ["install", *_, word]:
+                return self._install(word.partition("=")[2])
+            case "dpkg", ["--configure", "-a"]:
+                self.script = ""
             case "ln", ["-sfnT", target, link]:
                 self.files[link] = target
             case "mv", ["-T", source, target]:
@@ -148,11 +160,30 @@ class FakeHost:
                 self.files[path] = (text or "")[: self.disk]
         return done_with(0, "", "")
 
+    def _start(self) -> None:
+        self.started += 1
+        self.active, self.sub, self.pid, self.restarts = "active", "running", 50 + self.started, 0
+        self.loaded = self.package[-1] if self.package else self.link.rsplit("-", 1)[-1]
+
+    def _install(self, version: str) -> Done:
+        if self.script == "is interrupted":
+            return done_with(100, "", "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")
+        self.package = ["4.2.1", "4.3.1"] if self.script == "mixes" else [version]
+        if self.script == "starts":
+            self._start()
+        if self.script == "replaces":
+            self.files[CONFIGURATION] = "# of the package\n"
+        return done_with(0, "", "")
+
     def _login(self, line: str, text: str | None) -> Done:
         if "--property=Environment" in line:
             return done_with(0, self.jvm, "")
         if "systemctl show" in line:
-            return done_with(0, f"{self._show()}Link={self.link}\n", "")
+            jars = " ".join(f"/jars/kafka_2.13-{release}.jar" for release in self.package or ())
+            return done_with(0, f"{self._show()}Link={self.link if self.package is None else jars}\n", "")
+        if line.startswith("/usr/bin/apt-get install --simulate "):
+            code = 0 if line.partition("=")[2] in self.available else 100
+            return done_with(code, "", "E: Version was not found" if code else "")
         if line.startswith("test -d "):
             folders = re.findall(r"echo libs (/opt/kafka_2\.13-([\d.]+))", line)
             found = [f"libs {folder}" for folder, release in folders if release in self.releases]
@@ -189,7 +220,9 @@ class FakeHost:
     def _show(self) -> str:
         second = 10 + self.started
         return (
-            f"LoadState=loaded\nActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
+            f"LoadState={'masked' if self.masked else 'loaded'}\n"
+            f"UnitFileState={'masked-runtime' if self.masked else 'enabled'}\n"
+            f"ActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
             f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"
             f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
         )

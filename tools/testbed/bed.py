@@ -35,6 +35,7 @@ from tools.testbed.installation import (
     write_installation,
 )
 from tools.testbed.machine import TestbedError, obstacle
+from tools.testbed.packages import INSTALL, PACKAGE, repository_layer
 
 NAME = "testbed"  # of the cluster
 STATE = "testbed.json"
@@ -46,11 +47,13 @@ DATA = "/var/lib/kafka/data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bed:
-    """A test bed in a folder. `bed`: its id, from which names of namespaces and control groups are made."""
+    """A test bed in a folder. `bed`: its id, from which names of namespaces and control groups are made. `packaged`:
+    Kafka is a package of Debian."""
 
     folder: Path
     bed: str
     size: int
+    packaged: bool = False
 
     @classmethod
     def read(cls, folder: Path) -> Bed:
@@ -60,7 +63,7 @@ class Bed:
             state = json.loads((folder / STATE).read_text())
         except FileNotFoundError:
             raise TestbedError(f"There is no test bed in {folder}.") from None
-        return cls(folder=folder, bed=state["bed"], size=state["size"])
+        return cls(folder=folder, **state)
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -79,7 +82,7 @@ class Bed:
 
     @property
     def spec(self) -> ClusterSpec:
-        nodes = tuple(_node(host, self.size) for host in self.hosts)
+        nodes = tuple(_node(host, self.size, packaged=self.packaged) for host in self.hosts)
         return ClusterSpec(name=NAME, runtime="ssh_service", nodes=nodes)
 
     def host_of(self, node: NodeSpec) -> Host:
@@ -129,11 +132,13 @@ def up(
     *,
     size: int = 6,
     others: Sequence[Release] = (),
+    packaged: bool = False,
     properties: Mapping[str, str] = MappingProxyType({}),
     metadata_version: str | None = None,
 ) -> Bed:
     """Boot the hosts with `release` installed and running, and the releases `others` unpacked next to it.
 
+    `packaged`: the releases are packages of a repository on each host instead.
     `properties`: lines of every configuration in addition. `metadata_version`: name of a level such as 3.4-IV0;
     default: the newest of the release.
     """
@@ -146,17 +151,21 @@ def up(
     settings = Settings.from_environment()
     cache = ReleaseCache(settings.cache, settings.include)
     folder.mkdir(parents=True, exist_ok=True)
-    bed = Bed(folder=folder, bed=secrets.token_hex(3), size=size)
-    (folder / STATE).write_text(json.dumps({"bed": bed.bed, "size": size}) + "\n")
+    bed = Bed(folder=folder, bed=secrets.token_hex(3), size=size, packaged=packaged)
+    (folder / STATE).write_text(json.dumps({"bed": bed.bed, "size": size, "packaged": packaged}) + "\n")
     try:
         _install(bed, release, others, cache, properties)
         network.create_network(bed.bed, size)
         for host in bed.hosts:
             host.boot()
         options = [] if metadata_version is None else ["--release-version", metadata_version]
-        command = format_command(release, kafka_uuid(), options)
+        jars = PACKAGE.jars if packaged else f"/opt/kafka_2.13-{release}/libs"
+        command = format_command(jars, kafka_uuid(), options)
         with ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1)) as pool:
             list(pool.map(lambda host: _format(host, command), bed.hosts))
+        if packaged:  # not earlier: without formatted data, the process would end at the boot
+            for host in bed.hosts:
+                host.run("systemctl", "enable", "--quiet", "kafka.service")
         _say(f"{size} hosts booted in {time.monotonic() - began:.0f} s")
         bed.start_kafka()
         _say(f"Kafka {release} in service after {time.monotonic() - began:.0f} s")
@@ -178,7 +187,12 @@ def missing() -> str | None:
 def _install(
     bed: Bed, release: Release, others: Sequence[Release], cache: ReleaseCache, extra: Mapping[str, str]
 ) -> None:
-    layers = [release_layer(bed.folder / "layers", each, cache) for each in dict.fromkeys((release, *others))]
+    releases, folder = list(dict.fromkeys((release, *others))), bed.folder / "layers"
+    layers = (
+        [repository_layer(folder, releases, cache)]
+        if bed.packaged
+        else [release_layer(folder, each, cache) for each in releases]
+    )
     layers += [agent_layer(bed.folder / "layers", cache), build_image()]
     login_key = ssh_files.make_key(bed.folder / "ssh" / "id_ed25519")
     spec = bed.spec
@@ -187,13 +201,13 @@ def _install(
         upper = host.folder / "upper"
         properties = node_properties(spec, node, Path(DATA)) | {"log.dirs": DATA, **extra}
         properties.pop("metadata.log.dir")
-        write_installation(upper, release, properties, exporter=node.prometheus_url is not None)
+        write_installation(upper, release, properties, exporter=node.prometheus_url is not None, packaged=bed.packaged)
         host_keys[host.address] = ssh_files.write_host_files(upper, login_key)
         _write_sudoers(upper, node)
         (upper / "etc" / "hostname").write_text(f"{host.name}\n")
         (upper / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {host.name}\n")
         host.mount(layers)
-        host.prepare(OWN_FILES + ssh_files.OWN_LOGIN)
+        host.prepare((INSTALL.format(release=release) if bed.packaged else "") + OWN_FILES + ssh_files.OWN_LOGIN)
     ssh_files.write_client_files(bed.folder / "ssh", host_keys)
     bed.inventory_path.parent.mkdir()
     bed.inventory_path.write_text(dump_cluster(spec))
@@ -220,7 +234,7 @@ def _format(host: Host, command: Sequence[str]) -> None:
     host.run(*command)
 
 
-def _node(host: Host, size: int) -> NodeSpec:
+def _node(host: Host, size: int, *, packaged: bool) -> NodeSpec:
     separate = size >= _SEPARATE_FROM
     roles = {Role.BROKER, Role.CONTROLLER}
     if separate:
@@ -235,7 +249,7 @@ def _node(host: Host, size: int) -> NodeSpec:
         broker_address=f"{host.address}:9092" if Role.BROKER in roles else None,
         controller_address=f"{host.address}:9093" if Role.CONTROLLER in roles else None,
         prometheus_url=exporter,
-        service=ServiceSpec(host=host.address),
+        service=ServiceSpec(host=host.address, package=PACKAGE if packaged else None),
     )
 
 

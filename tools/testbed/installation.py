@@ -50,7 +50,7 @@ Configuration:
       AppenderRef:
         ref: STDOUT
 """
-_UNIT = f"""\
+UNIT = f"""\
 [Unit]
 Description=Apache Kafka
 After=network.target
@@ -87,7 +87,12 @@ rules:
 def release_layer(folder: Path, release: Release, cache: ReleaseCache) -> Path:
     """Make a file system layer with an installed release; jars are hard links to the cache where possible."""
     layer = folder / f"kafka-{release}"
-    home = layer / "opt" / f"kafka_2.13-{release}"
+    write_release(layer / "opt" / f"kafka_2.13-{release}", release, cache)
+    return layer
+
+
+def write_release(home: Path, release: Release, cache: ReleaseCache) -> None:
+    """Write the files of an archive; `home`/libs can be a link."""
     for name in ("bin", "config", "libs"):
         (home / name).mkdir(parents=True, exist_ok=True)
     for jar in cache.libs(release).iterdir():
@@ -97,7 +102,6 @@ def release_layer(folder: Path, release: Release, cache: ReleaseCache) -> Path:
     script.chmod(0o755)
     name, text = ("log4j2.yaml", _LOG4J2) if release.major >= 4 else ("log4j.properties", _LOG4J)
     (home / "config" / name).write_text(text)
-    return layer
 
 
 def agent_layer(folder: Path, cache: ReleaseCache) -> Path:
@@ -109,12 +113,12 @@ def agent_layer(folder: Path, cache: ReleaseCache) -> Path:
     return layer
 
 
-def write_installation(upper: Path, release: Release, properties: Mapping[str, str], *, exporter: bool) -> None:
+def write_installation(
+    upper: Path, release: Release, properties: Mapping[str, str], *, exporter: bool, packaged: bool
+) -> None:
     """Write the files of one host that differ from the layers, before its first boot. Owners are set by `own_files`."""
     etc = upper / "etc" / "kafka"
     etc.mkdir(parents=True)
-    (upper / "opt").mkdir(exist_ok=True)
-    (upper / "opt" / "kafka").symlink_to(f"/opt/kafka_2.13-{release}")
     lines = "".join(f"{key}={value}\n" for key, value in properties.items())
     (etc / "server.properties").write_text(f"# Written by the operator.\n{lines}")
     options = f"-javaagent:/{_EXPORTER}={EXPORTER_PORT}:/etc/kafka/jmx_exporter.yml" if exporter else ""
@@ -126,9 +130,13 @@ def write_installation(upper: Path, release: Release, properties: Mapping[str, s
     (etc / "kafka.env").write_text("".join(f'{key}="{value}"\n' for key, value in environment.items()))
     if exporter:
         (etc / "jmx_exporter.yml").write_text(_EXPORTER_RULES)
+    if packaged:
+        return
+    (upper / "opt").mkdir(exist_ok=True)
+    (upper / "opt" / "kafka").symlink_to(f"/opt/kafka_2.13-{release}")
     units = upper / "etc" / "systemd" / "system"
     (units / "multi-user.target.wants").mkdir(parents=True)
-    (units / "kafka.service").write_text(_UNIT)
+    (units / "kafka.service").write_text(UNIT)
 
 
 OWN_FILES = f"""set -e
@@ -140,10 +148,9 @@ chown -R {KAFKA}:{KAFKA} /var/lib/kafka
 """
 
 
-def format_command(release: Release, cluster_id: str, options: Sequence[str] = ()) -> list[str]:
-    """The command that formats the data of a host, as the user of the broker."""
-    jars = f"/opt/kafka_2.13-{release}/libs/*"
-    java = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars]
+def format_command(jars: str, cluster_id: str, options: Sequence[str] = ()) -> list[str]:
+    """The command that formats the data of a host, as the user of the broker. `jars`: folder of the release."""
+    java = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
     tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "/etc/kafka/server.properties", *options]
     return ["runuser", "-u", KAFKA, "--", *java, *tool]
 

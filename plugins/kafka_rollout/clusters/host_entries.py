@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
-from kafka_rollout.model.topology import HostCommand, NodeSpec, Role, ServiceSpec
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.model.topology import HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec
+from kafka_rollout.releases.facts import Release
 
 _SUFFIX = ".service"
 _HOST = r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$"
@@ -24,6 +27,11 @@ _SHA512 = r"^[0-9a-fA-F]{128}$"
 Sha512 = Annotated[str, StringConstraints(pattern=_SHA512, to_lower=True)]
 _RELEASE_PATH = r"^/[A-Za-z0-9._@+/{}-]*[A-Za-z0-9._@+}-]$"
 ReleasePath = Annotated[str, StringConstraints(pattern=_RELEASE_PATH)]
+# No blank, no quote, no wildcard of sudoers.
+_WORD = r"^[A-Za-z0-9._@%+/:=,~{}-]+$"
+Word = Annotated[str, StringConstraints(pattern=_WORD)]
+_VERSION = r"^[A-Za-z0-9][A-Za-z0-9.+:~^_-]*$"
+Version = Annotated[str, StringConstraints(pattern=_VERSION)]
 # Pattern → the form in words.
 FORMS = {
     _HOST: "a host name or an address, for example kafka-1.example.com",
@@ -32,6 +40,8 @@ FORMS = {
     _HOST_PATH: "an absolute path, for example /etc/kafka/server.properties",
     _SHA512: "a SHA-512 of 128 hexadecimal digits",
     _RELEASE_PATH: "an absolute path, for example /opt/kafka_2.13-{release}",
+    _WORD: "a word of letters, digits and . _ @ % + / : = , ~ - {version}, because no shell reads it",
+    _VERSION: "the version of a package, for example 7.9.1-1",
 }
 
 
@@ -44,6 +54,70 @@ class CommandEntry(_Strict):
 
     command: Annotated[str, Field(min_length=1, description="run by the login shell of the SSH user")]
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="time limit; after it, the command failed")] = 60.0
+
+
+class PackageEntry(_Strict):
+    """Kafka as a package of the hosts' distribution. A command is a list: a program and its arguments."""
+
+    install: Annotated[
+        tuple[Word, ...],
+        Field(
+            min_length=2,
+            description="installs {version}, as root by sudo: the path of a program, and its arguments. No shell reads "
+            "them. It can be a script of yours",
+        ),
+    ]
+    check: Annotated[
+        tuple[Word, ...],
+        Field(
+            min_length=2,
+            description="succeeds (exit code 0) if {version} can be installed, and changes nothing; runs as the SSH "
+            "user, without sudo",
+        ),
+    ]
+    download: Annotated[
+        tuple[Word, ...],
+        Field(
+            description="downloads {version} before the stop, as root by sudo, so that the node is down for a shorter "
+            "time. It runs for the release that is installed too, for a rollback"
+        ),
+    ] = ()
+    repair: Annotated[
+        tuple[Word, ...],
+        Field(
+            description="runs as root by sudo if install fails, for example dpkg --configure -a; then install runs "
+            "once more. Without it the run refuses"
+        ),
+    ] = ()
+    jars: Annotated[HostPath, Field(description="folder with kafka_2.13-<release>.jar of the installed release")] = (
+        "/usr/share/java/kafka"
+    )
+    versions: Annotated[
+        dict[str, Version],
+        Field(description="release → version of its package, which replaces {version}; default: the release"),
+    ] = {}
+    timeout_s: Annotated[float, Field(gt=0, le=3600, description="time limit of each of these commands")] = 600.0
+
+    @field_validator("install", "check", "download", "repair")
+    @classmethod
+    def _is_a_command(cls, words: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if words and not re.fullmatch(_HOST_PATH, words[0]):
+            raise ValueError(f"{words[0]} is not the absolute path of a program")
+        text = " ".join(words)
+        if "{" in text.replace("{version}", "") or "}" in text.replace("{version}", ""):
+            raise ValueError(f"`{text}` has a placeholder other than {{version}}")
+        if words and ("{version}" in text) != (info.field_name != "repair"):
+            has = "must not contain" if info.field_name == "repair" else "does not contain"
+            raise ValueError(f"`{text}` {has} {{version}}")
+        return words
+
+    @field_validator("versions")
+    @classmethod
+    def _has_releases(cls, versions: dict[str, str]) -> dict[str, str]:
+        try:
+            return {str(Release.parse(release)): version for release, version in versions.items()}
+        except UserError as error:
+            raise ValueError(error.sentence) from None
 
 
 class ServiceEntry(_Strict):
@@ -100,6 +174,13 @@ class ServiceEntry(_Strict):
         CommandEntry | None,
         Field(description="command that installs {release} on a host, such as a package manager; instead of archive"),
     ] = None
+    package: Annotated[
+        PackageEntry | None,
+        Field(
+            description="Kafka from a .deb or .rpm package, instead of installation, symlink, archive and install "
+            "(docs/packages.md)"
+        ),
+    ] = None
     before_stop: Annotated[
         list[CommandEntry] | None,
         Field(
@@ -140,6 +221,11 @@ def service_of(host: str, roles: Sequence[Role], *entries: ServiceEntry | None) 
         commands["install"] = HostCommand(**given.pop("install"))
     if "archive" in given and "install" in commands:
         raise ValueError("archive and install exclude each other")
+    if "package" in given:
+        for key in ("installation", "symlink", "archive", "install"):
+            if key in given or key in commands:
+                raise ValueError(f"package and {key} exclude each other")
+        commands["package"] = PackageSpec(**given.pop("package"))
     return ServiceSpec(
         host=host,
         unit=unit if unit.endswith(_SUFFIX) else unit + _SUFFIX,

@@ -246,7 +246,12 @@ class ClusterEntry(_Strict):
 
     def _check_services(self) -> None:
         seen: dict[tuple[str, str], str] = {}
-        for node, service in zip(self.nodes, self.services(), strict=True):
+        services = self.services()
+        hosts = Counter(service.host for service in services)
+        for service in services:
+            if service.package and hosts[service.host] > 1:
+                raise ValueError(f"host {service.host} has two nodes and one package: a new release would change both")
+        for node, service in zip(self.nodes, services, strict=True):
             other = seen.setdefault((service.host, service.unit), node.name)
             if other != node.name:
                 raise ValueError(f"nodes {other} and {node.name} are both {service.unit} on host {service.host}")

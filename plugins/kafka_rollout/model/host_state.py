@@ -50,6 +50,7 @@ class HostState:
     """The host of a node, as a plan must know it. `name`: as in the inventory. `unit`: the node's service.
 
     `releases`: installed on the host, or available to a run, of those in `folders` (release → folder).
+    `unavailable`: release → why its package cannot be installed, a sentence; also of the releases that run now.
     `symlink_can_switch`: False if a file or a folder has its name. `brought`: those of `releases` that
     the run puts there; `unpinned`: those whose archive is verified only by a file next to it. `can_unpack`: whether the
     SSH user `login` can write into the folder of the releases. `stop_timeout_s`: then the service manager kills a
@@ -68,6 +69,7 @@ class HostState:
     stop_timeout_s: float | None
     brought: frozenset[Release] = frozenset()
     unpinned: frozenset[Release] = frozenset()
+    unavailable: Mapping[Release, str] = field(default_factory=dict)
     can_unpack: bool = True
     login: str = ""
     runs_as_root: bool = False

@@ -32,6 +32,37 @@ class HostCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackageSpec:
+    """Kafka as a package of the host's distribution: one place on the host for all releases.
+
+    `jars`: folder of the jars of the installed release. The words of a command are a program and its arguments, which
+    no shell reads; `{version}` is the version of the package. As root: `install`, `download` (before the stop; empty:
+    none) and `repair` (before a second try of a failed `install`; empty: none). As the SSH user: `check`, which
+    succeeds if a version can be installed. `versions`: release as text → version of its package; empty: the release
+    itself. `timeout_s`: seconds until one of these commands counts as failed.
+    """
+
+    install: tuple[str, ...]
+    check: tuple[str, ...]
+    jars: str = "/usr/share/java/kafka"
+    download: tuple[str, ...] = ()
+    repair: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    timeout_s: float = 600.0
+
+    def version(self, release: object) -> str | None:
+        """Return the version of the package of a release; None if the inventory has none."""
+        return self.versions.get(str(release)) if self.versions else str(release)
+
+    @property
+    def root_paths(self) -> tuple[str, ...]:
+        """The programs that root runs, and the files in their arguments; of a file with `{version}`, its folder."""
+        words = [word for command in (self.install, self.download, self.repair) for word in command]
+        paths = [word.partition("{version}")[0] for word in words if word.startswith("/")]
+        return tuple(dict.fromkeys(path if path in words else path.rpartition("/")[0] or "/" for path in paths))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSpec:
     """How a node is installed on its host, for the runtime ssh_service.
 
@@ -41,7 +72,8 @@ class ServiceSpec:
     configuration, so the tool does not. `configuration_writer`: root, or `user`: `user` owns the folder of the file and
     writes it. `log_file`: server.log; None: the journal has the log. `archive`: of a release on this machine, with
     `{release}`, for hosts without this release. `archive_sha512`: release → SHA-512 of its archive. `install`: the
-    operator's command that installs `{release}` on a host. `before_stop` and `after_start`: commands of the operator.
+    operator's command that installs `{release}` on a host. `package`: instead of `installation`, `symlink`, `archive`
+    and `install`. `before_stop` and `after_start`: commands of the operator.
     """
 
     host: str
@@ -56,12 +88,18 @@ class ServiceSpec:
     archive: str | None = None
     archive_sha512: Mapping[str, str] = field(default_factory=dict, hash=False)
     install: HostCommand | None = None
+    package: PackageSpec | None = None
     before_stop: tuple[HostCommand, ...] = ()
     after_start: tuple[HostCommand, ...] = ()
 
     def folder(self, release: object) -> str:
         """Return the folder of a release."""
-        return self.installation.replace("{release}", str(release))
+        return self.package.jars if self.package else self.installation.replace("{release}", str(release))
+
+    @property
+    def release_parent(self) -> str:
+        """The folder with the folders of releases, or the folder of the package's jars."""
+        return self.package.jars if self.package else self.installation.rpartition("/")[0] or "/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import yaml
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.clusters.host_entries import ServiceEntry, service_of
 from kafka_rollout.clusters.inventory import (
     dump_cluster,
     get_cluster,
@@ -21,6 +22,7 @@ from kafka_rollout.clusters.inventory import (
 )
 from kafka_rollout.model.topology import Role
 from tools.demo.folder import PROJECT_ROOT
+from tools.testbed.packages import PACKAGE as TESTBED_PACKAGE
 
 CLUSTERS = PROJECT_ROOT / "include" / "clusters"
 
@@ -266,6 +268,60 @@ def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(
     assert [(one.command, one.timeout_s) for one in controller.before_stop] == [("drain me", 5.0)]
     (tmp_path / "again.yaml").write_text(dump_cluster(spec))
     assert load_cluster(tmp_path / "again.yaml") == spec
+
+
+PACKAGE = """\
+  package:
+    install: [/usr/bin/apt-get, install, "kafka={version}"]
+    check: [/usr/bin/apt-get, install, --simulate, "kafka={version}"]
+    versions: {4.3.1: 8.3.1-1}
+"""
+PACKAGED = HOSTS.replace("  symlink: /srv/kafka\n", PACKAGE).replace(", symlink: /opt/kafka", "")
+
+
+def test_the_documented_packages_are_valid_and_the_first_one_is_that_of_the_test_bed() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (PROJECT_ROOT / "docs" / "packages.md").read_text(), re.DOTALL)
+    entries = [ServiceEntry.model_validate(yaml.safe_load(block)["service"]) for block in blocks]
+    first, vendor = (service_of("kafka-1", [Role.BROKER], entry).package for entry in entries)
+    assert first == TESTBED_PACKAGE
+    assert vendor.version("3.9.1") == "7.9.1-1"
+
+
+def test_a_package_is_read_and_written(tmp_path: Path) -> None:
+    (tmp_path / "far.yaml").write_text(PACKAGED.replace("host: kafka-1, ", "host: kafka-9, "))
+    with pytest.raises(UserError, match="host kafka-1 has two nodes and one package: a new release would change both"):
+        load_cluster(tmp_path / "far.yaml")
+    (tmp_path / "far.yaml").write_text(PACKAGED.replace("host: kafka-1", "host: kafka-9", 1))
+    spec = load_cluster(tmp_path / "far.yaml")
+    package = spec.nodes[0].service.package
+    assert package.install == ("/usr/bin/apt-get", "install", "kafka={version}")
+    assert (package.jars, package.version("4.3.1"), package.version("3.9.1")) == (
+        "/usr/share/java/kafka",
+        "8.3.1-1",
+        None,
+    )
+    (tmp_path / "again.yaml").write_text(dump_cluster(spec))
+    assert load_cluster(tmp_path / "again.yaml") == spec
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ('[/usr/bin/apt-get, install, "', '[apt-get, install, "', "apt-get is not the absolute path of a program"),
+        ('install, "kafka={version}"]', "install, kafka]", "does not contain {version}"),
+        ("kafka={version}", "kafka={release}", "has a placeholder other than {version}"),
+        ("kafka={version}", "kafka={version};reboot", "service.package.install[2] must be a word of letters"),
+        ("8.3.1-1", '"8.3.1 -y"', "service.package.versions.4.3.1 must be the version of a package"),
+        ("{4.3.1: ", "{latest: ", "latest"),
+        ("  package:", "  symlink: /opt/kafka\n  package:", "package and symlink exclude each other"),
+    ],
+)
+def test_a_wrong_package_is_one_sentence(tmp_path: Path, before: str, after: str, says: str) -> None:
+    text = PACKAGED.replace("host: kafka-1", "host: kafka-9", 1)
+    assert before in text
+    (tmp_path / "far.yaml").write_text(text.replace(before, after, 1))
+    with pytest.raises(UserError, match=re.escape(says)):
+        load_cluster(tmp_path / "far.yaml")
 
 
 @pytest.mark.parametrize(

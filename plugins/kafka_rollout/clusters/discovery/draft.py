@@ -25,7 +25,7 @@ _SERVICE = """\
 #   unit: kafka
 #   user: kafka
 #   installation: /opt/kafka_2.13-{release}
-#   symlink: /opt/kafka
+#   symlink: /opt/kafka                   # Or does a package install Kafka? Then use `package` (docs/packages.md).
 #   configuration_file: /etc/kafka/server.properties
 """
 

@@ -47,13 +47,22 @@ def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
     if service is None:
         return
     yield from _of_configuration(service, subject, host)
-    if unsafe := _unsafe(host, _above(service.symlink)):
+    if service.package is None and (unsafe := _unsafe(host, _above(service.symlink))):
         yield HOST_PATH_UNSAFE.found(
             subject,
             f"Root switches the link {service.symlink} on host {host.name}, and {_shown(unsafe)}. A user who can "
             "change a folder above the link could become root.",
             f"{_give(unsafe)} Or move the link to a folder of root and correct the inventory.",
         )
+    for path in service.package.root_paths if service.package else ():
+        own = [seen for seen in host.paths if seen.path == path and (seen.user_id != 0 or can_change(seen, ""))]
+        if unsafe := [*_unsafe(host, _above(path)), *own]:
+            yield HOST_PATH_UNSAFE.found(
+                f"{subject}, {path}",
+                f"Root uses {path} on host {host.name}, and {_shown(unsafe)}. A user who can change it could become "
+                "root.",
+                _give(unsafe),
+            )
     if service.archive is not None:
         yield from _of_releases(service, subject, host)
     if host.runs_as_root:
@@ -98,7 +107,7 @@ def _of_configuration(service: ServiceSpec, subject: str, host: HostState) -> It
 
 def _of_releases(service: ServiceSpec, subject: str, host: HostState) -> Iterable[Finding]:
     """The SSH user unpacks an archive: the user of the broker must not be able to redirect that."""
-    folder = service.installation.rpartition("/")[0] or "/"
+    folder = service.release_parent
     if host.brought and not host.can_unpack:
         yield RELEASES_NOT_WRITABLE.found(
             subject,

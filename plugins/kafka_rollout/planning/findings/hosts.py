@@ -34,6 +34,13 @@ _LIBRARIES = re.compile(
 
 
 RELEASE_NOT_ON_HOST = FindingCode("RELEASE-NOT-ON-HOST", BLOCKER, "A release of the path is not installed on a host.")
+PACKAGE_UNAVAILABLE = FindingCode(
+    "PACKAGE-UNAVAILABLE",
+    BLOCKER,
+    "A host cannot install the package of a release of the path, or of the release that runs now.",
+    "Add the package to the repository of the host, refresh its list of packages (`apt-get update`), or correct "
+    "`package` in the inventory (docs/packages.md).",
+)
 HOST_DISK_FULL = FindingCode(
     "HOST-DISK-FULL",
     BLOCKER,
@@ -90,6 +97,7 @@ HOSTS_CHECK = Check(
     "hosts.md#inventory",
     (
         RELEASE_NOT_ON_HOST,
+        PACKAGE_UNAVAILABLE,
         HOST_DISK_FULL,
         ARCHIVE_NOT_PINNED,
         SYMLINK_IS_NO_LINK,
@@ -134,7 +142,7 @@ def host_problems(
 def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterable[Finding]:
     subject = f"node {node.node_id}"
     for release in releases:
-        if release not in host.releases:
+        if release not in host.releases and release not in host.unavailable:
             yield RELEASE_NOT_ON_HOST.found(
                 f"{subject}, release {release}",
                 f"Kafka {release} is not installed on host {host.name}: there is no {host.folders.get(release)}/libs.",
@@ -156,6 +164,8 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
                 f"The archive of Kafka {release} is compared only with the SHA-512 in the file next to it. This shows "
                 "that the file is complete, and not where it comes from.",
             )
+    for release, why in host.unavailable.items():
+        yield PACKAGE_UNAVAILABLE.found(f"{subject}, release {release}", why)
     if not host.symlink_can_switch:
         yield SYMLINK_IS_NO_LINK.found(
             subject, f"{host.symlink} on host {host.name} is not a symbolic link, so the release cannot be switched."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.model.topology import ServiceSpec
+from kafka_rollout.model.topology import PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, excess_rights, sudoers_file
 from tests.fakes.local_host import permitted
 
@@ -69,6 +69,26 @@ def test_rights_that_make_the_ssh_user_root_are_found(listed: str, found: bool) 
     assert excess_rights(text, service) == ((listed,) if found else ())
     root_writes = excess_rights(text, ServiceSpec(host="kafka-1", configuration_writer="user"))
     assert {line.split()[2] for line in root_writes} >= {"/usr/bin/tee", "/usr/bin/mv"}
+
+
+@pytest.mark.parametrize("versions", [{}, {"4.3.1": "8.3.1-1", "3.9.1": "7.9.1-1"}])
+def test_root_installs_the_package_in_the_versions_of_the_inventory_only(versions: dict[str, str]) -> None:
+    package = PackageSpec(
+        install=("/usr/bin/apt-get", "install", "kafka={version}", "libs={version}"),
+        check=("/usr/bin/apt-get", "install", "--simulate", "kafka={version}"),
+        repair=("/usr/local/sbin/repair",),
+        versions=versions,
+    )
+    rights = Rights(ServiceSpec(host="kafka-1", package=package))
+    file, install = sudoers_file("rollout", rights.all(DATA)), rights.of_package(package.install)
+    version = versions.get("4.3.1", "4.3.1")
+    for right in rights.all(DATA):
+        assert permitted(file, right.command(**EXAMPLE | {"version": version})), right
+    for other in ("8.3.1-2", "4.3.1 -o Dpkg::Pre-Invoke::=sh", "4.3.1-", "../x.deb"):
+        assert not permitted(file, install.command(version=other)), other
+    assert 'NOPASSWD: /usr/local/sbin/repair ""' in file
+    assert "/usr/bin/ln" not in file
+    assert "/usr/bin/apt-get" in rights.see_paths.arguments
 
 
 def test_without_a_log_file_the_journal_is_read_without_sudo() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.model.host_state import HostPath, HostState
-from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
+from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.planning.findings.host_paths import path_findings
 from tests.unit.builders import R431
 
@@ -92,3 +92,25 @@ def test_rights_that_make_the_ssh_user_root_are_listed() -> None:
     ((code, sentence),) = found(state={"excess": ("(root) NOPASSWD: /usr/bin/tar x",)})
     assert code == "HOST-RIGHT-EXCESS"
     assert "(root) NOPASSWD: /usr/bin/tar x" in sentence
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (
+            path("/usr/local/sbin/install", 0o777, kind=REGULAR),
+            "Root uses /usr/local/sbin/install on host kafka-4",
+        ),
+        (path("/usr/local/sbin/install", owner="kafka", kind=REGULAR), "belongs to kafka"),
+        (path("/usr/local/sbin", 0o775), "/usr/local/sbin belongs to root with mode 775"),
+        (path("/srv/debs", owner="kafka"), "Root uses /srv/debs on host kafka-4"),
+        (path("/opt", owner="kafka"), ""),
+    ],
+)
+def test_root_runs_only_programs_that_root_alone_can_change(changed: HostPath, says: str) -> None:
+    words = ("/usr/local/sbin/install", "/srv/debs/kafka_{version}_all.deb")
+    package = PackageSpec(install=words, check=("/usr/bin/true", "{version}"))
+    assert package.root_paths == ("/usr/local/sbin/install", "/srv/debs")
+    sentences = [sentence for code, sentence in found(changed, package=package) if code == "HOST-PATH-UNSAFE"]
+    assert len(sentences) == (1 if says else 0)
+    assert says in "".join(sentences)

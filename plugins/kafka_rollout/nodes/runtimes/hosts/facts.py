@@ -29,7 +29,7 @@ def read_facts(
         )
     clock = float(text)
     opened = commands.sudo(node, rights_of(node).list_open_files, values={"pid": pid}).out if pid is not None else ""
-    lines = commands.run(node, _line(service_of(node).installation, folders.values(), pid)).out.splitlines()
+    lines = commands.run(node, _line(service_of(node).release_parent, folders.values(), pid)).out.splitlines()
 
     def of(kind: str) -> list[str]:
         return [line.removeprefix(f"{kind} ") for line in lines if line.startswith(f"{kind} ")]
@@ -78,10 +78,9 @@ def _words(text: str) -> list[str]:
         return []
 
 
-def _line(installation: str, folders: Iterable[str], pid: int | None) -> str:
+def _line(parent: str, folders: Iterable[str], pid: int | None) -> str:
     """A line of the login shell. A name of a folder has no character that a shell treats specially."""
-    below = installation.rsplit("/", 1)[0] or "/"
-    parts = [f"echo free $(df --output=avail --block-size=1 {below} 2>/dev/null | tail -1)"]
+    parts = [f"echo free $(df --output=avail --block-size=1 {parent} 2>/dev/null | tail -1)"]
     parts += [f"for jar in {folder}/libs/*.jar; do echo jar $jar; done" for folder in folders]
     if pid is not None:
         parts.append(f"tr '\\0' '\\n' 2>/dev/null </proc/{pid}/cmdline | sed {shlex.quote('s/^/arg /')}")

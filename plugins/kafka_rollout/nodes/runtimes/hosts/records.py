@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
-from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.topology import NodeSpec
@@ -62,6 +62,30 @@ class HostRecords(HostCommands):
         self.act(node, rights.sync)
         self._write_record(node, _written(node), change.dump().encode())
         self.change(node, rights.switch_configuration)
+
+    def keep_configuration(self, node: NodeSpec, left: Release, release: Release, content: bytes) -> None:
+        """Record the file, and copy it to its draft, before a package is installed, which can replace the file."""
+        written = load_written(self._read_record(node, _written(node)))
+        if written is None or written.written != sha256(content).hexdigest():
+            self.write_configuration(node, left, release, content, content)
+        self.change(node, rights_of(node).draft_configuration)
+        self.act(node, rights_of(node).sync)
+
+    def refuse_replaced_configuration(self, node: NodeSpec, content: bytes) -> None:
+        """Raise RefusedError if a call ended while a package was installed, and the file differs from what it kept."""
+        rights, service = rights_of(node), service_of(node)
+        written = load_written(self._read_record(node, _written(node)))
+        if written is None or sha256(content).hexdigest() in (written.written, written.copied):
+            return
+        done = self.sudo(node, rights.digest)
+        self.refuse_missing_right(node, rights.digest, done)
+        if done.out.split()[:1] == [written.written]:
+            file = service.configuration_file
+            raise RefusedError(
+                f"{file} on host {service.host} is not the file that the run kept before it installed the package.",
+                remedy=f"Compare it with {file}{DRAFT}. Rename that file to {file}, or remove it to use {file} as it "
+                "is. Then repeat the step.",
+            )
 
     def configuration(self, node: NodeSpec) -> bytes:
         return self.act(node, rights_of(node).read_configuration).content

@@ -25,6 +25,7 @@ _CHANGED = rf"bootstrap\.checkpoint|{METADATA_LOG}/({_BACKUP}/)?{_NAME}"
 _PLACEHOLDERS = {
     "{pid}": "[0-9]+",
     "{release}": r"[0-9]+\.[0-9]+\.[0-9]+",
+    "{version}": r"[0-9]+\.[0-9]+\.[0-9]+",
     "{lines}": "[0-9]+",
     "{file}": rf"(meta\.properties|{_CHANGED})",
     "{to}": f"({_CHANGED})",
@@ -36,6 +37,7 @@ _PLACEHOLDERS = {
 EXAMPLE = {
     "pid": 1,
     "release": "0.0.0",
+    "version": "0.0.0",
     "lines": 40,
     "file": f"{METADATA_LOG}/quorum-state",
     "to": f"{METADATA_LOG}/quorum-state",
@@ -51,19 +53,25 @@ _FORMER = re.compile(rf"{_BIN}/(tar( |$)|rm \^?-rf |mkdir \^?-m 755 |cp \^?-a |m
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One command. `arguments` can contain placeholders; `purpose`: the end of "the tool cannot …"."""
+    """One command. `program`: a name in /usr/bin, or a path. `arguments` can contain placeholders; `purpose`: the end
+    of "the tool cannot …". `versions`: all values of `{version}`; empty: every release."""
 
     as_user: str
     program: str
     arguments: tuple[str, ...]
     purpose: str
+    versions: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return self.program if self.program.startswith("/") else f"{_BIN}/{self.program}"
 
     def command(self, **values: object) -> list[str]:
         """Return the words of the command, with values for its placeholders."""
         words = list(self.arguments)
         for name, value in values.items():
             words = [word.replace(f"{{{name}}}", str(value)) for word in words]
-        return ["sudo", "-n", "-u", self.as_user, f"{_BIN}/{self.program}", *words]
+        return ["sudo", "-n", "-u", self.as_user, self.path, *words]
 
     def allowed_command(self, **values: object) -> list[str]:
         """Return the words of a command that succeeds if sudo permits this one; it changes nothing."""
@@ -72,13 +80,14 @@ class Right:
 
     def sudoers(self) -> str:
         """Return the command as sudoers(5) writes it, after `NOPASSWD:`."""
-        text = " ".join(self.arguments)
+        text = " ".join(self.arguments) or '""'  # without arguments, sudo would permit all of them
         if not any(placeholder in text for placeholder in _PLACEHOLDERS):
-            return f"{_BIN}/{self.program} " + re.sub(r"([,:=\\])", r"\\\1", text)
+            return f"{self.path} " + re.sub(r"([,:=\\])", r"\\\1", text)
         expression = re.escape(text).replace(r"\ ", " ")
-        for placeholder, pattern in _PLACEHOLDERS.items():
+        own = {"{version}": f"({'|'.join(map(re.escape, self.versions))})"} if self.versions else {}
+        for placeholder, pattern in (_PLACEHOLDERS | own).items():
             expression = expression.replace(re.escape(placeholder), pattern)
-        return f"{_BIN}/{self.program} ^{expression}$"
+        return f"{self.path} ^{expression}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,19 @@ class Rights:
     @property
     def kill(self) -> Right:
         return self._systemctl("kill", "--signal=SIGKILL", purpose="kill it when an approver requests it")
+
+    @property
+    def mask(self) -> Right:
+        return self._systemctl("mask", "--runtime", purpose="prevent its start while its package is installed")
+
+    @property
+    def unmask(self) -> Right:
+        return self._systemctl("unmask", "--runtime", purpose="permit its start after its package was installed")
+
+    def of_package(self, words: tuple[str, ...]) -> Right:
+        """A command of the package in the inventory."""
+        versions = tuple(self.service.package.versions.values()) if self.service.package else ()
+        return Right(_ROOT, words[0], words[1:], "install its package", versions)
 
     @property
     def draft_link(self) -> Right:
@@ -197,8 +219,18 @@ class Rights:
                 self.switch_configuration,
             )
         )
-        acts = (self.stop, self.start, self.forget_failures, self.kill, self.draft_link, self.switch_link)
-        return (*reads, *acts, *writes, *MetadataRights(service.user, metadata).all())
+        acts = (self.stop, self.start, self.forget_failures, self.kill)
+        package = service.package
+        switches = (
+            (self.draft_link, self.switch_link)
+            if package is None
+            else (
+                self.mask,
+                self.unmask,
+                *(self.of_package(words) for words in (package.install, package.download, package.repair) if words),
+            )
+        )
+        return (*reads, *acts, *switches, *writes, *MetadataRights(service.user, metadata).all())
 
     def _read(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
         return Right(self.service.user, program, arguments, purpose)
@@ -318,13 +350,13 @@ class RehearsalRights:
 
 
 def changed_paths(service: ServiceSpec) -> tuple[str, ...]:
-    """Return the configuration file, the symlink's folder and, with an archive, that of the releases, each with every
-    folder above."""
-    files = [] if service.managed_elsewhere else [service.configuration_file]
-    folders = [service.symlink.rpartition("/")[0] or "/"]
+    """Return the configuration file, the symlink's folder or the paths in the commands of the package and, with an
+    archive, the folder of the releases, each with every folder above."""
+    paths = [] if service.managed_elsewhere else [service.configuration_file]
+    paths += service.package.root_paths if service.package else [service.symlink.rpartition("/")[0] or "/"]
     if service.archive is not None:
-        folders.append(service.installation.rpartition("/")[0] or "/")
-    return tuple(dict.fromkeys(path for file in (*files, *folders) for path in _with_parents(file)))
+        paths.append(service.release_parent)
+    return tuple(dict.fromkeys(path for each in paths for path in _with_parents(each)))
 
 
 def _with_parents(path: str) -> Iterable[str]:

@@ -3,8 +3,8 @@
 Invariants:
 1. The process is systemd's (MainPID and its start time). The release is that of the jars which this process has opened.
 2. stop, install and start can be repeated after a broken connection: each reads the state of the unit first.
-3. A release is switched by the rename of a symlink, a configuration by the rename of a file: a host that loses its
-   power has the old or the new one. The owner and the mode of the file stay.
+3. A release is switched by the rename of a symlink or by the package manager of the host, a configuration by the
+   rename of a file: a host that loses its power has the old or the new one. The owner and the mode of the file stay.
 4. The files of the tool on a host are the copies of the configuration before a change of release, next to the
    configuration, and in the home folder of the SSH user the records of starts and of the newest change of the
    configuration.
@@ -34,6 +34,14 @@ from kafka_rollout.nodes.runtimes.hosts.commands import rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.directory import MISSING, HostDirectory
 from kafka_rollout.nodes.runtimes.hosts.facts import read_jvm_arguments
 from kafka_rollout.nodes.runtimes.hosts.java import read_java_version
+from kafka_rollout.nodes.runtimes.hosts.packages import (
+    JAR,
+    download,
+    install_package,
+    installed_release,
+    jars_line,
+    why_unavailable,
+)
 from kafka_rollout.nodes.runtimes.hosts.records import HostRecords
 from kafka_rollout.nodes.runtimes.hosts.release_source import provide
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
@@ -48,7 +56,7 @@ from kafka_rollout.releases.facts import Release
 _POLL_S = 0.3
 _KILL_S = 20.0
 _START_S = 10.0
-_JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)\.jar(?:\s|$)")  # the jar of kafka.Kafka
+_STOP_S = 180.0  # of a process that a package has started
 
 
 @dataclass(slots=True)
@@ -82,9 +90,32 @@ class SshServiceRuntime(HostRecords):
 
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState:
         """Changes nothing. Commands that sudo refuses are listed as `sudo --list` reports them."""
-        return read_host(self, node, self.unit(node), releases, now=self.now, read_config=lambda: self.config(node))
+        unit, installed = self._read_unit(node)
+        return read_host(
+            self,
+            node,
+            unit,
+            releases,
+            installed=installed,
+            unavailable=self._unavailable(node, unit, installed, releases),
+            now=self.now,
+            read_config=lambda: self.config(node),
+        )
+
+    def _unavailable(
+        self, node: NodeSpec, unit: UnitState, installed: Release | None, releases: Sequence[Release]
+    ) -> Mapping[Release, str]:
+        """The packages that cannot be installed, of the releases and of those to which a rollback returns."""
+        if service_of(node).package is None or {*releases} <= {installed}:
+            return {}
+        running = self.identify(self._loaded_version(node, unit))
+        asked = dict.fromkeys([*releases, *(one for one in (running, installed) if one is not None)])
+        return why_unavailable(self, node, asked, self.identify, self.cluster.apache_releases)
 
     def bring(self, node: NodeSpec, release: Release) -> None:
+        if service_of(node).package is not None:
+            download(self, node, (release, self._read_unit(node)[1]))
+            return
         folder = service_of(node).folder(release)
         if f"libs {folder}" not in self._found(node, folder):
             provide(self, node, release)
@@ -117,7 +148,7 @@ class SshServiceRuntime(HostRecords):
             )
 
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
-        """Change the planned lines of the configuration, then switch the symlink."""
+        """Change the planned lines of the configuration, then switch the symlink or install the package."""
         service = service_of(node)
         unit, installed = self._read_unit(node)
         if unit.waits_for_restart:
@@ -127,9 +158,12 @@ class SshServiceRuntime(HostRecords):
                 f"Node {node.name} still runs as process {unit.pid}, so nothing was installed.",
                 remedy="Stop the node first.",
             )
-        self.bring(node, release)
-        self._refuse_missing(node, release)
         before = self.configuration(node)
+        if service.package is None:
+            self.bring(node, release)
+            self._refuse_missing(node, release)
+        elif not service.managed_elsewhere:
+            self.refuse_replaced_configuration(node, before)
         lines = changed_lines(self.cluster, node, release, changes)
         after = self.configuration_for(node, release, before, lines)
         if after != before:
@@ -140,21 +174,56 @@ class SshServiceRuntime(HostRecords):
                     remedy="Change the file with the software that manages it, then repeat the step.",
                 )
             self.write_configuration(node, installed or release, release, before, after)
-        if installed != release:
+        if service.package is not None:
+            self._install_package(node, installed or release, release, after)
+        elif installed != release:
             rights = rights_of(node)
             self.change(node, rights.draft_link, release=release)
             self.change(node, rights.switch_link)
+
+    def _install_package(self, node: NodeSpec, left: Release, release: Release, configuration: bytes) -> None:
+        """Install it, then restore the configuration and stop a process that it has started."""
+        service, rights = service_of(node), rights_of(node)
+        if not service.managed_elsewhere:
+            self.keep_configuration(node, left, release, configuration)
+        install_package(self, node, release)
+        if not service.managed_elsewhere:
+            self.change(node, rights.switch_configuration)
+        elif self.configuration(node) != configuration:
+            raise TransientError(
+                f"The package of Kafka {release} has changed {service.configuration_file} on host {service.host}.",
+                remedy="Restore the file with the software that manages it, then repeat the step.",
+            )
+        unit, installed = self._read_unit(node)
+        if not unit.is_down:
+            self.stop(node, deadline_s=_STOP_S)
+        if installed != release:
+            raise FatalError(
+                f"The package of Kafka {release} was installed on host {service.host}, but the jars in "
+                f"{service.release_parent} are those of {installed or 'no known release, or of several'}. The node is "
+                "stopped.",
+                remedy="Correct `versions` or `jars` of the package, or apache_releases, in the inventory. Then repeat "
+                "the step.",
+            )
 
     def start(self, node: NodeSpec) -> None:
         """Start the unit unless it runs; returns when systemd has started a process, and records it."""
         unit, installed = self._read_unit(node)
         if installed is None:
             service = service_of(node)
+            if service.package is not None:
+                raise FatalError(
+                    f"The jars in {service.release_parent} on host {service.host} are those of no known release, or of "
+                    "several.",
+                    remedy="Install the package of one release there, then repeat the step.",
+                )
             raise FatalError(
                 f"{service.symlink} on host {service.host} points to no installed release.",
                 remedy=f"Make it a link to {service.folder('<release>')}.",
             )
         if unit.pid is None:
+            if unit.masked:  # by a call that ended while it installed the package
+                self.change(node, rights_of(node).unmask)
             if unit.active == "failed":
                 self.change(node, rights_of(node).forget_failures)
             self.change(node, rights_of(node).start)
@@ -247,15 +316,18 @@ class SshServiceRuntime(HostRecords):
         return self._read_unit(node)[0]
 
     def _read_unit(self, node: NodeSpec) -> tuple[UnitState, Release | None]:
-        """Return the unit and the release to which the symlink points."""
+        """Return the unit and the release that its next start runs."""
         service = service_of(node)
-        done = self.run(node, f"{show_command(service.unit)}; echo Link=$(readlink {service.symlink})")
+        where = f"readlink {service.symlink}" if service.package is None else jars_line(service.package)
+        done = self.run(node, f"{show_command(service.unit)}; echo Link=$({where})")
         unit = parse_unit(done.out)
-        if not unit.exists:
+        if not unit.exists and not (unit.masked and service.package):
             raise UserError(
                 f"Host {service.host} has no unit {service.unit}.", remedy=f"Correct the unit of node {node.name}."
             )
         link = done.out.rpartition("Link=")[2].strip()
+        if service.package is not None:
+            return unit, installed_release(link, self.identify)
         return unit, _release_in(service, link)
 
     def _loaded_version(self, node: NodeSpec, unit: UnitState) -> str:
@@ -267,7 +339,7 @@ class SshServiceRuntime(HostRecords):
             right = rights_of(node).list_open_files
             done = self.sudo(node, right, values={"pid": unit.pid})
             self.refuse_missing_right(node, right, done)
-            match = _JAR.search(done.out)
+            match = JAR.search(done.out)
             if match is None:
                 return ""
             self._loaded[key] = match[1]

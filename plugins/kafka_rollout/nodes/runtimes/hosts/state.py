@@ -31,16 +31,23 @@ def read_host(
     unit: UnitState,
     releases: Sequence[Release],
     *,
+    installed: Release | None,
+    unavailable: Mapping[Release, str],
     now: Callable[[], float],
     read_config: Callable[[], Mapping[str, str]],
 ) -> HostState:
-    """Return the state. `now`: clock of this machine. `read_config`: reads the configuration of the node."""
+    """Return the state. `installed`: the release that the next start runs. `unavailable`: releases whose package cannot
+    be installed. `now`: clock of this machine. `read_config`: reads the configuration of the node."""
     service = service_of(node)
     folders = {release: service.folder(release) for release in releases}
     found = look(commands, node, folders.values())
     values = dict(line.split(" ", 1) for line in found if " " in line and not line.startswith("libs "))
-    installed = frozenset(release for release, folder in folders.items() if f"libs {folder}" in found)
-    brought = frozenset(release for release in folders if release not in installed and is_provided(service, release))
+    if service.package is not None:
+        there = frozenset(release for release in folders if release == installed)
+        brought = frozenset(folders) - there - unavailable.keys()
+    else:
+        there = frozenset(release for release, folder in folders.items() if f"libs {folder}" in found)
+        brought = frozenset(release for release in folders if release not in there and is_provided(service, release))
     denied = _denied(commands, node, releases, read_config)
     seen, excess = commands.sudo(node, rights_of(node).see_paths), _excess(commands, node)
     paths = parse_paths(seen.out)
@@ -55,19 +62,21 @@ def read_host(
         f"the journal of {service.unit}": service.log_file is None and _journal_problem(commands, node) != "",
         "the command line of the process": unit.pid is not None and not facts.arguments,
         "the jars that the process has opened": unit.pid is not None and not denied and not facts.loaded_jars,
+        f"the release of the jars in {service.release_parent}": service.package is not None and installed is None,
         "the free space for a release": bool(brought) and facts.release_bytes is None,
     }
     return HostState(
         name=service.host,
         unit=service.unit,
-        symlink=service.symlink,
+        symlink=service.package.jars if service.package else service.symlink,
         folders=folders,
-        releases=installed | brought,
+        releases=there | brought,
+        unavailable=unavailable,
         brought=brought,
         unpinned=frozenset(release for release in brought if service.archive and not is_pinned(service, release)),
         can_unpack=service.archive is None or "writable" in found,
         login=values.get("login", ""),
-        symlink_can_switch="link" in found,
+        symlink_can_switch=service.package is not None or "link" in found,
         stop_timeout_s=unit.stop_s,
         runs_as_root=unit.is_root,
         denied=denied,
@@ -130,6 +139,9 @@ def _denied(
     if probe.code != 0:  # without it, the folder of the snapshots is unknown
         return (f"({reading.as_user}) NOPASSWD: {reading.sudoers()}",)
     values = {**EXAMPLE, "release": [*releases, "0.0.0"][0]}
+    if package := service_of(node).package:
+        known = [version for release in releases if (version := package.version(release))]
+        values["version"] = [*known, *package.versions.values(), "0.0.0"][0]
     config = read_config()
     metadata = metadata_directory(config) or _UNKNOWN_DIRECTORY
     wanted = [
@@ -155,7 +167,7 @@ def _look_line(service: ServiceSpec, folders: Iterable[str]) -> str:
     """A line of a shell. Paths of an inventory have no character that a shell treats specially."""
     releases = "; ".join(f"test -d {folder}/libs && echo libs {folder}" for folder in folders) or "true"
     link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
-    parent = service.installation.rpartition("/")[0] or "/"
+    parent = service.release_parent
     unpack = f"if test -d {parent} && test -w {parent}; then echo writable; fi; echo login $(id -un)"
     configurations = service.configuration_file.rpartition("/")[0] or "/"
     free = f"echo free $(df --output=avail --block-size=1 {configurations} | tail -1)"

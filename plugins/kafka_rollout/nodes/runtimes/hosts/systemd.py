@@ -17,6 +17,7 @@ _PROPERTIES = (
     "NRestarts",
     "TimeoutStopUSec",
     "User",
+    "UnitFileState",
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -26,7 +27,7 @@ class UnitState:
     """A unit. `pid`: its main process, None without one. `last_pid`, `started_at` (epoch seconds): its newest main
     process, which can have exited. `restarts`: by systemd itself, since the last start that a run or an operator
     requested. `stop_s`: TimeoutStopSec, after which systemd kills the process; infinity: never; None: not reported.
-    `is_root`: its process runs as root."""
+    `is_root`: its process runs as root. `masked`: until the next boot, so that nothing can start it."""
 
     exists: bool
     active: str
@@ -37,6 +38,7 @@ class UnitState:
     restarts: int
     stop_s: float | None
     is_root: bool
+    masked: bool = False
 
     @property
     def waits_for_restart(self) -> bool:
@@ -66,6 +68,7 @@ def parse_unit(text: str) -> UnitState:
         restarts=int(values.get("NRestarts") or 0),
         stop_s=_seconds(values.get("TimeoutStopUSec", "")),
         is_root=values.get("User") in ("", "root", "0"),
+        masked=values.get("UnitFileState") == "masked-runtime",
     )
 
 

@@ -1,0 +1,184 @@
+"""Kafka as a package of the distribution, on a host in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.packages import installed_release
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.reported import identify_release
+from tests.fakes.clock import FakeClock
+from tests.fakes.host import CONFIGURATION, FakeHost
+from tests.paths import INCLUDE
+
+R391, R421, R431 = Release(3, 9, 1), Release(4, 2, 1), Release(4, 3, 1)
+CHANGE = ConfigChange(node_id=1, release=R431, key="num.io.threads", value="9", reason="a test")
+KEPT, CHANGED = "node.id=1\nlog.dirs=/data\n", "num.io.threads=9"
+PACKAGE = PackageSpec(
+    install=("/usr/bin/apt-get", "install", "kafka={version}"),
+    check=("/usr/bin/apt-get", "install", "--simulate", "kafka={version}"),
+    download=("/usr/bin/apt-get", "--download-only", "kafka={version}"),
+)
+
+
+def node_of(**package: Any) -> NodeSpec:
+    service = ServiceSpec(host="kafka-1", package=replace(PACKAGE, **package))
+    return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
+
+
+NODE = node_of()
+
+
+def host_with(**given: Any) -> FakeHost:
+    return FakeHost(**{"package": ["4.2.1"], **given})
+
+
+def runtime_on(host: FakeHost, apache_releases: dict[str, str] | None = None) -> SshServiceRuntime:
+    clock, known = FakeClock(), apache_releases or {}
+    cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,), apache_releases=known)
+    catalogue = load_catalogue(INCLUDE)
+    return SshServiceRuntime(
+        cluster,
+        host,
+        lambda version: identify_release(version, catalogue, known).release,
+        sleep=clock.sleep,
+        monotonic=clock.monotonic,
+    )
+
+
+@pytest.mark.parametrize("script", ["", "starts", "replaces"])
+def test_a_package_is_installed_while_the_unit_is_masked_and_the_run_starts_it(script: str) -> None:
+    host = host_with(script=script)
+    runtime = runtime_on(host)
+    runtime.stop(NODE, deadline_s=180)
+    runtime.install(NODE, R431, [CHANGE])
+    assert host.pid == 0
+    runtime.start(NODE)
+    process = runtime.process(NODE)
+    assert (process.pid, process.running, process.installed) == (50 + host.started, R431, R431)
+    assert [(start.release, start.pid) for start in runtime.starts(NODE)] == [(R431, process.pid)]
+    done = [one for one in host.history if one.startswith(("apt-get", "systemctl mask", "systemctl unmask"))]
+    assert [one.split()[:2] for one in done] == [["systemctl", "mask"], ["apt-get", "install"], ["systemctl", "unmask"]]
+    assert CHANGED in host.files[CONFIGURATION]
+    assert host.files[f"{CONFIGURATION}.4.2.1"] == KEPT
+    runtime.stop(NODE, deadline_s=180)
+    runtime.install(NODE, R421)
+    assert (host.package, host.files[CONFIGURATION]) == (["4.2.1"], KEPT)
+
+
+@pytest.mark.parametrize(
+    "cut", ["systemctl stop", "cp", "tee", "mv", "systemctl mask", "apt-get", "systemctl unmask", "systemctl start"]
+)
+@pytest.mark.parametrize("changes", [[CHANGE], []])
+def test_a_call_that_ends_anywhere_is_finished_by_a_repetition(cut: str, changes: list[ConfigChange]) -> None:
+    host = host_with(cut_after=cut)
+    runtime = runtime_on(host)
+
+    def roll() -> None:
+        if not host.started:
+            runtime.stop(NODE, deadline_s=180)
+            runtime.install(NODE, R431, changes)
+        runtime.start(NODE)
+
+    with pytest.raises(TransientError, match="cannot be reached"):
+        roll()
+    roll()
+    assert runtime.process(NODE).running == R431
+    assert [start.release for start in runtime.starts(NODE)] == [R431]
+    assert (host.started, host.masked) == (1, False)
+    assert (CHANGED in host.files[CONFIGURATION]) == bool(changes)
+    assert host.files[f"{CONFIGURATION}.4.2.1"] == KEPT
+
+
+@pytest.mark.parametrize("changes", [[CHANGE], []])
+def test_a_configuration_that_a_package_replaced_is_not_used_after_a_kill(changes: list[ConfigChange]) -> None:
+    host = host_with(pid=0, active="inactive", sub="dead", script="replaces", cut_after="apt-get")
+    runtime = runtime_on(host)
+    with pytest.raises(TransientError, match="cannot be reached"):
+        runtime.install(NODE, R431, changes)
+    for release in (R431, R421):
+        with pytest.raises(RefusedError, match="is not the file that the run kept before it installed the package"):
+            runtime.install(NODE, release, changes)
+    host.files[CONFIGURATION] = host.files.pop(f"{CONFIGURATION}.kafka-rollout")
+    runtime.install(NODE, R431, changes)
+    assert host.files[CONFIGURATION].startswith(KEPT)
+    assert (CHANGED in host.files[CONFIGURATION]) == bool(changes)
+
+
+def test_an_interrupted_package_manager_is_repaired_only_if_the_operator_permits_it() -> None:
+    down: dict[str, Any] = {"pid": 0, "active": "inactive", "sub": "dead", "script": "is interrupted"}
+    host = host_with(**down)
+    with pytest.raises(RefusedError) as refused:
+        runtime_on(host).install(NODE, R431)
+    assert refused.value.remedy.startswith("Run `dpkg --configure -a` there as root")
+    assert host.masked, "a script of the package can still run"
+    assert runtime_on(host).process(NODE).pid is None
+    host = host_with(**down)
+    runtime_on(host).install(node_of(repair=("/usr/bin/dpkg", "--configure", "-a")), R431)
+    assert (host.package, host.masked) == (["4.3.1"], False)
+
+
+def test_a_node_with_the_jars_of_another_release_or_of_several_is_not_started() -> None:
+    host = host_with(pid=0, active="inactive", sub="dead")
+    with pytest.raises(FatalError, match=r"the jars in /usr/share/java/kafka are those of 4\.2\.1"):
+        runtime_on(host).install(node_of(versions={"4.3.1": "4.2.1"}), R431)
+    host.script = "mixes"
+    with pytest.raises(FatalError, match=r"of no known release, or of several\. The node is"):
+        runtime_on(host).install(NODE, R431)
+    with pytest.raises(FatalError, match="are those of no known release, or of several"):
+        runtime_on(host).start(NODE)
+    assert host.started == 0
+    assert "the release of the jars in /usr/share/java/kafka" in runtime_on(host).host(NODE, [R431]).unknown
+
+
+def test_the_packages_of_the_release_and_of_a_rollback_must_be_available() -> None:
+    host = host_with(available=("4.3.1",))
+    state = runtime_on(host).host(NODE, [R431])
+    assert state.unavailable == {
+        R421: "The package of Kafka 4.2.1 is not available on host kafka-1: "
+        "`/usr/bin/apt-get install --simulate kafka=4.2.1`: E: Version was not found."
+    }
+    assert (state.releases, state.brought, state.symlink_can_switch) == ({R431}, {R431}, True)
+    assert runtime_on(host).host(NODE, [R421]).unavailable == {}, "a restart installs nothing"
+    unlisted = runtime_on(host_with()).host(node_of(versions={"4.2.1": "4.2.1"}), [R431])
+    assert unlisted.unavailable == {R431: "The inventory has no version of the package for Kafka 4.3.1."}
+
+
+def test_a_vendors_package_must_be_evaluated_as_the_release_for_which_it_is_installed() -> None:
+    node = node_of(versions={"4.2.1": "8.2.1-1", "3.9.1": "7.9.1-1"})
+    host = host_with(package=["8.2.1-ccs"], loaded="8.2.1-ccs", available=("8.2.1-1", "7.9.1-1"))
+    known = {"8.2.1-ccs": "4.2.1"}
+    state = runtime_on(host, known).host(node, [R391])
+    assert state.unavailable == {
+        R391: "The package 7.9.1-1 of Kafka 3.9.1 would be evaluated as 3.9.0. Set apache_releases in the inventory to "
+        "the Apache release of its build."
+    }
+    assert runtime_on(host, {**known, "7.9.1-ccs": "3.9.1"}).host(node, [R391]).unavailable == {}
+
+
+def test_both_packages_are_downloaded_before_the_stop() -> None:
+    host = host_with()
+    runtime_on(host).bring(NODE, R431)
+    assert host.history == [f"apt-get --download-only kafka={release}" for release in ("4.3.1", "4.2.1")]
+    assert (host.pid, host.package) == (50, ["4.2.1"])
+
+
+@pytest.mark.parametrize(
+    ("jars", "release"),
+    [
+        ("/usr/share/java/kafka/kafka_2.13-4.3.1.jar", R431),
+        ("/a/kafka_2.13-4.3.1.jar /a/kafka_2.13-4.3.1-sources.jar /a/kafka_2.13-4.3.1-test.jar", R431),
+        ("/a/kafka_2.13-4.3.1.jar /a/kafka_2.13-3.9.1.jar", None),
+        ("/a/kafka_2.*.jar", None),
+    ],
+)
+def test_the_installed_release_is_that_of_the_one_jar(jars: str, release: Release | None) -> None:
+    assert installed_release(jars, Release.parse) == release
