@@ -308,19 +308,25 @@ def trend_of(checks: Sequence[GateCheck], condition: Condition) -> Trend | None:
 
     None for a condition without a number, and before a second check with one.
     """
-    if not condition.left:
-        return None
-    now = checks[-1].at
     numbers = [
         (check.at, one.left)
         for check in checks[:-1]
         for one in check.conditions
-        if one.name == condition.name and one.left and check.at >= now - _TREND_S
+        if one.name == condition.name and one.left
     ]
-    if not numbers:
+    return compare_numbers(numbers, checks[-1].at, condition.left) if condition.left else None
+
+
+def compare_numbers(numbers: Sequence[tuple[float, int]], now: float, number: int) -> Trend | None:
+    """Compare a number with the one of _TREND_S before, or the first one since; None without an earlier number.
+
+    `numbers`: (time, number), the oldest first.
+    """
+    found = next(((at, before) for at, before in numbers if at >= now - _TREND_S), None)
+    if found is None:
         return None
-    at, before = numbers[0]
-    way = Way.FALLS if condition.left < before else Way.RISES if condition.left > before else Way.SAME
+    at, before = found
+    way = Way.FALLS if number < before else Way.RISES if number > before else Way.SAME
     return Trend(way=way, before=before, over_s=round(now - at, 1))
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 
+from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.check import GateKind
+from kafka_rollout.model.state import PartitionState, RegisteredNodes
+from kafka_rollout.report.cluster_now import summarize
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision
 from kafka_rollout.run.step_events import GateChecked
 from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage
@@ -27,6 +31,21 @@ USERS = {"anna": "op", "vera": "viewer"}
 ANSWER = f"/api/v2/dags/{DAG}/dagRuns/{RUN.replace(':', '%3A').replace('+', '%2B')}"
 
 
+def partition(number: int, isr: tuple[int, ...], leader: int = 1) -> PartitionState:
+    return PartitionState(topic="pay", partition=number, leader=leader, replicas=(1, 2, 3), isr=isr, min_isr=2)
+
+
+_STATE = summarize(
+    observed_at=time.time(),
+    partitions=[partition(number, (1, 2) if number % 2 else (1, 2, 3)) for number in range(40)],
+    quorum=None,
+    registered=RegisteredNodes(brokers=frozenset({1, 2}), fenced=frozenset({3}), controllers=None),
+    levels={"metadata.version": 21},
+    problems=("No controller responds.",),
+)
+KAFKA = {"state": to_json(_STATE), "problem": ""}
+
+
 @dataclass(kw_only=True)
 class Site:
     """Airflow's address in the browser. `asked`: paths, in their order. `answers`: bodies of PATCH requests."""
@@ -37,6 +56,7 @@ class Site:
     asked: list[str] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
     refuses: str = ""
+    kafka: Mapping[str, Any] = field(default_factory=lambda: KAFKA)
 
     def serve(self, route: Route) -> None:
         request = route.request
@@ -44,6 +64,9 @@ class Site:
         self.asked.append(path)
         if path.startswith(ANSWER):
             self._answer(route)
+            return
+        if path.startswith(f"{PREFIX}/kafka?"):
+            route.fulfill(json=self.kafka)
             return
         found = self.client.get(path, headers=sign_in(self.client, self.user))
         route.fulfill(status=found.status_code, headers=dict(found.headers), body=found.content)
@@ -85,7 +108,7 @@ def test_what_needs_a_human_comes_first_with_its_trend_and_the_consequences(site
     first = page.locator("article > section, article > div").nth(1)
     expect(first).to_have_attribute("aria-label", "What needs a human")
     expect(first).to_contain_text("orders: gate after node 102 failed. How to continue?")
-    expect(first).to_contain_text("212 left; 1,310 were left 5 min 00 s before: ↓ it falls")
+    expect(first).to_contain_text("212 left; 1,310 5 min 00 s before: ↓ it falls")
     expect(first).to_contain_text("The run stopped node 102, whose gate has not passed since.")
     expect(first.get_by_role("radio", name="Roll back: Roll back every node that left")).to_be_visible()
     expect(page).to_have_title("(1) needs you – Kafka rollout")
@@ -205,3 +228,48 @@ def test_the_colors_follow_airflow_s_theme(site: Site, page: Page) -> None:
     page.evaluate("localStorage.setItem('theme', 'dark'); dispatchEvent(new StorageEvent('storage', { key: 'theme' }))")
     expect(root).to_have_attribute("data-theme", "dark")
     page.evaluate("localStorage.removeItem('theme')")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_no_serious_accessibility_violation(site: Site, page: Page, theme: str, width: int) -> None:
+    """By axe-core, with everything unfolded: colors, names, roles, order of headings, scrolled parts."""
+    page.set_viewport_size({"width": width, "height": 900})
+    site.open(page)
+    page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+    for summary in page.locator("summary").all():
+        if not summary.evaluate("one => one.parentElement.open"):
+            summary.click()
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in {"serious", "critical"}]
+    assert [(one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"]) for one in serious] == []
+
+
+def test_an_answer_is_given_with_the_keyboard_alone(site: Site, page: Page) -> None:
+    site.open(page)
+    page.get_by_role("radio", name="Wait on").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("radio", name="Retry")).to_be_checked()
+    page.keyboard.press("Tab")
+    page.keyboard.type("The disk was replaced.")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("You answered “Retry” at")).to_be_visible()
+    assert site.answers == [{"chosen_options": ["Retry"], "params_input": {"reason": "The disk was replaced."}}]
+
+
+def test_the_state_of_the_cluster_is_shown_with_its_lists_and_what_is_unknown(site: Site, page: Page) -> None:
+    site.open(page)
+    kafka = page.get_by_role("region", name="Kafka now: orders")
+    expect(kafka).to_contain_text("20 under-replicated partitions")
+    expect(kafka).to_contain_text("unknown nodes behind the metadata quorum")
+    expect(kafka).to_contain_text("No active controller is known")
+    expect(kafka).to_contain_text("No controller responds.")
+    kafka.get_by_text("all 20").click()
+    expect(kafka.get_by_text("pay-39", exact=True)).to_be_visible()
+    needs = page.get_by_role("region", name="What needs a human")
+    expect(needs).to_contain_text("No client is affected: every partition has a leader and its min ISR.")
+    site.kafka = {"state": None, "problem": "The broker refuses the login."}
+    expect(kafka).to_contain_text("The state is unknown: The broker refuses the login.", timeout=30_000)
+    expect(needs).to_contain_text("The effect on clients is unknown.")

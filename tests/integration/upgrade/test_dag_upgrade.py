@@ -75,7 +75,7 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     run.wait_for_task("approve_plan")
     expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
     the_roll_goes_on(page, airflow, run, pictures)
-    run.approve("approve_finalize")
+    finalize_on_the_page(page, airflow, run, pictures)
     run.wait_success()
 
     all_run(cluster, "4.3.1")
@@ -122,6 +122,7 @@ def the_report_has_all_of_it(run: Run) -> None:
         ("roll", "anna"),
         ("finalize", "anna"),
     }
+    assert report["approvals"][-1]["reason"] == "No error for a week."
     nothing_lost(report["traffic"])
     watched = {each["group"].rsplit("-", 1)[-1]: each for each in report["groups"]["groups"] if each["partitions"]}
     assert watched["classic"]["partitions"] == 12
@@ -168,15 +169,11 @@ def the_run_waits(page: Page, airflow: PrivateAirflow) -> None:
     needed = own.get_by_role("region", name="What needs a human")
     expect(needed.get_by_text("Upgrade orders from 3.9.1 to 4.3.1?", exact=True)).to_be_visible()
     needed.get_by_role("link", name="Airflow's form").click()
-    page.wait_for_url(re.compile(r"/required_actions"))
+    page.wait_for_url(re.compile(r"/tasks/approve_plan/required_actions"))
 
 
 def approve_the_plan(page: Page, plan: Plan, pictures: Path) -> None:
     """What is decided on stands in front of the person, as text and tables and not as Markdown's source."""
-    asked = page.get_by_role("dialog", name="Required Actions")
-    expect(asked.get_by_text("Pending required actions (1)")).to_be_visible()
-    asked.get_by_role("link", name="approve_plan").click()
-    page.wait_for_url(re.compile(r"/tasks/approve_plan/required_actions"))
     expect(page.get_by_text("Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
     widen_the_panel(page)
     expect(page.get_by_role("heading", name="3.9.1 → 4.3.1, one node at a time")).to_be_visible()
@@ -198,6 +195,23 @@ def approve_the_plan(page: Page, plan: Plan, pictures: Path) -> None:
     button.scroll_into_view_if_needed()
     page.screenshot(path=pictures / "approval.png")
     button.click()
+
+
+def finalize_on_the_page(page: Page, airflow: PrivateAirflow, run: Run, pictures: Path) -> None:
+    """The approver answers in the console, through Airflow's own API and in Airflow's frame."""
+    run.wait_for_question("approve_finalize")
+    own = console(page, airflow, "orders")
+    needed = own.get_by_role("region", name="What needs a human")
+    expect(needed.get_by_text("This is the point of no return.").first).to_be_visible()
+    expect(needed.get_by_role("heading", name=re.compile("^Findings"))).to_be_visible()  # of Airflow's own text
+    expect(own.get_by_text("6 of 6 nodes done")).to_be_visible()
+    needed.get_by_role("radio", name="Approve:").check()
+    needed.get_by_role("textbox", name="Reason").fill("No error for a week.")
+    page.screenshot(path=pictures / "console-approval.png")
+    needed.get_by_role("button", name="Answer: Approve").click()
+    run.note_answer("approve_finalize", "Approve", "No error for a week.")
+    expect(needed).to_have_count(0)  # the run goes on
+    page.goto("about:blank")
 
 
 def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Path) -> None:

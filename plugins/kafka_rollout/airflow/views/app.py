@@ -24,14 +24,17 @@ from kafka_rollout.airflow.private_api import (
 from kafka_rollout.airflow.views.console import clusters_with_run, console_of
 from kafka_rollout.airflow.views.drawings import traffic_svg
 from kafka_rollout.airflow.views.fleet import fleet_table, read_rows
+from kafka_rollout.airflow.views.live import LIVE
 from kafka_rollout.airflow.views.records import check_page, find_run, page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.airflow.views.shown import shown
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
+from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.report.fleet import Show, as_csv, choose_rows
 from kafka_rollout.report.page.traffic_plot import INSTALL, can_plot
 from kafka_rollout.run.events import Channel, Responder
+from kafka_rollout.steps.procedures.kinds import KINDS
 
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {
@@ -112,6 +115,23 @@ def console(cluster: str = "", run_id: str = "", dag_id: str = "", user: Any = _
         if found is not None and (cluster or (found["run"] or {}).get("dag_id") == dag_id):
             return shown(found)
     raise HTTPException(404, "There is no such cluster or run, or you cannot read the runs of its DAGs.")
+
+
+@app.get("/kafka", dependencies=[_may_see_airflow])
+def kafka(cluster: str, user: Any = _user) -> Any:
+    """Return the state of a cluster as Kafka shows it, without waiting for it; for users who can read one of its DAGs.
+
+    A cluster that the user cannot see is answered as one that does not exist.
+    """
+    settings = Settings.from_environment()
+    clusters = list_readable_clusters(settings)[0]
+    may_read = _reader(user)
+    if cluster not in clusters or not any(may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()):
+        raise HTTPException(404, "There is no such cluster, or you cannot read its DAGs.")
+    state, problem = None, "The page does not query clusters here (KAFKA_ROLLOUT_LIVE_STATE is 0)."
+    if settings.live_state:
+        state, problem = LIVE.get(clusters[cluster])
+    return shown({"state": None if state is None else to_json(state), "problem": problem})
 
 
 @app.get("/status.json", dependencies=[_may_see_airflow])

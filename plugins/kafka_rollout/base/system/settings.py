@@ -62,6 +62,9 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "KAFKA_ROLLOUT_REHEARSE_GIB": Variable("most GiB that a [rehearsal](rehearsal.md) copies from hosts", "`10`"),
     "KAFKA_ROLLOUT_REHEARSE_MINUTES": Variable("most minutes that a rehearsal copies from one host", "`30`"),
+    "KAFKA_ROLLOUT_LIVE_STATE": Variable(
+        "`0`: the [page of a cluster](console.md#kafka-now) does not query clusters from Airflow's API server", "`1`"
+    ),
     "KAFKA_ROLLOUT_PORTS": Variable(
         "ports of local clusters and their Airflow: of demos and [rehearsals](rehearsal.md). If two demos run at the "
         "same time, give each a separate range: another process can take the ports of a stopped node",
@@ -91,6 +94,7 @@ class Settings:
     rehearse: bool = True
     rehearse_gib: int = 10
     rehearse_minutes: int = 30
+    live_state: bool = True
 
     @property
     def added_releases(self) -> Path:
@@ -140,6 +144,7 @@ class Settings:
             rehearse=_read("KAFKA_ROLLOUT_REHEARSE") != "0",
             rehearse_gib=_number("KAFKA_ROLLOUT_REHEARSE_GIB", 10),
             rehearse_minutes=_number("KAFKA_ROLLOUT_REHEARSE_MINUTES", 30),
+            live_state=_read("KAFKA_ROLLOUT_LIVE_STATE") != "0",
         )
 
 

@@ -66,7 +66,7 @@ def own_page(page: Page, airflow: PrivateAirflow, cluster: str = "") -> FrameLoc
     own = page.frame_locator("iframe")
     expect(own.get_by_role("heading", name="Kafka rollout")).to_be_visible()
     if cluster:
-        (frame,) = (frame for frame in page.frames if "/kafka-rollout/" in frame.url)
+        (frame,) = (frame for frame in page.frames if frame.parent_frame is not None)
         frame.goto(f"{airflow.server.url}/kafka-rollout/?cluster={cluster}")
     return own
 

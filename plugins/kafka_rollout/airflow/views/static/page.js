@@ -3,11 +3,12 @@ import { h, patch } from "./dom.js";
 const ACTIVE_S = 2; // between two refreshes while a run is in progress
 const QUIET_S = 15;
 const SCANS_S = 60; // scans change once a day
+const KAFKA_S = 10; // between two questions for the state of a cluster
 const ANSWER_AFTER_S = 6; // Airflow can lose an answer that comes before the asking process has ended
 const SHOWN_OPEN = 12; // nodes of a rack that is not folded
 
 const wanted = new URLSearchParams(location.search);
-const page = { clusters: [], consoles: new Map(), scans: [], scansAt: 0, problem: "", readAt: 0, offset: 0 };
+const page = { clusters: [], consoles: new Map(), kafka: new Map(), scans: [], scansAt: 0, problem: "", readAt: 0, offset: 0 };
 const drafts = new Map(); // record id → answer that the user prepares
 
 // ---- words, numbers and times ----
@@ -100,6 +101,7 @@ function consoleOf(found) {
     run && attention(found, run),
     run && !run.needs_human && endOrNow(found, run),
     run && progress(run),
+    kafkaNow(found),
     run && h("div", { key: "work", class: "columns" },
       h("div", null, gates(run), logLines(run), racks(run), findings(run), events(run)),
       h("div", null, steps(run))),
@@ -130,6 +132,7 @@ function attention(found, run) {
       needs?.since && fact("Since", when(seconds(needs.since))),
       blocking.map((one) => fact(`Not met: ${one.name}`, `${one.left.toLocaleString("en")} left`, one.trend && trend(one))),
       run.stopped && fact("Nodes", run.stopped),
+      fact("Clients", clients(found)),
       waits && fact("Who can answer", waits.who.join(", ")),
       waits?.until && fact("Answer until", when(seconds(waits.until)), " Then the task fails. A timeout is never an approval."),
       fact("Notified", notified(run)),
@@ -139,7 +142,7 @@ function attention(found, run) {
 
 function trend(condition) {
   const { way, before, over_s } = condition.trend;
-  return h("span", { key: "trend", class: way === "falls" ? "good" : "bad" }, `; ${before.toLocaleString("en")} were left ${duration(over_s)} before: ${TRENDS[way]}`);
+  return h("span", { key: "trend", class: way === "falls" ? "good" : "bad" }, `; ${before.toLocaleString("en")} ${duration(over_s)} before: ${TRENDS[way]}`);
 }
 
 function notified(run) {
@@ -220,6 +223,33 @@ function markdown(text) {
     const item = /^\s*(?:[-*]|\d+\.) (.*)$/.exec(line);
     return item ? h("p", { class: "item" }, "• ", inline(item[1])) : h("p", null, inline(line));
   });
+}
+
+// ---- the cluster as Kafka shows it ----
+
+const kafkaOf = (found) => page.kafka.get(found.cluster) ?? { state: null, problem: "" };
+
+function clients(found) {
+  const { state: kafka } = kafkaOf(found);
+  return kafka ? h("span", { class: { true: "good", false: "bad", null: "fair" }[kafka.serves] }, kafka.clients) : "The effect on clients is unknown.";
+}
+
+function kafkaNow(found) {
+  const { state: kafka, problem } = kafkaOf(found);
+  const count = (name, { number, objects, trend: change }) => h("div", { key: name, class: "count" },
+    h("p", null, h("strong", { class: number === null ? "fair" : number ? "bad" : "good" }, number === null ? "unknown" : number.toLocaleString("en")), ` ${name}`, number > 0 && change && trend({ trend: change })),
+    listOf(number, objects));
+  return h("section", { key: "kafka", class: "kafka", "aria-label": `Kafka now: ${found.cluster}` },
+    h("h3", null, "Kafka now ", h("span", { class: "soft" }, kafka && when(kafka.observed_at))),
+    problem && h("p", { key: "problem", class: "fair" }, kafka ? `There is no newer state: ${problem}` : `The state is unknown: ${problem}`),
+    !kafka && !problem && h("p", { key: "wait", class: "soft" }, "The cluster is being asked."),
+    kafka && [
+      h("p", { key: "clients" }, clients(found)),
+      h("div", { key: "counts", class: "counts" }, Object.entries(kafka.counts).map(([name, counted]) => count(name, counted))),
+      h("p", { key: "facts", class: "soft" }, kafka.controller === null ? h("strong", { class: "bad" }, "No active controller is known") : `Active controller ${kafka.controller}`,
+        kafka.most_lag !== null && `, quorum lag at most ${plural(kafka.most_lag, "record")}`, kafka.partitions !== null && `, ${plural(kafka.partitions, "partition")}`,
+        Object.keys(kafka.levels).length > 0 && `. Finalized levels: ${Object.entries(kafka.levels).sort().map(([name, level]) => `${name} ${level}`).join(", ")}.`),
+      kafka.problems.map((text) => h("p", { key: text, class: "fair" }, text))]);
 }
 
 // ---- what happens ----
@@ -434,6 +464,25 @@ async function read() {
   }
 }
 
+let kafkaTimer = 0;
+
+// Apart from the run: a cluster that does not respond delays nothing else.
+async function refreshKafka() {
+  kafkaTimer = -1;
+  let pause = KAFKA_S;
+  for (const cluster of page.consoles.keys()) {
+    try {
+      const found = await ask(`kafka?${new URLSearchParams({ cluster })}`);
+      if (!found.state && !found.problem) pause = ACTIVE_S; // it is being asked for the first time
+      page.kafka.set(cluster, found);
+    } catch (error) {
+      page.kafka.set(cluster, { state: page.kafka.get(cluster)?.state ?? null, problem: `${error.message}.` });
+    }
+  }
+  draw();
+  kafkaTimer = document.hidden ? 0 : setTimeout(refreshKafka, pause * 1000);
+}
+
 let timer = 0;
 
 function plan(seconds) {
@@ -456,6 +505,8 @@ async function refresh() {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && timer === 0) refresh();
+  if (document.hidden) return;
+  if (timer === 0) refresh();
+  if (kafkaTimer === 0) refreshKafka();
 });
-refresh();
+refresh().then(refreshKafka);

@@ -1,0 +1,63 @@
+"""Reads the state of a cluster for the page: through its own listeners, without hosts, metrics agents or a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.system.clock import SystemClock
+from kafka_rollout.model.caught_up import find_current_brokers
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.report.cluster_now import ClusterNow, summarize
+
+if TYPE_CHECKING:
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.ports.cluster import ClusterQueries
+
+_TIMEOUT_S = 5.0
+_T = TypeVar("_T")
+
+
+def read_cluster_now(cluster: ClusterSpec, security: ClientSecurity) -> ClusterNow:
+    """Return the state. A query without an answer is in its `problems`, and its value is unknown."""
+    from kafka_rollout.kafka.client.admin import KafkaAdmin
+
+    with KafkaAdmin(cluster, security, timeout_s=_TIMEOUT_S) as admin:
+        return query_cluster_now(cluster, admin)
+
+
+def query_cluster_now(cluster: ClusterSpec, admin: ClusterQueries) -> ClusterNow:
+    """Return the state by the answers of `admin`."""
+    problems: list[str] = []
+
+    def ask(question: Callable[[], _T]) -> _T | None:
+        try:
+            return question()
+        except (TransientError, RefusedError) as error:
+            problems.append(error.sentence)
+            return None
+
+    quorum = ask(lambda: admin.quorum(through_brokers=False))
+    current = find_current_brokers(cluster, quorum, {})
+    registered = ask(lambda: admin.registered(through=current))
+    partitions = ask(lambda: admin.partitions(through=current))
+    return summarize(
+        observed_at=SystemClock().now(),
+        partitions=partitions,
+        quorum=quorum,
+        registered=registered,
+        levels=_levels(cluster, admin, current),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _levels(cluster: ClusterSpec, admin: ClusterQueries, current: tuple[int, ...]) -> dict[str, int]:
+    """Return the finalized levels of the first broker that reports them, those with current metadata first."""
+    for node in sorted(cluster.brokers, key=lambda node: node.node_id not in current)[:3]:
+        with suppress(TransientError, RefusedError):
+            features = admin.features(node)
+            if features.epoch is not None:
+                return dict(features.finalized)
+    return {}
