@@ -59,10 +59,11 @@ def _schema(field: Field, kind: RunOf, releases: Sequence[str]) -> dict[str, Any
             "items": {"type": "string", "pattern": field.pattern},
         }
     json_type = _JSON_TYPES[field.type]
+    can_be_empty = field.is_optional or (field.type is str and not field.default)  # Airflow requires other texts
     limits = {"minimum": field.least, "maximum": field.most}
     return {
         "default": field.form_default,
-        "type": ["null", json_type] if field.is_optional else json_type,
+        "type": ["null", json_type] if can_be_empty else json_type,
         **{name: field.in_form(limit) for name, limit in limits.items() if limit is not None},
     }
 

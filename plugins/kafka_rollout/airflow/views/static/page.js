@@ -41,7 +41,7 @@ const seconds = (iso) => Date.parse(iso) / 1000;
 
 // Each state: symbol, word and color.
 const STEP = {
-  done: ["✔", "good"], running: ["▶", "now"], failed: ["✖", "bad"], waiting: ["⏸", "fair"], skipped: ["–", "soft"], open: ["○", "soft"],
+  done: ["✔", "good"], running: ["▶", "now"], failed: ["✖", "bad"], waiting: ["‖", "fair"], skipped: ["–", "soft"], open: ["○", "soft"],
 };
 const NODE = {
   "waiting": ["○", "soft"], "waiting for its gate": ["◔", "now"], "stopping": ["▼", "now"], "stopped": ["■", "fair"],
@@ -49,8 +49,8 @@ const NODE = {
   "rolled back": ["↩", "fair"], "unchanged": ["–", "soft"],
 };
 const PHASE = {
-  "idle": ["○", "soft"], "planning": ["▶", "now"], "waiting-for-approval": ["⏸", "bad"], "rolling": ["▶", "now"],
-  "rolling-back": ["↩", "fair"], "waiting-for-decision": ["✖", "bad"], "finalizing": ["▶", "now"], "paused": ["⏸", "bad"],
+  "idle": ["○", "soft"], "planning": ["▶", "now"], "waiting-for-approval": ["‖", "bad"], "rolling": ["▶", "now"],
+  "rolling-back": ["↩", "fair"], "waiting-for-decision": ["✖", "bad"], "finalizing": ["▶", "now"], "paused": ["‖", "bad"],
   "finished": ["✔", "good"], "failed": ["✖", "bad"], "rolled-back": ["↩", "fair"], "refused": ["–", "fair"],
   "dry-run": ["–", "soft"], "unknown": ["?", "bad"],
 };
