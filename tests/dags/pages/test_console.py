@@ -43,6 +43,14 @@ def test_only_who_is_asked_and_may_change_the_dag_can_answer(client: Any) -> Non
         assert found["run"]["run_id"] == RUN
 
 
+def test_who_is_asked_but_may_only_read_cannot_answer(
+    tmp_path: Path, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_page(tmp_path, monkeypatch, users={"anna": "viewer"}) as client:
+        found = console(client, "anna").json()
+        assert (found["run"]["can_answer"], found["status"]["waits_for"]["who"]) == (False, ["anna"])
+
+
 def test_the_text_of_a_request_is_only_in_airflow(client: Any) -> None:
     shown = console(client, "vera").text
     assert "through the same gates" in shown  # the consequence of an answer
