@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 
 KINDS = ("downgrade", "features", "restart", "upgrade")
+TOGETHER = ("first_node", "approve_canary", "first_batch", "approve_first_batch", "other_nodes")
 SIZE_LIMIT = 2 * 2**20  # bytes of a serialized DAG
 
 
@@ -31,6 +31,19 @@ def dags_with(inventory: Path, nodes: int) -> Mapping[str, DAG]:
     assert set(found) == {f"kafka_{kind}_fake" for kind in KINDS}
     assert not [dag_id for dag_id, dag in found.items() if "broken inventory" in dag.tags]
     return found
+
+
+def follow_each_other(dag: DAG, group: str) -> list[str]:
+    """A task that acts waits for all tasks before it: a skipped approval ends before the nodes are replaced."""
+    first_node, approve_canary, first_batch, approve_first_batch, others = order = [
+        f"{group}.{one}" for one in TOGETHER
+    ]
+    assert dag.get_task(first_node).upstream_task_ids == {"roll.begin"}
+    assert dag.get_task(approve_canary).upstream_task_ids == {first_node}
+    assert dag.get_task(first_batch).upstream_task_ids == {first_node, approve_canary}
+    assert dag.get_task(approve_first_batch).upstream_task_ids == {first_batch}
+    assert dag.get_task(others).upstream_task_ids == set(order[:-1])
+    return order
 
 
 def test_a_thousand_nodes_have_as_many_tasks_as_thirteen(inventory: Path) -> None:
@@ -53,9 +66,7 @@ def test_a_cluster_up_to_the_limit_has_a_task_group_for_each_node(inventory: Pat
 
 def test_a_small_cluster_with_three_brokers_has_the_tasks_of_batches_next_to_the_groups(inventory: Path) -> None:
     dag = dags_with(inventory, 6)["kafka_upgrade_fake"]
-    order = ["roll.begin", *(f"roll.in_batches.{name}" for name in ("first_node", "approve_canary", "other_nodes"))]
-    for before, after in pairwise(order):
-        assert dag.get_task(after).upstream_task_ids == {before}
+    follow_each_other(dag, "roll.in_batches")
     ends = {"roll.broker-13.passed", "roll.in_batches.other_nodes"}
     assert dag.get_task("compare_after_roll").upstream_task_ids == ends
     assert dag.get_task("roll_back.begin").upstream_task_ids >= ends
@@ -67,12 +78,10 @@ def test_a_small_cluster_with_three_brokers_has_the_tasks_of_batches_next_to_the
 
 def test_a_large_cluster_has_a_rollback_after_each_decision(inventory: Path) -> None:
     dag = dags_with(inventory, NODE_GROUPS_UP_TO + 1)["kafka_upgrade_fake"]
-    order = ["roll.begin", "roll.first_node", "roll.approve_canary", "roll.other_nodes"]
-    for before, after in pairwise(order):
-        assert dag.get_task(after).upstream_task_ids == {before}
+    order = follow_each_other(dag, "roll")
     begin = dag.get_task("roll_back.begin")
     assert "roll.other_nodes" in begin.upstream_task_ids
-    assert set(order[1:]) < set(begin.deciders)
+    assert set(order) < set(begin.deciders)
     assert dag.get_task("roll_back.nodes").upstream_task_ids == {"roll_back.begin"}
 
 

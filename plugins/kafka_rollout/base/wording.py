@@ -23,9 +23,9 @@ def few_failures(sentences: Iterable[str], things: str, *, limit: int = 3) -> st
     return " ".join([*found[:limit], *more])
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 partition`, `1,204 partitions`."""
-    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 partition`, `1,204 partitions`. `plural`: with another ending."""
+    return f"{number} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
 def nodes(ids: Iterable[int]) -> str:

@@ -58,10 +58,14 @@ class NodeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Nodes that are restarted together. `ends`: why the batch has no further node, as a clause."""
+    """Nodes that are restarted together. `ends`: why the batch has no further node, as a clause.
+
+    `rack`: broker.rack of the nodes; empty if they have none, or if the batch ignores racks.
+    """
 
     node_ids: tuple[int, ...]
     ends: str
+    rack: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +99,15 @@ class ReleaseStep:
             reason=f"Roll back to {self.from_release}.",
             order=tuple(reversed(self.order)),
             batches=tuple(
-                Batch(node_ids=one.node_ids[::-1], ends="the rollback keeps the batches of the plan")
+                replace(one, node_ids=one.node_ids[::-1], ends="the rollback keeps the batches of the plan")
                 for one in reversed(self.batches)
             ),
         )
+
+    @property
+    def first_batch(self) -> int | None:
+        """The place of the first batch of several nodes in `batches`; None if there is none."""
+        return next((at for at, batch in enumerate(self.batches) if len(batch.node_ids) > 1), None)
 
     @property
     def node_ids_together(self) -> tuple[tuple[int, ...], ...]:
@@ -161,10 +170,11 @@ class RunTerms:
     """How the run carries out its plan, as its starter chose it and the approver sees it.
 
     `checks`: consecutive passing checks after a node's start, then `soak_s`. `rehearse`: the change was tried on a copy
-    first. `canary`: an approval after the first node. `every_change`: a feature change needs an approval also if it
-    raises a level that Kafka can lower again. `max_under_replicated`: partitions of other nodes at a
-    stop; None without a limit. `pause_after`: node, rack or a number of nodes. `window` and `freeze_days`: when nodes
-    can be stopped, as in `base/maintenance.py`. Plans of earlier versions lack the fields with a default.
+    first. `canary`, `first_batch`: an approval after the first node, and after the first batch of several.
+    `every_change`: a feature change needs an approval also if it raises a level that Kafka can lower again.
+    `max_under_replicated`: partitions of other nodes at a stop; None without a limit. `pause_after`: node, rack or a
+    number of nodes. `window` and `freeze_days`: when nodes can be stopped, as in `base/maintenance.py`. Plans of
+    earlier versions lack the fields with a default.
     """
 
     soak_s: float
@@ -178,6 +188,7 @@ class RunTerms:
     pause_after: str = ""
     window: str = ""
     freeze_days: tuple[str, ...] = ()
+    first_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +278,7 @@ class Plan:
     @property
     def has_batches(self) -> bool:
         """Whether several nodes restart together."""
-        return any(len(batch.node_ids) > 1 for step in self.release_steps for batch in step.batches)
+        return any(step.first_batch is not None for step in self.release_steps)
 
     @property
     def pinned_defaults(self) -> tuple[DefaultChange, ...]:

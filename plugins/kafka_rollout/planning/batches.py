@@ -87,9 +87,10 @@ def find_batches(
         elif reason := _one_at_a_time(placed, racks, limits):
             batches += [Batch(node_ids=(node_id,), ends=reason) for node_id in ids]
         else:
-            batches.append(Batch(node_ids=(ids[0],), ends=_FIRST))
+            rack = _rack_of(ids[0], racks, limits)
+            batches.append(Batch(node_ids=(ids[0],), ends=_FIRST, rack=rack))
             # The rack of the first broker is finished first.
-            batches += _of_brokers(ids[1:], placed, racks, limits, {_rack_of(ids[0], racks, limits): []})
+            batches += _of_brokers(ids[1:], placed, racks, limits, {rack: []})
     return tuple(batches)
 
 
@@ -172,7 +173,7 @@ def _of_brokers(
                     f"node {node_id} has a replica of {partition.name} too (replicas {replicas}; {len(partition.isr)} "
                     f"in sync; min.insync.replicas {partition.min_isr})"
                 )
-            yield Batch(node_ids=tuple(ids[place] for place in batch), ends=ends)
+            yield Batch(node_ids=tuple(ids[place] for place in batch), ends=ends, rack=rack)
 
 
 class _Placement:

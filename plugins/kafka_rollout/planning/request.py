@@ -278,6 +278,19 @@ class Request:
             on_copy=False,
         ),
     )
+    first_batch: bool = declared(
+        False,
+        Field(
+            form="first_batch_approval",
+            option="--approve-first-batch",
+            title="Approval of the first batch",
+            text="After the first batch of several brokers, the run asks for an approval before it replaces the other "
+            "nodes. Without such a batch there is no request.",
+            of=_ROLLS,
+            section=GATES,
+            on_copy=False,
+        ),
+    )
     max_batch_size: int = declared(
         1,
         Field(

@@ -113,6 +113,25 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """Nodes that the plan restarts together. `ends`: why the batch has no further node.
+
+    `parts`: the parts in which they restarted; one part if the batch was not split. `split`: why it was split. The
+    times are those of its node steps: None before the first stop, and before the last gate has passed.
+    """
+
+    release_step: str
+    node_ids: tuple[int, ...]
+    rack: str
+    ends: str
+    parts: tuple[tuple[int, ...], ...]
+    split: str
+    began_at: float | None
+    ended_at: float | None
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
     at: float
     passes: bool
@@ -231,6 +250,7 @@ class RunReport:
     logs: tuple[LogExcerpt, ...] = ()
     proved: tuple[str, ...] = ()
     not_proved: tuple[str, ...] = ()
+    batches: tuple[BatchReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,8 @@ class ApprovalOf(StrEnum):
     """What an approver decides, in its stored form."""
 
     ROLL = "roll"
-    CANARY = "canary"
+    CANARY = "canary"  # the other nodes, after the first one
+    FIRST_BATCH = "first-batch"  # the other nodes, after the first batch of several
     FINALIZE = "finalize"
     ROLL_BACK = "roll-back"
     DIFFERENCES = "differences"  # from the state before the run, that the plan does not name
@@ -102,7 +103,9 @@ class Decision(StrEnum):
         return cls(next((decision for decision, shown in _LABELS.items() if shown == label), label))
 
 
+OF_ROLLS = (ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FIRST_BATCH)  # what a replacement needs
 _NOUNS = {
+    ApprovalOf.FIRST_BATCH: "first batch",
     ApprovalOf.FINALIZE: "feature change",
     ApprovalOf.ROLL_BACK: "rollback",
     ApprovalOf.FAILED_GATE: "failed gate",
@@ -276,7 +279,9 @@ class TakenOver(Event, kind="taken-over"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryAsked(Event, kind="canary"):
-    """The run asks for an approval after its first node."""
+    """The run asks for an approval after its first node, or after its first batch."""
+
+    what: ApprovalOf = ApprovalOf.CANARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

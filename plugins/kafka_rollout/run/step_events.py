@@ -63,10 +63,14 @@ class Started(NodeEvent, kind="started"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSplit(Event, kind="batch-split"):
-    """The nodes of a batch could not be stopped together: they restart in these parts. `sentence`: the reason."""
+    """The nodes of a batch could not be stopped together: they restart in these parts. `sentence`: the reason.
+
+    `release_step`: its key, also of a rollback; empty in events of version 0.2.0.
+    """
 
     parts: tuple[tuple[int, ...], ...]
     sentence: str
+    release_step: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

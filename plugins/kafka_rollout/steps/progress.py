@@ -13,11 +13,12 @@ from statistics import median
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.base.wording import count, few
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Approval, ControlAsked, Event, Planned, StepSkipped, TaskFailed, Voided
 from kafka_rollout.run.step_events import (
+    BatchSplit,
     ComparedAfter,
     ContentsCompared,
     DefaultSet,
@@ -101,11 +102,13 @@ class Progress:
         times = self._seconds or self._rehearsed
         if plan is None or not times:
             return ""
-        left = sum(len(release_step.order) for release_step in plan.release_steps) - len(self._passed)
-        if left <= 0:
+        batches = [(one.key, ids) for one in plan.release_steps for ids in one.node_ids_together]
+        left = [(key, [one for one in ids if (key, one) not in self._passed]) for key, ids in batches]
+        nodes_left = sum(len(ids) for _, ids in left)
+        if not nodes_left:
             return ""
-        seconds = left * median(times)  # the time of a decision request does not count
-        return f"about {duration(seconds)} for the {left} node{'s' if left > 1 else ''} left"
+        seconds = sum(bool(ids) for _, ids in left) * median(times)  # the time of a decision request does not count
+        return f"about {duration(seconds)} for the {count(nodes_left, 'node')} left"
 
     def _line(self, procedure: Procedure, plan: Plan | None, event: Event) -> str:
         match event:
@@ -134,6 +137,9 @@ class Progress:
                 return f"{where}: running {commands}, at most {duration(event.at_most_s)}"
             case StopPrepared():
                 return f"{place(plan, event.release_step, event.node_id)}: ready to stop in {duration(event.seconds)}"
+            case BatchSplit():
+                parts = ", then ".join(nodes(part) for part in event.parts)
+                return f"the batch is split into {parts}: {event.sentence}"
             case Stopping():
                 self._stopped_at[(event.release_step, event.node_id)] = event.at
                 return f"{place(plan, event.release_step, event.node_id)}: stopping"
@@ -180,9 +186,11 @@ class Progress:
         took = ""
         if key in self._stopped_at:
             took = f" in {duration(event.at - self._stopped_at[key])}"
-            # From one node's end to the next one's, including Airflow's own time in between.
-            self._seconds.append(event.at - (self._last_passed_at or self._stopped_at[key]))
-            self._last_passed_at = event.at
+            batch = (ref.node_id,) if plan is None else plan.release_step(ref.release_step).batch_of(ref.node_id)
+            if all((ref.release_step, node_id) in self._passed for node_id in batch):
+                # From the end of a node or batch to the next one's, including Airflow's own time in between.
+                self._seconds.append(event.at - (self._last_passed_at or self._stopped_at[key]))
+                self._last_passed_at = event.at
         estimate = self.estimate(plan)
         return f"{place(plan, *key)}: done{took}" + (f", {estimate}" if estimate else "")
 

@@ -16,7 +16,7 @@ from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision
 from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
-from kafka_rollout.run.projections.runs import canary_is_asked, has_plan, is_plan_refused
+from kafka_rollout.run.projections.runs import canaries_asked, has_plan, is_plan_refused
 from kafka_rollout.run.services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ask, record_approval, require_approval
@@ -29,7 +29,6 @@ from kafka_rollout.steps.procedures.kinds import procedure_of
 from kafka_rollout.steps.procedures.rolling import UNDO
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import (
-    ApprovalRequest,
     EachNode,
     OnResume,
     Procedure,
@@ -345,7 +344,6 @@ class Runner:
         plan = self.call.plan
         if plan.offline or not plan.release_steps:
             return
-        canary = next((step.approval for step in each.steps if step.approval is not None), None)
         self.services.monitor_groups()
         try:
             self.stopped = not roll_release_steps(
@@ -354,29 +352,35 @@ class Runner:
                 policy_of(self.ports, GateKind.AFTER_START, self.request, plan),
                 on_progress=self.progress,
                 stop_asked=self.stop_asked,
-                canary=None if canary is None else self._canary(canary),
+                continues=self._canaries(each),
                 pause=self._pause,
             )
         except RolloutError as error:
             self.error = error
 
-    def _canary(self, approval: ApprovalRequest) -> Callable[[bool], bool] | None:
-        """Asks after the first node, in this call or in a later one of the same run."""
-        if self.request.canary or (self.call.plan.terms is not None and self.call.plan.terms.canary):
+    def _canaries(self, each: EachNode) -> Callable[[ApprovalOf, bool], bool]:
+        """Asks after the first node and the first batch, in this call or in a later one of the same run."""
+        terms = self.call.plan.terms
+        if self.request.canary or (terms is not None and terms.canary):
             self.ports.run.record(CanaryAsked())
-        if not canary_is_asked(self.ports.run.events()):
-            return None
+        if self.request.first_batch or (terms is not None and terms.first_batch):
+            self.ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
+        asked = canaries_asked(self.ports.run.events())
+        approvals = {step.approval.of: step.approval for step in each.steps if step.approval is not None}
 
-        def continues(rolled_now: bool) -> bool:
+        def continues(what: ApprovalOf, rolled_now: bool) -> bool:
+            if what not in asked:
+                return True
             try:
-                require_approval(self.ports, self.call.plan, approval.of)
+                require_approval(self.ports, self.call.plan, what)
                 return True
             except RefusedError:
                 pass
             if rolled_now and not self.answers.present:
-                self.progress.say("the gate of the first node passed: check the node, then approve with the next call")
+                which = "first batch" if what is ApprovalOf.FIRST_BATCH else "first node"
+                self.progress.say(f"the gate of the {which} passed: check it, then approve with the next call")
                 return False
-            self._ask(Question(what=approval.of, body=approval.body(self.call)))
+            self._ask(Question(what=what, body=approvals[what].body(self.call)))
             return True
 
         return continues

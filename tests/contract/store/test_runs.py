@@ -414,6 +414,15 @@ def test_of_a_history_that_grew_only_the_new_events_are_decoded(run: SqlRunStore
     assert run.read_history().events == run.events() == second.events
 
 
+def test_the_events_of_a_run_are_decoded_once_in_a_process(run: SqlRunStore, decoded: list[str]) -> None:
+    run.record(ALICE)
+    assert len(run.events()) == 1
+    decoded.clear()
+    run.record(replace(ALICE, by="bob"))
+    assert [event.by for event in events_of(run.events(), Approval)] == ["alice", "bob"]
+    assert decoded == ["approval"]
+
+
 def test_a_history_that_does_not_continue_the_known_one_is_read_whole(store: Store, run: SqlRunStore) -> None:
     for by in ("alice", "bob"):
         run.record(replace(ALICE, by=by))

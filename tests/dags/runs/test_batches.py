@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
 
 from kafka_rollout.airflow.gates.trigger import GateTrigger
+from kafka_rollout.airflow.operators.nodes import require_canary_approvals
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.run.events import events_of
+from kafka_rollout.planning.request import Request
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import BatchSplit
+from kafka_rollout.steps.common.approval import record_approval
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.test_upgrade_run import node_steps, outcome
 from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 
 pytestmark = pytest.mark.airflow
 
@@ -50,6 +58,10 @@ def stopped(record: Any, release_step: str) -> list[int]:
     return [node for key, what, node in node_steps(record) if (key, what) == (release_step, "stopping")]
 
 
+def unescaped(runs: FakeRuns, task: str) -> str:
+    return runs.bodies[task].replace("\\", "")
+
+
 def in_batches(nodes: list[int], sizes: list[int]) -> list[set[int]]:
     found, rest = [], list(nodes)
     for size in sizes:
@@ -59,16 +71,20 @@ def in_batches(nodes: list[int], sizes: list[int]) -> list[set[int]]:
     return found
 
 
-def test_the_brokers_of_a_rack_restart_together_after_the_canary(runs: FakeRuns) -> None:
+def test_the_brokers_of_a_rack_restart_together_after_the_approvals(runs: FakeRuns) -> None:
     expect_together(runs.world, {12, 15}, {13, 16})
-    at_canary: list[int] = []
-    runs.while_asked = lambda task: at_canary.append(len(runs.world.stops))
-    state, states, record = runs.run(max_batch_size=3, canary_approval=True)
+    at_approval: list[int] = []
+    runs.while_asked = lambda task: at_approval.append(len(runs.world.stops))
+    state, states, record = runs.run(max_batch_size=3, canary_approval=True, first_batch_approval=True)
     assert state == "success", states
     assert in_batches(stopped(record, FORTH), [len(batch) for batch in BATCHES]) == BATCHES
-    assert runs.asked == ["approve_plan", "roll.in_batches.approve_canary"]
-    assert at_canary == [0, 1]
-    body = runs.bodies["approve_plan"].replace("\\", "")
+    approvals = [f"roll.in_batches.{name}" for name in ("approve_canary", "approve_first_batch")]
+    assert runs.asked == ["approve_plan", *approvals]
+    assert at_approval == [0, 1, 7]
+    assert "The first batch (broker-12, broker-15) restarted together on 4.3.1" in unescaped(runs, approvals[1])
+    assert "Remaining: 2 nodes in 1 batch." in unescaped(runs, approvals[1])
+    body = unescaped(runs, "approve_plan")
+    assert "- Approval after the first batch: yes" in body
     assert "6: broker-12 (12), broker-15 (15). Ends here: no other node of rack b is left" in body
     assert "Expected duration: 7 min 00 s, one node at a time 9 min 00 s" in body
     assert {states[task] for task in states if ".broker-" in task or ".controller-" in task} == {"skipped"}
@@ -101,7 +117,7 @@ def test_a_node_that_fails_in_a_batch_stops_later_batches_and_the_rollback_goes_
     state, states, record = runs.run(max_batch_size=3)
     assert state == "failed"
     assert runs.asked == ["approve_plan", OTHERS, OTHERS]
-    assert "node 8 of 9 (broker-13 to 4.3.1) with node 16" in runs.bodies[OTHERS].replace("\\", "")
+    assert "node 8 of 9 (broker-13 to 4.3.1) with node 16" in unescaped(runs, OTHERS)
     starts = [node for key, what, node in node_steps(record) if (key, what) == (FORTH, "started")]
     assert sorted(starts[-3:]) == [13, 16, 16], "Retry starts only the node that failed"
     assert {node.running for node in runs.world.nodes.values()} == {R391}
@@ -154,3 +170,18 @@ def test_slow_gates_of_a_batch_wait_in_one_trigger(runs: FakeRuns, monkeypatch: 
     assert {12, 15} in watched
     assert {13, 16} in watched
     assert len(stopped(record, FORTH)) == 9
+
+
+def test_the_nodes_after_the_first_batch_need_its_approval_also_if_its_task_is_marked_as_successful(
+    runs: FakeRuns, tmp_path: Path
+) -> None:
+    ports = fake_ports(runs.world, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False, max_batch_size=3)
+    (release_step,) = plan.release_steps
+    request = Request(first_batch=True)
+    require_canary_approvals(ports, plan, release_step, ports.cluster.node(15), request)
+    for release_step_of, node_id in ((release_step, 13), (replace(release_step, reason="a later release step"), 2)):
+        with pytest.raises(RefusedError, match=r"The first batch of run .* is not approved"):
+            require_canary_approvals(ports, plan, release_step_of, ports.cluster.node(node_id), request)
+    record_approval(ports, ApprovalOf.FIRST_BATCH, "alice", Decision.APPROVED, "the first batch serves")
+    require_canary_approvals(ports, plan, release_step, ports.cluster.node(13), request)

@@ -91,7 +91,8 @@ def test_all_nodes_are_replaced_in_the_order_of_the_plan_and_the_canary_is_appro
     assert node_steps(record) == one_by_one(FORTH, [2, 3, 1, *range(11, 21)])
     assert runs.asked == ["approve_plan", "roll.approve_canary", "approve_finalize"]
     assert stopped == [0, 1, 13]
-    tasks = {"roll.begin", "roll.first_node", "roll.approve_canary", OTHERS}
+    names = ("begin", "first_node", "approve_canary", "first_batch", "approve_first_batch", "other_nodes")
+    tasks = {f"roll.{name}" for name in names}
     assert {task for task in states if task.startswith("roll.")} == tasks
     assert (states["via_tolerant_release.other_nodes"], states["roll_back.nodes"]) == ("skipped", "skipped")
     assert runs.world.finalized[METADATA_VERSION] == 30

@@ -14,6 +14,7 @@ from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
+from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import Answered, AnswerReceived, Approval, ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
@@ -134,15 +135,15 @@ def shown_as_asked(record_id: Any, *, subject: str, body: str, **_: Any) -> Any:
 def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
     ports: ClusterPorts, plan: Plan
 ) -> None:
-    from kafka_rollout.airflow.operators.nodes import require_canary_approval
+    from kafka_rollout.airflow.operators.nodes import require_canary_approvals
 
     (release_step,) = plan.release_steps
     first, second = (ports.cluster.node(node_step.node_id) for node_step in release_step.order[:2])
-    require_canary_approval(ports, plan, release_step, first)
+    require_canary_approvals(ports, plan, release_step, first, Request(canary=True))
     with pytest.raises(RefusedError, match=r"The canary of run .* is not approved"):
-        require_canary_approval(ports, plan, release_step, second)
+        require_canary_approvals(ports, plan, release_step, second, Request(canary=True))
     record_approval(ports, ApprovalOf.CANARY, "alice", Decision.APPROVED, "the first node is well")
-    require_canary_approval(ports, plan, release_step, second)
+    require_canary_approvals(ports, plan, release_step, second, Request(canary=True))
 
 
 def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_hang_on_it(

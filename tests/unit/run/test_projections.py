@@ -52,7 +52,7 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     runs.find_lock_refusal,
     runs.last_failure,
     runs.is_rollback_refused,
-    runs.canary_is_asked,
+    runs.canaries_asked,
     approvals.approvals,
     nodes.has_stopped_nodes,
     nodes.find_last_node_event,

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_rollout.airflow.approvals.asking import approvers, ask, shown_text
 from kafka_rollout.airflow.approvals.records import keep_answer
 from kafka_rollout.base.outside_text import escape_markdown
-from kafka_rollout.run.events import Approval, ApprovalOf, Decision
+from kafka_rollout.run.events import OF_ROLLS, Approval, ApprovalOf, Decision
 from kafka_rollout.run.services import Answer, Question
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -88,7 +88,7 @@ def record_decision(
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
     if pauses and answer.decision in {Decision.WAIT_ON, Decision.RETRY}:
         record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
-    gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: (ApprovalOf.ROLL, ApprovalOf.CANARY)}
+    gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: OF_ROLLS}
     if answer.decision in gives:  # another answer keeps what an earlier one of this task gave
         keep_answer(context, decided.plan_hash, gives[answer.decision], answer.by)
     if answer.decision is Decision.ROLL_BACK:

@@ -27,6 +27,7 @@ from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.airflow.private_api import RecordedAnswer, read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.run.events import (
+    OF_ROLLS,
     Answered,
     Approval,
     ApprovalConfirmed,
@@ -42,7 +43,6 @@ from kafka_rollout.run.ports import RunStore
 ANSWER = "kafka_rollout_answer"  # XCom of a task that read an answer
 CONFIRMED = "kafka_rollout_confirmed_{what}"  # XCom of a task that compared an approval with Airflow's record
 
-_RENEWED_BY_RETRY = (ApprovalOf.ROLL, ApprovalOf.CANARY)
 _ASK_AGAIN = "Clear the approval's task with all downstream tasks, and answer in Airflow."
 
 PAUSE_S = 2.0  # an event at once can arrive before the end of the task's process
@@ -136,7 +136,7 @@ class AirflowRecords:
         task_id = self._asking_task(given.record_id)
         if not task_id:
             raise self._refuted(approval, f"no task of this run asked with Airflow's record {given.record_id}")
-        is_own = task_id == self._context["ti"].task_id and approval.what in _RENEWED_BY_RETRY
+        is_own = task_id == self._context["ti"].task_id and approval.what in OF_ROLLS
         found = {} if is_own else self._kept(task_id)
         if not is_own and (found.get("plan_hash") != approval.plan_hash or approval.what not in found.get("what", ())):
             raise self._refuted(approval, f"task {task_id} has no answer in Airflow that approves this")
@@ -148,7 +148,7 @@ class AirflowRecords:
         self._compare(approval, given, record_id)
         self._keep_confirmed(approval, given)
         if is_own:  # Airflow removed the XCom when it began the task again
-            keep_answer(self._context, approval.plan_hash, _RENEWED_BY_RETRY, given.user)
+            keep_answer(self._context, approval.plan_hash, OF_ROLLS, given.user)
 
     def _compare(self, approval: Approval, given: Responder, record_id: str) -> None:
         record = self._records[record_id]
@@ -226,4 +226,4 @@ def _decisions(what: ApprovalOf) -> tuple[Decision, ...]:
     """Return the answers that give an approval. *Retry* renews one that became invalid."""
     if what is ApprovalOf.ROLL_BACK:
         return (Decision.ROLL_BACK,)
-    return (Decision.APPROVED, Decision.RETRY) if what in _RENEWED_BY_RETRY else (Decision.APPROVED,)
+    return (Decision.APPROVED, Decision.RETRY) if what in OF_ROLLS else (Decision.APPROVED,)

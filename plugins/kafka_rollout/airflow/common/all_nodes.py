@@ -13,14 +13,19 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.roll.node import must_roll_back, rollback_release_steps
 
 FIRST_NODE = "first_node"
+FIRST_BATCH = "first_batch"
+APPROVE_FIRST_BATCH = "approve_first_batch"
 OTHER_NODES = "other_nodes"
 ALL_NODES = "nodes"  # of a rollback
 
 
 class Nodes(StrEnum):
-    """Which nodes of the release step: the first one has a task of its own, which an approval can follow."""
+    """Which nodes of the release step. The first one, and the nodes up to the first batch of several, have tasks of
+    their own, which an approval can follow.
+    """
 
     FIRST = "first"
+    FIRST_BATCH = "first batch"
     OTHERS = "others"
     ALL = "all"
 
@@ -43,8 +48,11 @@ class NodeStepsOfTask:
         return plan.release_step_at(self.position)
 
     def is_canary(self, plan: Plan) -> bool:
-        """Return whether this task has only the first node of the whole run."""
-        return self.nodes is Nodes.FIRST and self.release_step(plan) == next(iter(plan.release_steps), None) is not None
+        """Return whether an approval can follow this task: it has the first node or first batch of the whole run."""
+        release_step = self.release_step(plan)
+        if release_step is None or release_step != plan.release_steps[0]:
+            return False
+        return self.nodes is Nodes.FIRST or (self.nodes is Nodes.FIRST_BATCH and release_step.first_batch is not None)
 
     def find(
         self, ports: ClusterPorts, plan: Plan, after: GateRef | None = None
@@ -76,10 +84,13 @@ class NodeStepsOfTask:
 
     def _of_task(self, release_step: ReleaseStep) -> tuple[tuple[int, ...], ...]:
         together = release_step.node_ids_together
+        first_batch_ends = 1 if release_step.first_batch is None else release_step.first_batch + 1
         match self.nodes:
             case Nodes.FIRST:
                 return together[:1]
+            case Nodes.FIRST_BATCH:
+                return together[1:first_batch_ends]
             case Nodes.OTHERS:
-                return together[1:]
+                return together[first_batch_ends:]
             case Nodes.ALL:
                 return together

@@ -17,7 +17,15 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, chain
 
 from kafka_rollout.airflow.approvals.asking import PLAN_TASK
-from kafka_rollout.airflow.common.all_nodes import ALL_NODES, FIRST_NODE, OTHER_NODES, Nodes, NodeStepsOfTask
+from kafka_rollout.airflow.common.all_nodes import (
+    ALL_NODES,
+    APPROVE_FIRST_BATCH,
+    FIRST_BATCH,
+    FIRST_NODE,
+    OTHER_NODES,
+    Nodes,
+    NodeStepsOfTask,
+)
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup, list_node_task_groups
 from kafka_rollout.airflow.gates.sensor import GateSensor, OfflineGateSensor
 from kafka_rollout.airflow.operators.all_nodes import (
@@ -113,7 +121,8 @@ class _Drawing:
         begin = next(part for part in section.parts if isinstance(part, Step))
         (each,) = nodes
         groups = [] if self._is_large else self._groups(section.id, each)
-        together = self._ids_together(section, FIRST_NODE, APPROVE_CANARY, OTHER_NODES)
+        names = (FIRST_NODE, APPROVE_CANARY, FIRST_BATCH, APPROVE_FIRST_BATCH, OTHER_NODES)
+        together = self._ids_together(section, *names)
         first = self._make(
             BeginReleaseStepOperator,
             begin,
@@ -168,12 +177,25 @@ class _Drawing:
             self.before = [*ends, *self.before]
 
     def _roll_together(self, each: EachNode) -> None:
-        """Draw one task for the first node, its approval, and one task for the other nodes."""
-        approval = next(step for step in each.steps if step.approval is not None)
-        of_task = {which: NodeStepsOfTask(position=each.position, nodes=which) for which in Nodes}
-        self._follow(self._node_by_node(each, FIRST_NODE, "the first node", of_task[Nodes.FIRST]))
-        self._follow(self._make(ApproveCanaryOperator, approval, step=approval, node_group=of_task[Nodes.FIRST]))
-        self._follow(self._node_by_node(each, OTHER_NODES, "every other node", of_task[Nodes.OTHERS]))
+        """Draw a task for the first node and for the first batch, each with its approval, and one for the others.
+
+        Each of the three follows all tasks before it: a skipped approval ends at once, before the nodes are replaced.
+        """
+        approvals = [step for step in each.steps if step.approval is not None]
+        ends: list[BaseOperator] = []
+        for nodes, task_id, doc in (
+            (Nodes.FIRST, FIRST_NODE, "the first node"),
+            (Nodes.FIRST_BATCH, FIRST_BATCH, "every other node up to the first batch of several brokers"),
+            (Nodes.OTHERS, OTHER_NODES, "every other node"),
+        ):
+            of_task = NodeStepsOfTask(position=each.position, nodes=nodes)
+            self.before = ends or self.before
+            self._follow(self._node_by_node(each, task_id, doc, of_task))
+            ends = [*ends, *self.before]
+            if approvals:
+                step = approvals.pop(0)
+                self._follow(self._make(ApproveCanaryOperator, step, step=step, node_group=of_task))
+                ends = [*ends, *self.before]
 
     def _node_by_node(self, each: EachNode, task_id: str, node: str, nodes: NodeStepsOfTask) -> BaseOperator:
         """Make the task of several nodes from the steps of one."""
@@ -222,7 +244,7 @@ class _Drawing:
                     self._follow(self._make(GateSensor, step, step=step, node_group=group, node=node))
                 elif step.approval is None:
                     self._follow(self._make(ReplaceNodeOperator, step, step=step, node_group=group, node=node))
-                elif group.has_canary:
+                elif group.has_canary and step.id == APPROVE_CANARY:
                     ends = [*ends, *self.before]
                     self._follow(self._make(ApproveCanaryOperator, step, step=step, node_group=group, node=node))
             end = self._make(EmptyOperator, passed)

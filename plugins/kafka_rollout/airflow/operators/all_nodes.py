@@ -25,7 +25,7 @@ from kafka_rollout.airflow.common.base import (
     request_in,
 )
 from kafka_rollout.airflow.gates.sensor import CONTINUE, check_for_a_while, trigger_of
-from kafka_rollout.airflow.operators.nodes import refuse_wrong_order, require_canary_approval
+from kafka_rollout.airflow.operators.nodes import refuse_wrong_order, require_canary_approvals
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.durations import duration
@@ -89,10 +89,10 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
         """Observe what is left of the node steps of a batch: the next part, and its nodes."""
 
     def choose(
-        self, context: Context, ports: ClusterPorts, plan: Plan, nodes: tuple[NodeSpec, ...], refused: int
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, refused: int
     ) -> tuple[NodeSpec, ...]:
         """Return those of the nodes that can be stopped together now. `refused`: as in `choose_nodes_to_stop`."""
-        return nodes
+        return batch[1]
 
     def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
         """Return why the plan pauses before these nodes; empty if it does not."""
@@ -206,7 +206,7 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
                     self.require_approvals(context, ports, plan, (release_step, nodes))
                     if why := self.due_pause(ports, plan, (release_step, nodes)):
                         self._ask(context, ports, plan, (release_step, nodes), why, is_pause=True)
-                    nodes = self.choose(context, ports, plan, nodes, errors)
+                    nodes = self.choose(context, ports, plan, (release_step, nodes), errors)
                     if passed is None or passed.kind is not GateKind.BEFORE_STOP:
                         gates = gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes)
                         self._watch(context, ports, plan, batch, gates)
@@ -332,12 +332,12 @@ class RollNodesOperator(EachBatchOperator):
         return next_part_of_batch(ports, plan, *batch, events)
 
     def choose(
-        self, context: Context, ports: ClusterPorts, plan: Plan, nodes: tuple[NodeSpec, ...], refused: int
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, refused: int
     ) -> tuple[NodeSpec, ...]:
         every_s = request_in(context).interval_s
-        chosen, split = choose_nodes_to_stop(ports, plan, nodes, refused=refused, every_s=every_s)
+        chosen, split = choose_nodes_to_stop(ports, plan, *batch, refused=refused, every_s=every_s)
         if split:
-            self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in nodes), split)
+            self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in batch[1]), split)
         return chosen
 
     def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
@@ -347,9 +347,9 @@ class RollNodesOperator(EachBatchOperator):
     def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
         release_step, nodes = batch
         require_approval(ports, plan, ApprovalOf.ROLL_BACK if self.nodes.is_rollback else ApprovalOf.ROLL)
-        if request_in(context).canary and not self.nodes.is_rollback:
+        if not self.nodes.is_rollback:
             for node in nodes:
-                require_canary_approval(ports, plan, release_step, node)
+                require_canary_approvals(ports, plan, release_step, node, request_in(context))
 
     def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
         self.require_approvals(context, ports, plan, batch)

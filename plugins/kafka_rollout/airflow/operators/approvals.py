@@ -124,7 +124,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 
 
 class ApproveCanaryOperator(ApprovalOperator):
-    """The approval after the first node, if the run requests it."""
+    """The approval after the first node or the first batch, if the run requests it."""
 
     def __init__(self, *, node_group: NodeTaskGroup | NodeStepsOfTask, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -134,13 +134,13 @@ class ApproveCanaryOperator(ApprovalOperator):
         super().check(context, ports, plan)
         # Skipped node task groups are skipped when the release step begins, and run when they are cleared.
         if not self.node_group.is_canary(plan):
-            raise AirflowSkipException("Only the first node of the run is a canary.")
+            raise AirflowSkipException("Only the first node and the first batch of the run have this approval.")
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         texts = {
             Decision.APPROVED: "Replace the other nodes.",
             Decision.REJECTED: "End the run. Nothing is undone.",
-            Decision.ROLL_BACK: f"Roll back the node to {plan.release_steps[0].from_release}. Then end the run.",
+            Decision.ROLL_BACK: f"Roll back to {plan.release_steps[0].from_release}. Then end the run.",
         }
         options = "\n".join(f"- **{option.label}**: {texts[option]}" for option in self.choices(plan))
         return f"{self.approval.body(self._call(context, ports, plan))}\n\n{options}"

@@ -15,7 +15,7 @@ from kafka_rollout.airflow.approvals.deciding import (
     ask_how_to_continue,
     record_decision,
 )
-from kafka_rollout.airflow.common.all_nodes import NodeStepsOfTask
+from kafka_rollout.airflow.common.all_nodes import APPROVE_FIRST_BATCH, FIRST_BATCH, NodeStepsOfTask
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -30,6 +30,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.gates.check import Gate, GateKind, GateWatch, WatchState
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
@@ -62,11 +63,21 @@ def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
             )
 
 
-def require_canary_approval(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Check the canary approval for all nodes after the first one: its task can be marked as successful by hand."""
-    is_canary = release_step == plan.release_steps[0] and node.node_id == release_step.order[0].node_id
-    if not is_canary and needs_replacement(ports, plan, release_step, node):
-        require_approval(ports, plan, ApprovalOf.CANARY)
+def require_canary_approvals(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, request: Request
+) -> None:
+    """Check the approvals that the run requests before this node: their tasks can be marked as successful by hand."""
+    first = plan.release_steps[0]
+    if release_step == first:
+        at = next(at for at, ids in enumerate(first.node_ids_together) if node.node_id in ids)
+    else:
+        at = len(first.order)
+    needed = [ApprovalOf.CANARY] if request.canary and at > 0 else []
+    if request.first_batch and first.first_batch is not None and at > first.first_batch:
+        needed.append(ApprovalOf.FIRST_BATCH)
+    if needed and needs_replacement(ports, plan, release_step, node):
+        for what in needed:
+            require_approval(ports, plan, what)
 
 
 class ReplaceNodeOperator(AsksPeople, RolloutOperator):
@@ -87,8 +98,8 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         if node_step_state(ports, plan, release_step, node) is NodeStepState.PAST:
             raise AirflowSkipException(f"Node {node.node_id} already runs a release after {release_step.to_release}.")
         refuse_wrong_order(ports, plan, release_step, node)
-        if request_in(context).canary and not self.node_group.is_rollback:
-            require_canary_approval(ports, plan, release_step, node)
+        if not self.node_group.is_rollback:
+            require_canary_approvals(ports, plan, release_step, node, request_in(context))
         keep_traffic_running(context, ports)
         show_waiting(context, f"the stop, replacement and start of node {node.node_id} with {release_step.to_release}")
         return self._replaced(context, ports, plan, replace_node)
@@ -182,16 +193,24 @@ class BeginReleaseStepOperator(RolloutOperator):
             self.log.info("The plan has no release step at this position.")
             self.skip_all()
         self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
-        canary = request_in(context).canary
         if self.is_together(plan):
-            has_canary = canary and release_step == plan.release_steps[0]
-            unused = self.tasks_of_groups
-            unused += [one for one in self.tasks_together if one.endswith(f".{APPROVE_CANARY}") and not has_canary]
+            unused = [*self.tasks_of_groups, *self._unused_together(plan, release_step, request_in(context))]
         else:
+            canary = request_in(context).canary
             of_groups = (self._unused(plan, release_step, group, canary) for group in self.node_groups)
             unused = [*self.tasks_together, *(task_id for found in of_groups for task_id in found)]
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)
+
+    def _unused_together(self, plan: Plan, release_step: ReleaseStep, request: Request) -> Sequence[str]:
+        is_first = release_step == plan.release_steps[0]
+        has_batch = release_step.first_batch is not None
+        used = {
+            APPROVE_CANARY: is_first and request.canary,
+            FIRST_BATCH: has_batch,
+            APPROVE_FIRST_BATCH: is_first and has_batch and request.first_batch,
+        }
+        return [task_id for task_id in self.tasks_together if not used.get(task_id.rsplit(".", 1)[-1], True)]
 
     def is_together(self, plan: Plan) -> bool:
         """Return whether the tasks of several nodes take the nodes, and not the groups."""

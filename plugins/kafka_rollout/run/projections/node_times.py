@@ -38,26 +38,37 @@ def expected_node_step_s(events: Sequence[Event], soak_s: float) -> float:
 def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeOfNodeSteps | None:
     """Return the times; None before the first stop. During a rollback, the nodes that it has to visit are left.
 
-    `now`: epoch seconds.
+    A batch takes as long as its slowest node. `now`: epoch seconds.
     """
     acts = [event for event in events if isinstance(event, Stopping | Started)]
     done = node_step_seconds(events)
     if not acts or not done:
         return None
-    planned = {f"{step.key} node {one.node_id}" for step in plan.release_steps for one in step.order}
-    back = {
-        f"{step.reversed().key} node {act.node_id}"
-        for step in plan.release_steps
-        for act in acts
-        if act.release_step == step.key
-    }
+    acted = {(act.release_step, act.node_id) for act in acts}
     goes_back = acts[-1].release_step not in {step.key for step in plan.release_steps}
-    left = len((back if goes_back else planned) - done.keys())
-    times = done.values()
+    batches = [
+        [f"{(step.reversed() if goes_back else step).key} node {node_id}" for node_id in node_ids]
+        for step in plan.release_steps
+        for ids in step.node_ids_together
+        if (node_ids := [one for one in ids if not goes_back or (step.key, one) in acted])
+    ]
+    took = [max(seconds) for batch in _batches(plan) if (seconds := [done[one] for one in batch if one in done])]
+    took = took or [*done.values()]
+    left = [batch for batch in batches if not done.keys() >= set(batch)]
     return TimeOfNodeSteps(
         elapsed_s=now - acts[0].at,
-        remaining_s=left * median(times),
-        at_least_s=left * min(times),
-        at_most_s=left * max(times),
-        left=left,
+        remaining_s=len(left) * median(took),
+        at_least_s=len(left) * min(took),
+        at_most_s=len(left) * max(took),
+        left=sum(one not in done for batch in left for one in batch),
     )
+
+
+def _batches(plan: Plan) -> list[list[str]]:
+    """Return the node steps of each batch, also of the rollback; a node step alone without batches."""
+    return [
+        [f"{one.key} node {node_id}" for node_id in node_ids]
+        for step in plan.release_steps
+        for one in (step, step.reversed())
+        for node_ids in one.node_ids_together
+    ]

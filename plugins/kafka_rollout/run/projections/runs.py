@@ -8,6 +8,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.run.events import (
     Approval,
+    ApprovalOf,
     Begun,
     CanaryAsked,
     Event,
@@ -60,8 +61,9 @@ def find_planned(events: Sequence[Event], plan_hash: str) -> Planned | None:
     return newest([planned for planned in events_of(events, Planned) if planned.plan_hash == plan_hash], Planned)
 
 
-def canary_is_asked(events: Sequence[Event]) -> bool:
-    return has(events, CanaryAsked)
+def canaries_asked(events: Sequence[Event]) -> frozenset[ApprovalOf]:
+    """Return after which first nodes the run of a shell asks for an approval."""
+    return frozenset(event.what for event in events_of(events, CanaryAsked))
 
 
 def has_acted(events: Sequence[Event]) -> bool:

@@ -82,6 +82,7 @@ class SqlRunStore:
         self._documents = documents
         self._private = private
         self._clock = clock
+        self._read: ReadHistory | None = None
 
     def save_plan(self, plan: Plan) -> None:
         body = json.dumps(to_json(plan), ensure_ascii=False)
@@ -154,9 +155,11 @@ class SqlRunStore:
     def events(self) -> tuple[Event, ...]:
         """Return all events, oldest first; an event kind of a newer version as `Unknown`.
 
+        Every step asks for them several times, so only rows that are new since the last call are read and decoded.
         Raises FatalError for a damaged row.
         """
-        return self.read_history().events
+        self._read = self.read_history(self._read)
+        return self._read.events
 
     def read_history(self, known: ReadHistory | None = None) -> ReadHistory:
         """Return the history as it is now. Of one that continues `known`, only the new rows are read.

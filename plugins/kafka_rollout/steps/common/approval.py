@@ -19,6 +19,7 @@ from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.level_undo import LevelUndo
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
+    OF_ROLLS,
     Approval,
     ApprovalOf,
     Asked,
@@ -216,7 +217,7 @@ def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval)
     An approval that was never given, was rejected or is superseded stays so. Blockers are checked again before any
     change.
     """
-    for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
+    for what in OF_ROLLS:
         events = ports.run.events()
         given = newest_decision(events, what, plan.hash)
         if given is not None and given.decision == Decision.APPROVED and is_invalid(events, given):
@@ -287,6 +288,20 @@ def canary_body(plan: Plan) -> str:
         else f"was moved from {release_step.from_release} to {release_step.to_release}"
     )
     return f"**{release_step.order[0].name}** {was} and its gate passed.\n\nRemaining nodes: {rest or 'none'}."
+
+
+def first_batch_body(plan: Plan) -> str:
+    """Return the Markdown text of the approval after the first batch of several nodes."""
+    release_step = plan.release_steps[0]
+    at = release_step.first_batch or 0
+    names = {node_step.node_id: node_step.name for node_step in release_step.order}
+    batch = ", ".join(names[node_id] for node_id in release_step.batches[at].node_ids)
+    left = release_step.batches[at + 1 :]
+    rest = f"{count(sum(len(one.node_ids) for one in left), 'node')} in {count(len(left), 'batch', 'batches')}"
+    return (
+        f"The first batch ({batch}) restarted together on {release_step.to_release}, and all its gates passed.\n\n"
+        f"Remaining: {rest}."
+    )
 
 
 def findings_part(findings: tuple[Finding, ...]) -> list[str]:
@@ -401,6 +416,8 @@ def terms_part(plan: Plan) -> list[str]:
         f"- Approval after the first node: {_yes(terms.canary)}",
         f"- Test traffic during the run: {_yes(terms.traffic)}",
     ]
+    if plan.has_batches:
+        lines.insert(3, f"- Approval after the first batch: {_yes(terms.first_batch)}")
     return [heading("How the run proceeds"), "\n".join(lines)]
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.run.events import ApprovalOf, Begun, Channel, Event, Responder, StartedAtShell, events_of
+from kafka_rollout.run.events import OF_ROLLS, ApprovalOf, Begun, Channel, Event, Responder, StartedAtShell, events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # The starter may roll back alone.
-FOUR_EYES = frozenset({ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES})
+FOUR_EYES = frozenset({*OF_ROLLS, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES})
 
 
 def record_shell_start(ports: ClusterPorts, starter: Responder) -> None:

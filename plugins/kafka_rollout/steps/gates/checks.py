@@ -66,8 +66,12 @@ class RecentChecks:
 RECENT = RecentChecks()
 
 
-def check_gate(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def check_gate(
+    ports: ClusterPorts, plan: Plan, gate: Gate, observed: Callable[[], ClusterState] | None = None
+) -> GateCheck:
     """Check a gate once and record it; renew the cluster's lock.
+
+    `observed`: of all nodes, which gates before a stop share if they are checked at the same time.
 
     After a start it requests preferred leader elections if other nodes lead the node's own partitions. A missing
     response of the cluster is an unmet condition, not an error: only LockHeldError, RefusedError and UserError are
@@ -75,7 +79,10 @@ def check_gate(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     """
     lock.acquire_lock(ports, f"Gate {gate.ref} of the {plan.direction.value} to {plan.target}.")
     try:
-        seen = CHECKS[gate.kind](ports, plan, gate)
+        if gate.kind is GateKind.BEFORE_STOP:
+            seen = _before_stop(ports, plan, gate, observed)
+        else:
+            seen = CHECKS[gate.kind](ports, plan, gate)
     except TransientError as error:
         condition = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
         seen = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(condition,))
@@ -101,7 +108,14 @@ def _stopped_by_us(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
     )
 
 
-def _before_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def observe_all(ports: ClusterPorts) -> ClusterState:
+    """Observe what the gates before a stop need."""
+    return observe_some(ports, ports.cluster.nodes, metrics=False)
+
+
+def _before_stop(
+    ports: ClusterPorts, plan: Plan, gate: Gate, observed: Callable[[], ClusterState] | None = None
+) -> GateCheck:
     release_step, node = gate.subject
     if node_step_state(ports, plan, release_step, node) is not NodeStepState.NEEDED:
         return _nothing_to_wait_for(
@@ -114,7 +128,8 @@ def _before_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     begins = () if gate.has_begun else check_begin(ports, plan, release_step, node)
     if not all(condition.is_met for condition in begins):
         return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=begins, is_held=True)
-    seen = check_stop_is_safe(ports, plan, node, gate.together)
+    state = observe_all(ports) if observed is None else observed()
+    seen = _check_stop(ports, plan, state, node, gate.together)
     return replace(seen, conditions=(*begins, *seen.conditions))
 
 
@@ -123,14 +138,14 @@ def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec, together
 
     `together`: the other nodes that stop at the same time.
     """
-    return _check_stop(ports, plan, observe_some(ports, ports.cluster.nodes, metrics=False), node, together)
+    return _check_stop(ports, plan, observe_all(ports), node, together)
 
 
 def check_stops_are_safe(
     ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec], state: ClusterState | None = None
 ) -> tuple[GateCheck, ...]:
     """Check whether the nodes can be stopped together, one check for each, from one observation; not recorded."""
-    seen = state or observe_some(ports, ports.cluster.nodes, metrics=False)
+    seen = state or observe_all(ports)
     return tuple(_check_stop(ports, plan, seen, node, [one for one in nodes if one != node]) for node in nodes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.wording import few
@@ -23,7 +24,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.run.step_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import read_log_excerpt
-from kafka_rollout.steps.gates.checks import RECENT, check_gate
+from kafka_rollout.steps.gates.checks import RECENT, check_gate, observe_all
 
 _GROUPS_INTERVALS = 10  # one check reads a whole log
 
@@ -125,10 +126,11 @@ def check_gates(
 
     Return the status of all: it waits until every watch is over, and then fails if one has failed.
     """
+    observed = cache(lambda: observe_all(ports))  # the gates before the stops of a batch are of one moment
     for gate, watch in zip(gates, watches, strict=True):
         if watch.is_done:
             continue
-        seen = check_gate(ports, plan, gate)
+        seen = check_gate(ports, plan, gate, observed)
         status = watch.add(seen, ports.clock.now())
         if on_check is not None:
             on_check(gate, seen, status.message)

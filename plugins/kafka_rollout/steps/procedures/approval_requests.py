@@ -20,6 +20,7 @@ from kafka_rollout.steps.common.approval import (
     config_part,
     features_in_full,
     findings_part,
+    first_batch_body,
     heading,
     refuse_blockers,
     release_steps_part,
@@ -271,6 +272,17 @@ CANARY = ApprovalRequest(
     ),
     body=lambda call: canary_body(call.plan),
     check=lambda call: None if call.request.canary else "The run was started without an approval after the first node.",
+    offers_roll_back=True,
+)
+FIRST_BATCH = ApprovalRequest(
+    of=ApprovalOf.FIRST_BATCH,
+    subject=lambda plan: (
+        f"{plan.cluster}: the first batch runs {plan.release_steps[0].to_release}. Continue with the other nodes?"
+    ),
+    body=lambda call: first_batch_body(call.plan),
+    check=lambda call: (
+        None if call.request.first_batch else "The run was started without an approval after the first batch."
+    ),
     offers_roll_back=True,
 )
 FINALIZE = ApprovalRequest(

@@ -71,6 +71,12 @@ APPROVE_CANARY = Step(
     doc="Asks after the first node, if the run was started with it.",
     approval=approval_requests.CANARY,
 )
+APPROVE_FIRST_BATCH = Step(
+    id="approve_first_batch",
+    label="Approval of the first batch",
+    doc="Asks after the first batch of several brokers, if the run was started with it.",
+    approval=approval_requests.FIRST_BATCH,
+)
 PASSED = Step(
     id="passed",
     label="End of the node step",
@@ -78,7 +84,7 @@ PASSED = Step(
     runs_after=RunsAfter.SKIPPED,
 )
 # A skipped node task group must still wait for the groups before it, or two nodes are rolled at once: `passed` runs.
-_NODE = (GATE_BEFORE, REPLACE, GATE_AFTER, APPROVE_CANARY, PASSED)
+_NODE = (GATE_BEFORE, REPLACE, GATE_AFTER, APPROVE_CANARY, APPROVE_FIRST_BATCH, PASSED)
 _BACK = (
     replace(GATE_BEFORE, on_failure=Reaction.ASK),
     replace(REPLACE, on_failure=Reaction.ASK),
@@ -124,10 +130,14 @@ def roll_back(*, brokers_first: bool = False) -> Section:
 def restart_steps() -> tuple[Step, ...]:
     """Return the steps of a node that is restarted on its own release: there is no release to return to."""
     doc = "Checks all findings again, then stops {node} and starts it again."
-    canary = replace(approval_requests.CANARY, offers_roll_back=False)
+    approvals = [
+        replace(step, approval=replace(step.approval, offers_roll_back=False))
+        for step in (APPROVE_CANARY, APPROVE_FIRST_BATCH)
+        if step.approval is not None
+    ]
     before, restarted, after, passed = _BACK
     restarted = replace(restarted, label="Restart", doc=doc, progress="is stopped and started")
-    return (before, restarted, after, replace(APPROVE_CANARY, approval=canary), passed)
+    return (before, restarted, after, *approvals, passed)
 
 
 def _offline(name: str, doc: str, act: Act) -> Step:

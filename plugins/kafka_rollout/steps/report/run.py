@@ -38,6 +38,7 @@ from kafka_rollout.steps.gates.waiting import log_of
 from kafka_rollout.steps.live.level_undo import UNDOS
 from kafka_rollout.steps.planning.comparison import COMPARED
 from kafka_rollout.steps.planning.rehearsal import REHEARSAL_RESULT
+from kafka_rollout.steps.report.batches import find_batches
 from kafka_rollout.steps.report.outcome import outcome_of
 
 SCAN_VERDICT = "scan/verdict.json"
@@ -101,6 +102,7 @@ def build_report(
         groups=ports.run.attachment(GROUPS_WATCHED),
         snapshot=newest(events, SnapshotLoaded),
         unanswered=(unanswered,) if unanswered else tuple(state.unanswered if state else ()),
+        batches=find_batches(plan, events, gates),
     )
 
 

@@ -69,6 +69,7 @@ def split_now(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit
 def choose_nodes_to_stop(
     ports: ClusterPorts,
     plan: Plan,
+    release_step: ReleaseStep,
     nodes: Sequence[NodeSpec],
     *,
     refused: int,
@@ -94,7 +95,7 @@ def choose_nodes_to_stop(
         return tuple(nodes), ""
     known = newest(ports.run.events(), BatchSplit)
     if known is None or known.parts != split.parts:
-        ports.run.record(split)
+        ports.run.record(replace(split, release_step=release_step.key))
     return tuple(node for node in nodes if node.node_id in split.parts[0]), split.sentence
 
 

@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import StoppedError, TransientError
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.run.events import Event, Rolled, RolledBack, StoppedByOperator, newest
+from kafka_rollout.run.events import ApprovalOf, Event, Rolled, RolledBack, StoppedByOperator, newest
 from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -48,16 +48,17 @@ def roll_release_steps(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     stop_asked: Callable[[], bool] | None = None,
-    canary: Callable[[bool], bool] | None = None,
+    continues: Callable[[ApprovalOf, bool], bool] | None = None,
     pause: Callable[[str, bool], bool] | None = None,
 ) -> bool:
     """Carry out all release steps.
 
-    Returns True if every node runs the target, False if `stop_asked` or `canary` ended the run between nodes. A node
-    step is gate, replacement, gate, soak. The node steps of a batch are carried out at the same time, and the next
-    batch begins when all its gates passed. `canary` decides after the first node whether to continue; its argument is
-    whether that node was replaced just now. `pause` decides it at a pause of the plan; its first argument is the
-    reason. Raises the errors of the steps; the run then stays where it stopped.
+    Returns True if every node runs the target, False if `stop_asked`, `continues` or `pause` ended the run between
+    nodes. A node step is gate, replacement, gate, soak. The node steps of a batch are carried out at the same time, and
+    the next batch begins when all its gates passed. `continues` decides after the first node (CANARY) and after the
+    first batch of several (FIRST_BATCH); its second argument is whether a node was replaced just now. `pause` decides
+    at a pause of the plan; its first argument is the reason. Raises the errors of the steps; the run then stays where
+    it stopped.
     """
     walk = _Walk(
         ports=ports,
@@ -65,7 +66,7 @@ def roll_release_steps(
         policy=policy,
         on_progress=on_progress,
         stop_asked=stop_asked,
-        canary=canary,
+        continues=continues,
         pause=pause,
     )
     done = walk.go(
@@ -123,7 +124,7 @@ class _Walk:
     policy: GatePolicy
     on_progress: Callable[[Progress], None] | None
     stop_asked: Callable[[], bool] | None
-    canary: Callable[[bool], bool] | None = None
+    continues: Callable[[ApprovalOf, bool], bool] | None = None
     pause: Callable[[str, bool], bool] | None = None
     began: float = field(init=False)
     rehearsed: list[float] = field(init=False)  # the estimate until the first node is done
@@ -149,13 +150,23 @@ class _Walk:
         batches = [tuple(found) for _, found in groupby(places, key=lambda place: place.batch)]
         self.left = len(batches)
         for number, batch in enumerate(batches):
-            if self._must_stop() or (number == 1 and self.canary is not None and not self.canary(bool(self.took))):
+            if self._must_stop() or not self._is_approved(number):
                 return False
             try:
                 self._batch(batch)
             except (_StopAskedError, StoppedError):
                 return False
         return True
+
+    def _is_approved(self, number: int) -> bool:
+        """Return whether the batch can begin. `number`: its place in the run, from 0."""
+        if self.continues is None or number == 0:
+            return True
+        first_batch = self.plan.release_steps[0].first_batch
+        after = [ApprovalOf.CANARY] if number == 1 else []
+        if first_batch is not None and number == first_batch + 1:
+            after.append(ApprovalOf.FIRST_BATCH)
+        return all(self.continues(what, bool(self.took)) for what in after)
 
     def _batch(self, batch: tuple[_Place, ...]) -> None:
         """Carry out the node steps of a batch, in parts if its nodes cannot be stopped together now."""
@@ -208,6 +219,7 @@ class _Walk:
         nodes, split = choose_nodes_to_stop(
             self.ports,
             self.plan,
+            waiting[0].release_step,
             [place.node for place in waiting],
             refused=refused,
             every_s=self.policy.interval_s,

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from threading import Barrier
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.gates.check import GateKind, GatePolicy, GateWatch, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.report.page.run_page import render
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
+from kafka_rollout.run.projections.gates import node_step_seconds
+from kafka_rollout.run.projections.node_times import time_of_node_steps
 from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
 from kafka_rollout.steps.common.approval import approval_body, record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.gates.waiting import check_gates
+from kafka_rollout.steps.procedures.kinds import build_report_of_run
+from kafka_rollout.steps.progress import Progress
+from kafka_rollout.steps.report.run import build_report
 from kafka_rollout.steps.roll.node import replace_nodes
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
@@ -105,6 +116,54 @@ def test_a_batch_is_split_if_replicas_were_moved_after_the_plan(
     assert [(type(act), act.node_id) for act in acts] == [(Stopping, 12), (Started, 12), (Stopping, 15), (Started, 15)]
 
 
+def test_the_report_and_the_progress_show_a_split(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, tmp_path: Path
+) -> None:
+    cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
+    assert roll_release_steps(ports, plan, QUICK)
+    shown = {batch.node_ids: batch for batch in build_report(ports, plan).batches}
+    assert [*shown] == [(2,), (3,), (1,), (11,), (14,), (12, 15), (13, 16)]
+    split, together = shown[12, 15], shown[13, 16]
+    assert (split.rack, split.parts) == ("b", ((12,), (15,)))
+    assert split.split.startswith("node 15 has a replica of moved-0 too")
+    assert (together.parts, together.split, together.ends) == (((13, 16),), "", "no other node of rack c is left")
+    assert None not in {batch.duration_s for batch in shown.values()}
+    page = render(build_report_of_run(ports, plan))
+    assert "1 batch split" in page
+    assert "12; then 15: node 15 has a replica of moved-0 too" in " ".join(page.split())
+    lines = list(Progress().lines(plan, ports.run.events(), {}))
+    assert any(line.startswith("the batch is split into node 12, then node 15: node 15 has") for line in lines)
+
+
+def test_the_remaining_time_counts_batches(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    assert not roll_release_steps(ports, plan, QUICK, continues=lambda what, _: what is ApprovalOf.CANARY)
+    events = ports.run.events()
+    times = time_of_node_steps(events, plan, ports.clock.now())
+    slowest = [
+        max(node_step_seconds(events)[f"3.9.1-to-4.3.1 node {node_id}"] for node_id in batch)
+        for batch in ((2,), (3,), (1,), (11,), (14,), (12, 15))
+    ]
+    assert times is not None
+    assert times.remaining_s == median(slowest), "one batch of two nodes is left"
+
+
+def test_the_gates_before_the_stops_of_a_batch_share_one_observation(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observed: list[int] = []
+
+    def observe(ports: ClusterPorts, nodes: Sequence[NodeSpec], **options: bool) -> ClusterState:
+        observed.append(len(nodes))
+        return observe_some(ports, nodes, **options)
+
+    monkeypatch.setattr("kafka_rollout.steps.gates.checks.observe_some", observe)
+    nodes = [ports.cluster.node(node_id) for node_id in (12, 15)]
+    gates = gates_of_nodes(GateKind.BEFORE_STOP, plan.release_steps[0], nodes)
+    policy = replace(QUICK, checks=1)
+    assert check_gates(ports, plan, gates, [GateWatch(policy=policy) for _ in gates]).state is WatchState.PASSED
+    assert observed == [9]
+
+
 def test_no_node_of_a_batch_is_stopped_if_one_cannot_be_stopped(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
@@ -159,6 +218,21 @@ def test_the_run_can_be_stopped_between_batches(ports: ClusterPorts, cluster: Fa
     assert cluster.stops == [2, 3, 1, 11, 14]
     assert roll_release_steps(ports, plan, QUICK)
     assert len(cluster.stops) == 9
+
+
+def test_the_run_asks_after_the_first_node_and_after_the_first_batch(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    asked: list[tuple[ApprovalOf, bool, int]] = []
+
+    def continues(what: ApprovalOf, rolled_now: bool) -> bool:
+        asked.append((what, rolled_now, len(cluster.stops)))
+        return what is ApprovalOf.CANARY or not rolled_now
+
+    assert not roll_release_steps(ports, plan, QUICK, continues=continues)
+    assert asked == [(ApprovalOf.CANARY, True, 1), (ApprovalOf.FIRST_BATCH, True, 7)]
+    assert roll_release_steps(ports, plan, QUICK, continues=continues)
+    assert asked[2:] == [(ApprovalOf.CANARY, False, 7), (ApprovalOf.FIRST_BATCH, False, 7)]
 
 
 def test_a_broker_that_lags_holds_the_batch_until_it_is_back(tmp_path: Path, cluster: FakeCluster) -> None:
