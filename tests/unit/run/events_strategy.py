@@ -47,6 +47,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(values_of(args[0]), values_of(args[1]), max_size=3)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return st.sampled_from(hint)
-    assert is_dataclass(hint), f"no values of {hint} are known"
     hints = typing.get_type_hints(hint)
+    if isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple
+        return st.builds(hint, **{name: values_of(one) for name, one in hints.items()})
+    assert is_dataclass(hint), f"no values of {hint} are known"
     return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in fields(hint)})
