@@ -16,9 +16,9 @@ def has_stopped_nodes(events: Sequence[Event]) -> bool:
     return has(events, Stopping)
 
 
-def has_stopped_in_step(events: Sequence[Event], release_step: str) -> bool:
-    """Return whether the run has requested the stop of a node in this release step."""
-    return any(event.release_step == release_step for event in events_of(events, Stopping))
+def has_stopped_in_step(events: Sequence[Event], release_step: str, *, since: float = 0.0) -> bool:
+    """Return whether the run has requested the stop of a node in this release step. `since`: epoch seconds."""
+    return any(event.release_step == release_step and event.at >= since for event in events_of(events, Stopping))
 
 
 def is_in_node_step(events: Sequence[Event], release_step: str) -> bool:

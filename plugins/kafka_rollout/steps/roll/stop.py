@@ -48,6 +48,8 @@ class HeldError(TransientError):
 # A stop requested within this time may still be in progress, so the node can look degraded.
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 # The operator's commands before a stop can move leaders, so the gate after them can need some checks to pass again.
+# What closes a rollback is checked at its first stop, and again after a pause of this length.
+_CHECKED_S = 3600.0
 SAFE_AGAIN_WITHIN_S = 60.0
 _REFUSED_TOGETHER = 2
 
@@ -130,16 +132,16 @@ def prepare_stop(
 def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float = 0.0) -> None:
     """Raise unless the node can be stopped now. `within_s`: seconds in which the gate must pass."""
     release_step, node = gate.subject
+    events, key = ports.run.events(), release_step.key
     if is_rollback_step(plan, release_step):
-        refuse_closed(
-            ports, plan, release_step, first_stop=not has_stopped_in_step(ports.run.events(), release_step.key)
-        )
+        since = ports.clock.now() - _CHECKED_S
+        refuse_closed(ports, plan, release_step, first_stop=not has_stopped_in_step(events, key, since=since))
     else:
         refuse_new_blockers(ports, plan, (release_step, node))
         refuse_unready(ports, plan, release_step, node)
-        ports.runtime.bring(node, release_step.to_release)
-        if not has_stopped_in_step(ports.run.events(), release_step.key):
+        if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
             refuse_new_in_logs(ports, plan, release_step)
+    ports.runtime.bring(node, release_step.to_release)
     seen = until(ports.clock, lambda: check_gate(ports, plan, gate), lambda seen: seen.passes, for_s=within_s)
     refuse_unsafe_stop(node, seen)
 
@@ -159,8 +161,8 @@ def _record_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: No
 def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
     """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
 
-    Before the first stop of the release step, settings are read and validated. The coordinator logs are read if a
-    release that this run started writes records that the older release cannot load.
+    Before the first stop of the release step, and after a long pause, settings are read and validated. The coordinator
+    logs are read if a release that this run started writes records that the older release cannot load.
     """
     levels = range_findings(ports.catalogue, observe(ports), release_step.to_release)
     if not levels.ok:

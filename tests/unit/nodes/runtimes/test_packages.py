@@ -171,6 +171,14 @@ def test_both_packages_are_downloaded_before_the_stop() -> None:
     assert (host.pid, host.package) == (50, ["4.2.1"])
 
 
+def test_a_package_that_left_the_repository_is_refused_before_the_stop_also_in_a_rollback() -> None:
+    host = host_with(available=())
+    with pytest.raises(RefusedError, match=r"The package of Kafka 4\.3\.1 is not available on host kafka-1"):
+        runtime_on(host).bring(NODE, R431)
+    assert (host.pid, host.history) == (50, [])
+    runtime_on(host).bring(NODE, R421)  # it is installed
+
+
 @pytest.mark.parametrize(
     ("jars", "release"),
     [

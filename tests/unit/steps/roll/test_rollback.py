@@ -15,6 +15,7 @@ from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
@@ -97,6 +98,26 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
     cluster.group_configs = {}
     assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
+
+
+def test_settings_of_a_long_pause_are_found_in_the_middle_of_a_rollback(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    before = len(cluster.stops)
+
+    def pauses_between_nodes() -> bool:
+        if len(cluster.stops) == before + 2 and isinstance(ports.run.events()[-1], GatePassed):
+            cluster.clock.sleep(4000.0)
+            cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
+        return False
+
+    with pytest.raises(RefusedError, match="SETTINGS-NOT-KEPT"):
+        roll_back(ports, plan, QUICK, stop_asked=pauses_between_nodes)
+    assert len(cluster.stops) == before + 2
 
 
 def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(tmp_path: Path) -> None:

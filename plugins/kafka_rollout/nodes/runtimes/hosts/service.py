@@ -114,7 +114,11 @@ class SshServiceRuntime(HostRecords):
 
     def bring(self, node: NodeSpec, release: Release) -> None:
         if service_of(node).package is not None:
-            download(self, node, (release, self._read_unit(node)[1]))
+            installed = self._read_unit(node)[1]
+            known = why_unavailable(self, node, {release} - {installed}, self.identify, self.cluster.apache_releases)
+            if release in known:  # before the stop: the package can have left the repository since the plan
+                raise RefusedError(known[release], remedy="Make the package available to the host, then continue.")
+            download(self, node, (release, installed))
             return
         folder = service_of(node).folder(release)
         if f"libs {folder}" not in self._found(node, folder):
