@@ -13,18 +13,25 @@ from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.wiring.run_status import read_run_status
 
+MOST_REASON = 2000  # every page and every gate reads it
+
 
 def control_request(action: str, reason: str, responder: Responder, *, by: str = "") -> ControlAsked:
     """Return the event of a request. `by`: the name of the operator; by default the user.
 
-    Raises UserError for an unknown action, or without a reason.
+    Raises UserError for an unknown action, without a reason, or for a long one.
     """
     kind = CONTROLS.get(action)
     if kind is None:
         raise UserError(f"A run has no action '{action}'.", remedy=f"Choose one of: {', '.join(CONTROLS)}.")
     if not reason.strip():
         raise UserError(f"The request to {action} the run has no reason.", remedy="Add the reason as a sentence.")
-    return kind(by=by.strip() or responder.name or responder.user, reason=reason.strip(), responder=responder)
+    if len(reason) > MOST_REASON:
+        raise UserError(f"The reason has {len(reason):,} characters.", remedy=f"Write at most {MOST_REASON:,}.")
+    name = by.strip() or responder.name or responder.user
+    if by.strip() and by.strip() != responder.user:  # a name at a shell is only claimed
+        name = f"{name} (user {responder.user})"
+    return kind(by=name, reason=reason.strip(), responder=responder)
 
 
 def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Settings) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
@@ -210,7 +210,7 @@ class Control(BaseModel, extra="forbid"):
 
     run_id: str
     action: str
-    reason: str
+    reason: str = Field(max_length=2000)
 
 
 @app.post("/dags/{dag_id}/control", dependencies=[_may_control])

@@ -9,7 +9,7 @@ from functools import partial
 from threading import Lock
 
 from kafka_rollout.airflow.views.records import find_run
-from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.report.run_report import stored_report
@@ -19,6 +19,7 @@ from kafka_rollout.run.projections.nodes import node_spans
 from kafka_rollout.run.traffic_series import TrafficSample, TrafficSeries, condense
 
 KEPT_S = 10.0
+WAIT_S = 3.0
 _KEPT = 50
 
 
@@ -31,8 +32,13 @@ class Drawings:
         self._drawn: OrderedDict[Hashable, tuple[float, str]] = OrderedDict()
 
     def get(self, key: Hashable, draw: Callable[[], str]) -> str:
-        """Return the kept drawing, or a new one."""
-        with self._lock:
+        """Return the kept drawing, or a new one. Raises TransientError while others are drawn.
+
+        A request that waits holds a thread of the API server.
+        """
+        if not self._lock.acquire(timeout=WAIT_S):
+            raise TransientError("Other plots are drawn now.", remedy="Repeat the request in some seconds.")
+        try:
             kept = self._drawn.get(key)
             if kept is not None and self._clock() - kept[0] < KEPT_S:
                 return kept[1]
@@ -42,6 +48,8 @@ class Drawings:
             while len(self._drawn) > _KEPT:
                 self._drawn.popitem(last=False)
             return drawing
+        finally:
+            self._lock.release()
 
 
 DRAWINGS = Drawings()

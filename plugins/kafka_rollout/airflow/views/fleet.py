@@ -10,6 +10,7 @@ from urllib.parse import quote
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.base.durations import iso
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import count
 from kafka_rollout.report.fleet import COLUMNS, FleetRow, Show, cells, choose_rows
 
 
@@ -31,7 +32,8 @@ def fleet_table(rows: Sequence[FleetRow], problems: Sequence[str], chosen: Seque
         "as_of": iso(now),
         "columns": [{"id": column.id, "title": column.title} for column in COLUMNS],
         "totals": {show.value: len(choose_rows(rows, show)) for show in Show},
-        "problems": list(problems),
+        # Their texts have paths, and values of clusters that the user may not see.
+        "problems": [f"{count(len(problems), 'part')} of the inventory cannot be read."] if problems else [],
         "rows": [
             {
                 "cluster": row.cluster,

@@ -59,9 +59,7 @@ class LiveStates:
             problem = str(error)
         except Exception as error:  # its text can have a setting of the Connection
             log.warning("The state of cluster %s cannot be read: %s", cluster.name, type(error).__name__)
-            problem = (
-                f"The cluster cannot be queried ({type(error).__name__}). The log of the API server names the error."
-            )
+            problem = f"The cluster cannot be queried ({type(error).__name__})."
         with self._guard:
             if found is not None:
                 known.seen.append(with_trends(found, list(known.seen)))

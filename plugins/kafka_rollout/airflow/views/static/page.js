@@ -4,6 +4,7 @@ const ACTIVE_S = 2; // between two refreshes while a run is in progress
 const QUIET_S = 15;
 const SCANS_S = 60; // scans change once a day
 const KAFKA_S = 10; // between two questions for the state of a cluster
+const OLD_S = 60; // a state of the cluster that is older says nothing about its clients now
 const ANSWER_AFTER_S = 6; // Airflow can lose an answer that comes before the asking process has ended
 const SHOWN_OPEN = 12; // nodes of a rack that is not folded
 
@@ -167,7 +168,7 @@ function answer(found, run, waits) {
   const draft = drafts.get(request.record_id);
   if (draft.sent) return h("p", { key: "sent", class: "why", role: "status" }, draft.sent);
   const early = now() < request.asked_at + ANSWER_AFTER_S;
-  const ready = draft.option && draft.reason.trim() && !draft.sending && !early;
+  const ready = draft.option && draft.reason.trim() && draft.body !== null && !page.problem && !draft.sending && !early;
   const id = request.record_id;
   return h("form", { key: `answer ${id}`, class: "answer", on: { submit: (event) => { event.preventDefault(); send(run, request, draft); } } },
     draft.body && h("details", { key: "body", open: run.phase === "waiting-for-approval" }, h("summary", null, "Text of the request"), h("div", { class: "request", tabindex: "0", role: "region", "aria-label": "Text of the request" }, markdown(draft.body))),
@@ -180,15 +181,20 @@ function answer(found, run, waits) {
         h("textarea", { rows: "2", required: true, maxlength: "2000", on: { input: (event) => { draft.reason = event.target.value; draw(); } } })),
       h("div", { class: "head" },
         h("button", { type: "submit", disabled: !ready }, draft.sending ? "Sending…" : draft.option ? `Answer: ${draft.option}` : "Answer"),
-        h("span", { class: "soft" }, early ? "Airflow still parks the task: you can answer in a few seconds." : !draft.option ? "Choose an answer." : !draft.reason.trim() ? "Write a reason." : ""),
+        h("span", { class: "soft" }, early ? "Airflow still parks the task: you can answer in a few seconds." : page.problem ? "The page has no newer state." : !draft.option ? "Choose an answer." : !draft.reason.trim() ? "Write a reason." : ""),
         h("span", { class: "soft" }, "or use ", form)),
       draft.problem && h("p", { key: "problem", class: "bad", role: "alert" }, draft.problem)));
 }
 
+// Airflow's record of exactly this request: a cleared task asks again with another record.
+async function recordOf(run, request) {
+  const { hitl_details: details } = await ask(`${api(run)}/hitlDetails?limit=100`);
+  return details.find((one) => one.task_instance.id === request.record_id);
+}
+
 async function readRequest(run, request) {
   try {
-    const { hitl_details: details } = await ask(`${api(run)}/hitlDetails?limit=100`);
-    const detail = details.find((one) => one.task_instance.id === request.record_id);
+    const detail = await recordOf(run, request);
     if (detail) Object.assign(drafts.get(request.record_id), { body: detail.body ?? "", mapIndex: detail.task_instance.map_index });
   } catch (error) {
     drafts.get(request.record_id).problem = `Airflow does not show the text of the request: ${error.message}.`;
@@ -201,6 +207,8 @@ async function send(run, request, draft) {
   Object.assign(draft, { sending: true, problem: "" });
   draw();
   try {
+    const detail = await recordOf(run, request);
+    if (!detail || (detail.body ?? "") !== draft.body) throw new Error("the task asks something else now. Read its new request");
     const address = `${api(run)}/taskInstances/${encodeURIComponent(request.task_id)}/${draft.mapIndex ?? -1}/hitlDetails`;
     const body = JSON.stringify({ chosen_options: [draft.option], params_input: { reason: draft.reason.trim() } });
     await ask(address, { method: "PATCH", headers: { "Content-Type": "application/json" }, body });
@@ -230,7 +238,10 @@ function markdown(text) {
 const kafkaOf = (found) => page.kafka.get(found.cluster) ?? { state: null, problem: "" };
 
 function clients(found) {
-  const { state: kafka } = kafkaOf(found);
+  const { state: kafka, problem } = kafkaOf(found);
+  if (kafka && (problem || now() - kafka.observed_at > OLD_S)) {
+    return h("span", { class: "fair" }, "The effect on clients is unknown now. ", when(kafka.observed_at), `: ${kafka.clients}`);
+  }
   return kafka ? h("span", { class: { true: "good", false: "bad", null: "fair" }[kafka.serves] }, kafka.clients) : "The effect on clients is unknown.";
 }
 
@@ -500,7 +511,11 @@ async function refresh() {
     page.problem = error.message;
   }
   timer = 0;
-  draw();
+  try {
+    draw();
+  } catch (error) {
+    document.getElementById("state").textContent = `The page cannot show the state: ${error.message}. Reload it.`;
+  }
   plan(page.problem ? QUIET_S : pause());
 }
 
