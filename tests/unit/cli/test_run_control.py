@@ -49,12 +49,13 @@ def test_a_pause_is_recorded_with_person_and_reason_and_shown(
     assert call("pause", "--run", "run-1", "--as", "bob", "--reason", "errors of clients") == 0
     asked = ports.run.events()[-1]
     assert isinstance(asked, PauseAsked)
-    assert (asked.by, asked.reason, asked.responder.channel) == ("bob", "errors of clients", "shell")
+    by = f"bob (user {asked.responder.user})"  # the name is only claimed
+    assert (asked.by, asked.reason, asked.responder.channel) == (by, "errors of clients", "shell")
     assert asked.responder.user
     assert run_main(["status", "--cluster", "fake"]) in {0, 1}
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Run run-1 was paused by bob: errors of clients. It pauses before its next node" in shown
-    assert "The run is paused by bob: errors of clients, since " in shown
+    assert f"Run run-1 was paused by {by}: errors of clients. It pauses before its next node" in shown
+    assert f"The run is paused by {by}: errors of clients, since " in shown
     assert "kafka-rollout runs resume --cluster fake --run run-1 --reason REASON" in shown
     assert call("pause", "--run", "run-1", "--reason", "again") == 3
     assert call("resume", "--reason", "fixed") == 0  # the run that `status` shows
