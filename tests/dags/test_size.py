@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,9 @@ from kafka_rollout.airflow.graphs.cluster_dags import dags_of_changes
 from kafka_rollout.airflow.graphs.procedure import IN_BATCHES, NODE_GROUPS_UP_TO
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.model.topology import HostCommand, ServiceSpec
 from tests.dags.conftest import spec_with_homes
+from tests.fakes.cluster import make_spec
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -101,3 +105,17 @@ def test_a_task_has_no_copy_of_the_form(inventory: Path) -> None:
     dag = dags_with(inventory, NODE_GROUPS_UP_TO)["kafka_upgrade_fake"]
     assert len(dag.params) > 1
     assert not any(task.params for task in dag.tasks)
+
+
+def test_a_task_has_time_for_the_commands_of_the_operator(inventory: Path) -> None:
+    command = HostCommand(command="/opt/drain", timeout_s=1800)
+    spec = make_spec(controllers=3, brokers=3)
+    nodes = tuple(
+        replace(node, service=ServiceSpec(host=f"kafka-{node.node_id}", before_stop=(command,))) for node in spec.nodes
+    )
+    (inventory / "fake.yaml").write_text(dump_cluster(replace(spec, runtime="ssh_service", nodes=nodes)))
+    dag = dags_of_changes(Settings.from_environment())["kafka_restart_fake"]
+    limits = {task.task_id: (task.execution_timeout or timedelta()).total_seconds() for task in dag.tasks}
+    replaced = [limit for task_id, limit in limits.items() if task_id.endswith(".replace")]
+    assert set(replaced) == {2700.0}
+    assert limits[next(task_id for task_id in limits if task_id.endswith(".other_nodes"))] >= 6 * 1800

@@ -132,6 +132,15 @@ class NodeSpec:
         return Role.BROKER in self.roles
 
     @property
+    def commands_s(self) -> float:
+        """The longest time in seconds that the operator's commands of a node step take before they count as failed."""
+        if self.service is None:
+            return 0.0
+        own = sum(one.timeout_s for one in (*self.service.before_stop, *self.service.after_start))
+        package = self.service.package
+        return own + (0.0 if package is None else 4 * package.timeout_s)  # check, download, install, repair
+
+    @property
     def commands_before_stop(self) -> tuple[HostCommand, ...]:
         """The operator's commands before a stop (NodeChanges.prepare_stop)."""
         return () if self.service is None else self.service.before_stop

@@ -204,7 +204,8 @@ class _Drawing:
         doc = f"Takes {node}, in the order of the plan:\n\n" + "\n".join(
             f"1. {step.doc.replace('{node}', 'the node')}" for step in steps
         )
-        limits = replace(acts.limits, timeout_s=acts.limits.timeout_s + WORKS_S)
+        commands_s = sum(one.commands_s for one in self.cluster.nodes)  # a batch can have all of them
+        limits = replace(acts.limits, timeout_s=acts.limits.timeout_s + WORKS_S + commands_s)
         step = replace(acts, id=task_id, doc=doc, limits=limits, runs_after=RunsAfter.SKIPPED)
         return self._make(RollNodesOperator, step, step=step, nodes=nodes)
 
@@ -243,7 +244,10 @@ class _Drawing:
                 if step.gate is not None:
                     self._follow(self._make(GateSensor, step, step=step, node_group=group, node=node))
                 elif step.approval is None:
-                    self._follow(self._make(ReplaceNodeOperator, step, step=step, node_group=group, node=node))
+                    commands_s = max(one.commands_s for one in self.cluster.nodes)
+                    limits = replace(step.limits, timeout_s=step.limits.timeout_s + commands_s)
+                    acts = replace(step, limits=limits)
+                    self._follow(self._make(ReplaceNodeOperator, acts, step=step, node_group=group, node=node))
                 elif group.has_canary and step.id == APPROVE_CANARY:
                     ends = [*ends, *self.before]
                     self._follow(self._make(ApproveCanaryOperator, step, step=step, node_group=group, node=node))
