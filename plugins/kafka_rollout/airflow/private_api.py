@@ -134,6 +134,18 @@ def can_read_runs(user: Any, dag_id: str) -> bool:
     )
 
 
+def can_control(user: Any, dag_id: str) -> bool:
+    """Return whether the user can change the runs of a DAG, as `require_control` checks it."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+    from airflow.models.dag import DagModel
+
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return get_auth_manager().is_authorized_dag(
+        method="PUT", access_entity=DagAccessEntity.RUN, details=details, user=user
+    )
+
+
 def can_answer(user: Any, dag_id: str, assigned: Collection[str]) -> bool:
     """Return whether the user can answer a Human-in-the-loop request of a DAG.
 

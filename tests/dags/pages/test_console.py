@@ -51,6 +51,17 @@ def test_who_is_asked_but_may_only_read_cannot_answer(
         assert (found["run"]["can_answer"], found["status"]["waits_for"]["who"]) == (False, ["anna"])
 
 
+def test_a_run_in_progress_can_be_paused_by_who_may_change_it_and_then_resumed(client: Any, tmp_path: Path) -> None:
+    for user, controls in (("otto", ["pause", "stop"]), ("vera", [])):
+        assert console(client, user).json()["run"]["controls"] == controls, user
+    asked = {"run_id": RUN, "action": "pause", "reason": "errors of clients"}
+    address = f"{PREFIX}/dags/{DAG}/control"
+    assert client.post(address, json=asked, headers=sign_in(client, "vera")).status_code == 403
+    done = client.post(address, json=asked, headers=sign_in(client, "otto"))
+    assert (done.status_code, "errors of clients" in done.json()["message"]) == (200, True)
+    assert console(client, "otto").json()["run"]["controls"] == ["resume", "stop"]
+
+
 def test_the_text_of_a_request_is_only_in_airflow(client: Any) -> None:
     shown = console(client, "vera").text
     assert "through the same gates" in shown  # the consequence of an answer

@@ -68,7 +68,11 @@ class Site:
         if path.startswith(f"{PREFIX}/kafka?"):
             route.fulfill(json=self.kafka)
             return
-        found = self.client.get(path, headers=sign_in(self.client, self.user))
+        headers = sign_in(self.client, self.user)
+        if request.method == "POST":
+            found = self.client.post(path, json=request.post_data_json, headers=headers)
+        else:
+            found = self.client.get(path, headers=headers)
         route.fulfill(status=found.status_code, headers=dict(found.headers), body=found.content)
 
     def _answer(self, route: Route) -> None:
@@ -182,6 +186,18 @@ def test_the_answer_goes_to_airflow_with_its_reason_and_a_refusal_is_shown(site:
     page.get_by_role("button", name="Answer: Wait on").click()
     expect(page.get_by_text("You answered “Wait on” at")).to_be_visible()
     expect(page.get_by_role("radio")).to_have_count(0)
+
+
+def test_a_run_is_paused_with_a_reason_and_resumed(site: Site, page: Page) -> None:
+    site.open(page)
+    page.get_by_text("Pause or Stop this run").click()
+    controls = page.locator("details.controls")
+    expect(controls.get_by_role("button", name="Pause")).to_be_disabled()
+    controls.get_by_role("textbox").fill("errors of clients")
+    controls.get_by_role("button", name="Pause").click()
+    expect(controls).to_contain_text("was paused by")
+    expect(controls.get_by_role("button", name="Resume")).to_be_visible()
+    expect(page.locator("details.controls summary")).to_have_text("Resume or Stop this run")
 
 
 def test_a_viewer_sees_who_can_answer_and_no_form(site: Site, page: Page) -> None:

@@ -15,6 +15,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.private_api import (
     can_answer,
+    can_control,
     can_read_runs,
     current_user,
     require_control,
@@ -48,7 +49,7 @@ STATIC_FILES = {
 
 # The page runs only its own script; the report runs none.
 PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "frame-ancestors 'self'; base-uri 'none'"
 )
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
@@ -111,7 +112,14 @@ def console(cluster: str = "", run_id: str = "", dag_id: str = "", user: Any = _
     for name in (cluster,) if cluster else clusters_with_run(run_id, settings):
         if name not in clusters:
             continue
-        found = console_of(clusters[name], settings, may_read=may_read, may_answer=may_answer, run_id=run_id)
+        found = console_of(
+            clusters[name],
+            settings,
+            may_read=may_read,
+            may_answer=may_answer,
+            may_control=partial(can_control, user),
+            run_id=run_id,
+        )
         if found is not None and (cluster or (found["run"] or {}).get("dag_id") == dag_id):
             return shown(found)
     raise HTTPException(404, "There is no such cluster or run, or you cannot read the runs of its DAGs.")

@@ -12,9 +12,10 @@ from kafka_rollout.airflow.views.records import runs_of
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, build_status, choose_run
+from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
 from kafka_rollout.report.console import Console, TimedLine, build_console, group_by_rack
 from kafka_rollout.run.notifications import ClusterHistory, RunHistory, due_notifications
+from kafka_rollout.run.projections.control import find_pause
 from kafka_rollout.steps.progress import Progress
 
 LINES_SHOWN = 200
@@ -26,12 +27,14 @@ def console_of(
     *,
     may_read: Callable[[str], bool],
     may_answer: Callable[[str, Collection[str]], bool],
+    may_control: Callable[[str], bool],
     run_id: str = "",
 ) -> dict[str, Any] | None:
     """Return the run that matters now, the other runs as cards, and the lock; None for a reader without any right.
 
     `may_read`: whether the user can read the runs of a DAG. `may_answer`: whether the user, who is one of the assigned
-    ids if there are any, can answer a request of a DAG. `run_id`: show this run instead.
+    ids if there are any, can answer a request of a DAG. `may_control`: whether the user can change its runs.
+    `run_id`: show this run instead.
     """
     from kafka_rollout.wiring.run_status import read_cluster_runs
 
@@ -67,9 +70,18 @@ def console_of(
         "dag_id": dag_id,
         "has_report": run.end is not None,
         "can_answer": asked is not None and may_answer(dag_id, asked.users),
+        "controls": _controls(run, status.phase) if may_control(dag_id) else (),
+        "has_traffic": bool(run.plan and run.plan.terms and run.plan.terms.traffic),
         "notified": _notified(cluster.name, run, status, settings, now),
     }
     return shown
+
+
+def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
+    """Return what an operator can ask of the run now, as `POST dags/{dag_id}/control` takes it."""
+    if phase in ENDED or not run.has_lock or not (run.plan and run.plan.release_steps):
+        return ()
+    return ("resume", "stop") if find_pause(run.events) is not None else ("pause", "stop")
 
 
 @lru_cache(maxsize=32)

@@ -4,6 +4,7 @@ const ACTIVE_S = 2; // between two refreshes while a run is in progress
 const QUIET_S = 15;
 const SCANS_S = 60; // scans change once a day
 const KAFKA_S = 10; // between two questions for the state of a cluster
+const TRAFFIC_S = 15; // between two plots of a run in progress
 const OLD_S = 60; // a state of the cluster that is older says nothing about its clients now
 const ANSWER_AFTER_S = 6; // Airflow can lose an answer that comes before the asking process has ended
 const SHOWN_OPEN = 12; // nodes of a rack that is not folded
@@ -102,9 +103,10 @@ function consoleOf(found) {
     run && attention(found, run),
     run && !run.needs_human && endOrNow(found, run),
     run && progress(run),
+    run && controls(found, run),
     kafkaNow(found),
     run && h("div", { key: "work", class: "columns" },
-      h("div", null, gates(run), logLines(run), racks(run), findings(run), events(run)),
+      h("div", null, gates(run), logLines(run), racks(run), traffic(run), findings(run), events(run)),
       h("div", null, steps(run))),
     !run && h("p", { key: "idle" }, found.status.next_action),
     otherRuns(found));
@@ -284,6 +286,49 @@ function progress(run) {
     run.can_roll_back && h("span", { key: "back", class: "soft" }, "A rollback is possible."));
 }
 
+// ---- pause, resume and stop, before the next node ----
+
+const CONTROLS = { pause: "Pause", resume: "Resume", stop: "Stop" };
+
+function controls(found, run) {
+  if (!run.controls.length) return null;
+  const key = `control ${run.run_id}`;
+  if (!drafts.has(key)) drafts.set(key, { reason: "", sending: false, sent: "", problem: "" });
+  const draft = drafts.get(key);
+  const ready = draft.reason.trim() && !draft.sending;
+  return h("details", { key: "controls", class: "controls" }, h("summary", null, run.controls.map((action) => CONTROLS[action]).join(" or "), " this run"),
+    h("p", { class: "soft" }, "The run acts on it before its next node. A node step that has begun ends first. A paused run keeps its lock."),
+    h("label", { class: "reason" }, "Reason, as a sentence. It is stored in the run history.",
+      h("textarea", { rows: "2", maxlength: "2000", on: { input: (event) => { draft.reason = event.target.value; draw(); } } })),
+    h("div", { class: "head" }, run.controls.map((action) => h("button", { key: action, type: "button", disabled: !ready, on: { click: () => sendControl(run, action, draft) } }, CONTROLS[action]))),
+    draft.sent && h("p", { key: "sent", role: "status" }, draft.sent),
+    draft.problem && h("p", { key: "problem", class: "bad", role: "alert" }, draft.problem));
+}
+
+async function sendControl(run, action, draft) {
+  Object.assign(draft, { sending: true, sent: "", problem: "" });
+  draw();
+  try {
+    const body = JSON.stringify({ run_id: run.run_id, action, reason: draft.reason.trim() });
+    const said = await ask(`dags/${encodeURIComponent(run.dag_id)}/control`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    draft.sent = said.message;
+  } catch (error) {
+    draft.problem = `Nothing was asked of the run: ${error.message}.`;
+  }
+  draft.sending = false;
+  draw();
+  plan(ACTIVE_S);
+}
+
+// The plot of the test traffic on the time axis of the node steps; the server draws it at most every 10 s.
+function traffic(run) {
+  if (!run.has_traffic || !run.nodes.length) return null;
+  const at = run.has_report ? "end" : Math.floor(now() / TRAFFIC_S);
+  const src = `dags/${encodeURIComponent(run.dag_id)}/traffic.svg?${new URLSearchParams({ run_id: run.run_id, at })}`;
+  return h("section", { key: "traffic", "aria-label": "Test traffic" }, h("h3", null, "Test traffic and node steps"),
+    h("a", { href: src, target: "_blank", rel: "noopener", on: { click: follow } }, h("img", { class: "plot", src, alt: "Records per second, latency, failed requests, under-replicated partitions and lag over the node steps. The report has them as numbers." })));
+}
+
 function steps(run) {
   return h("section", { key: "steps", "aria-label": "Steps of the run" }, h("h3", null, "Steps"),
     h("ol", { class: "steps" }, run.steps.map((step) => h("li", { key: step.id, class: `step ${STEP[step.state][1]}${step.id === run.current_step ? " current" : ""}`, "aria-current": step.id === run.current_step ? "step" : null },
@@ -409,6 +454,9 @@ function scanCard(found) {
       scan && [h("span", { key: "age", class: found.overdue ? "bad" : "soft" }, `scanned ${age(now() - scan.scanned_at)}`), h("span", { key: "records", class: "soft" }, `${plural(scan.records, "record")} in ${plural(scan.partitions, "partition")}`)],
       report, link("scans", `../dags/${encodeURIComponent(found.dag_id)}/runs`)),
     scan && h("p", { key: "verdicts", class: "chips" }, Object.entries(scan.verdicts).map(([release, verdict]) => h("span", { key: release, class: `chip ${VERDICTS[verdict][1][1]}`, title: `Result if the coordinators of ${release} load these logs` }, `${release} ${VERDICTS[verdict][0]}`))),
+    found.check && h("p", { key: "check" }, `Check ${found.check.change} to ${found.check.target}: `,
+      ["blocker", "warning", "unknown"].map((result) => h("span", { key: result, class: found.check.totals[result] ? { blocker: "bad", warning: "fair", unknown: "fair" }[result] : "soft" }, `${found.check.totals[result] ?? 0} ${result} `)),
+      when(found.check.checked_at), " ", link("check", `dags/${encodeURIComponent(found.dag_id)}/check?run_id=${encodeURIComponent(found.check.run_id)}`, "_blank")),
     found.overdue && h("p", { key: "overdue", class: "bad" }, "Overdue: no scan in the last full schedule interval."),
     found.failed && h("p", { key: "failed", class: "bad" }, `${found.failed.headline} ${found.failed.sentences.join(" ")}`),
     found.alerts.length > 0 && h("details", { key: "alerts" }, h("summary", null, "Alerts"),
