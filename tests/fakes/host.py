@@ -130,7 +130,11 @@ class FakeHost:
             case "sha256sum", [path]:
                 return done_with(0, f"{sha256(self.files[path].encode('latin-1')).hexdigest()}  {path}\n", "")
             case "stat", [_, *paths]:
-                return done_with(0, "".join(self._stat(path) for path in paths), "")
+                errors = [
+                    f"stat: cannot statx '{path}': {self.unreadable[path]}" for path in paths if path in self.unreadable
+                ]
+                seen = "".join(self._stat(path) for path in paths if path not in self.unreadable)
+                return done_with(1 if errors else 0, seen, "\n".join(errors))
             case "readlink", [_]:
                 return done_with(0, f"{self.java}\n", "")
             case "ls", ["-l", _]:
@@ -145,7 +149,7 @@ class FakeHost:
                 self.masked = word == "mask"
             case "apt-get", ["install", *_, word]:
                 return self._install(word.partition("=")[2])
-            case "dpkg", ["--configure", "-a"]:
+            case "dpkg", ["--force-confold", "--configure", "-a"]:
                 self.script = ""
             case "ln", ["-sfnT", target, link]:
                 self.files[link] = target

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.model.topology import HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec
+from kafka_rollout.model.topology import HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.releases.facts import Release
 
 _SUFFIX = ".service"
@@ -32,6 +33,9 @@ _WORD = r"^[A-Za-z0-9._@%+/:=,~{}-]+$"
 Word = Annotated[str, StringConstraints(pattern=_WORD)]
 _VERSION = r"^[A-Za-z0-9][A-Za-z0-9.+:~^_-]*$"
 Version = Annotated[str, StringConstraints(pattern=_VERSION)]
+# Options with which dpkg asks no question about a changed configuration file (dpkg --force-help).
+_KEEPS = r"--force-([a-z-]+,)*conf(old|new)(,[a-z-]+)*"
+_APT_KEEPS = re.compile(rf" (-o ?|--option[ =])dpkg::options::={_KEEPS} ", re.IGNORECASE)
 # Pattern → the form in words.
 FORMS = {
     _HOST: "a host name or an address, for example kafka-1.example.com",
@@ -85,8 +89,8 @@ class PackageEntry(_Strict):
     repair: Annotated[
         tuple[Word, ...],
         Field(
-            description="runs as root by sudo if install fails, for example dpkg --configure -a; then install runs "
-            "once more. Without it the run refuses"
+            description="runs as root by sudo if install fails, for example dpkg --force-confold --configure -a; then "
+            "install runs once more. Without it the run refuses"
         ),
     ] = ()
     jars: Annotated[HostPath, Field(description="folder with kafka_2.13-<release>.jar of the installed release")] = (
@@ -94,7 +98,10 @@ class PackageEntry(_Strict):
     )
     versions: Annotated[
         dict[str, Version],
-        Field(description="release → version of its package, which replaces {version}; default: the release"),
+        Field(
+            description="release → version of its package, which replaces {version}; default: the release. Required if "
+            "the path of a file contains {version}"
+        ),
     ] = {}
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="time limit of each of these commands")] = 600.0
 
@@ -109,6 +116,10 @@ class PackageEntry(_Strict):
         if words and ("{version}" in text) != (info.field_name != "repair"):
             has = "must not contain" if info.field_name == "repair" else "does not contain"
             raise ValueError(f"`{text}` {has} {{version}}")
+        if info.field_name != "check":
+            for word in words:
+                paths_in(word)
+            _refuse_questions(words)
         return words
 
     @field_validator("versions")
@@ -118,6 +129,36 @@ class PackageEntry(_Strict):
             return {str(Release.parse(release)): version for release, version in versions.items()}
         except UserError as error:
             raise ValueError(error.sentence) from None
+
+    @model_validator(mode="after")
+    def _names_every_file(self) -> PackageEntry:
+        words = (*self.install, *self.download, *self.repair)
+        files = [path for word in words for path in paths_in(word) if "{version}" in path]
+        if files and not self.versions:
+            raise ValueError(
+                f"{files[0]} contains {{version}}, and a plan checks who can change each of these files: add versions "
+                "with the version of the package for each release"
+            )
+        return self
+
+
+def _refuse_questions(words: Sequence[str]) -> None:
+    """Raise ValueError if dpkg can ask what to do with a changed configuration file. The SSH user can change the file
+    and start the command at a terminal, and the answer Z starts a shell, as root."""
+    for number, word in enumerate(words):
+        program, after = word.rpartition("/")[2], words[number + 1 :]
+        if program == "dpkg":  # it reads options before its first other argument only
+            options = takewhile(lambda one: one.startswith("-"), after)
+            is_quiet, fix = any(re.fullmatch(_KEEPS, one) for one in options), "--force-confold right after it"
+        elif program in ("apt", "apt-get", "aptitude"):
+            is_quiet = _APT_KEEPS.search(f" {' '.join(after)} ") is not None or "--download-only" in after
+            fix = "-o Dpkg::Options::=--force-confold"
+        else:
+            continue
+        if not is_quiet:
+            raise ValueError(
+                f"{word} can ask about a changed configuration file, and the answer Z starts a root shell: add {fix}"
+            )
 
 
 class ServiceEntry(_Strict):

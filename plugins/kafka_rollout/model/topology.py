@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,7 @@ NO_RUNTIME: Final = "none"
 DAILY = "@daily"
 NEVER = "never"
 NEWEST = "newest"
+_BEFORE_PATH = re.compile(r"(-[A-Za-z]|[^/]*[=:,])?")  # for example -c, --config= or Dir::Etc=
 
 
 class Role(StrEnum):
@@ -56,10 +58,33 @@ class PackageSpec:
 
     @property
     def root_paths(self) -> tuple[str, ...]:
-        """The programs that root runs, and the files in their arguments; of a file with `{version}`, its folder."""
-        words = [word for command in (self.install, self.download, self.repair) for word in command]
-        paths = [word.partition("{version}")[0] for word in words if word.startswith("/")]
-        return tuple(dict.fromkeys(path if path in words else path.rpartition("/")[0] or "/" for path in paths))
+        """The programs that root runs, and the files in their arguments, for every entry of `versions`."""
+        fixed = [path for path in self._paths if "{version}" not in path]
+        return tuple(dict.fromkeys((*fixed, *self.version_paths)))
+
+    @property
+    def version_paths(self) -> tuple[str, ...]:
+        """Those of `root_paths` that differ by version: a host need not have all of them."""
+        paths = [path for path in self._paths if "{version}" in path]
+        return tuple(path.replace("{version}", version) for path in paths for version in self.versions.values())
+
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        words = (*self.install, *self.download, *self.repair)
+        return tuple(path for word in words for path in paths_in(word))
+
+
+def paths_in(word: str) -> tuple[str, ...]:
+    """Return the absolute paths in a word of a command. Raises ValueError for a relative path or a URL."""
+    before, slash, after = word.partition("/")
+    paths = re.split("[=:,]", slash + after) if slash else []
+    is_file = any(re.match(r"\.|.*\.(deb|rpm)$", part) for part in re.split("[=:,]", before))
+    is_prefix = not slash or _BEFORE_PATH.fullmatch(before)
+    if is_file or not is_prefix or not all(re.match("/(?!/)", path) for path in paths):
+        raise ValueError(
+            f"`{word}` has a relative path or a URL: write the absolute path of a file, or the name of a package"
+        )
+    return tuple(path.rstrip("/") or "/" for path in paths if path != "/dev/null")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

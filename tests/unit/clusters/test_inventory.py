@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.clusters.host_entries import ServiceEntry, service_of
+from kafka_rollout.clusters.host_entries import PackageEntry, ServiceEntry, service_of
 from kafka_rollout.clusters.inventory import (
     dump_cluster,
     get_cluster,
@@ -272,7 +273,7 @@ def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(
 
 PACKAGE = """\
   package:
-    install: [/usr/bin/apt-get, install, "kafka={version}"]
+    install: [/usr/bin/apt-get, install, -o, "Dpkg::Options::=--force-confold", "kafka={version}"]
     check: [/usr/bin/apt-get, install, --simulate, "kafka={version}"]
     versions: {4.3.1: 8.3.1-1}
 """
@@ -294,7 +295,7 @@ def test_a_package_is_read_and_written(tmp_path: Path) -> None:
     (tmp_path / "far.yaml").write_text(PACKAGED.replace("host: kafka-1", "host: kafka-9", 1))
     spec = load_cluster(tmp_path / "far.yaml")
     package = spec.nodes[0].service.package
-    assert package.install == ("/usr/bin/apt-get", "install", "kafka={version}")
+    assert package.install[-1] == "kafka={version}"
     assert (package.jars, package.version("4.3.1"), package.version("3.9.1")) == (
         "/usr/share/java/kafka",
         "8.3.1-1",
@@ -307,13 +308,21 @@ def test_a_package_is_read_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ('[/usr/bin/apt-get, install, "', '[apt-get, install, "', "apt-get is not the absolute path of a program"),
-        ('install, "kafka={version}"]', "install, kafka]", "does not contain {version}"),
+        ("[/usr/bin/apt-get, install, -o", "[apt-get, install, -o", "apt-get is not the absolute path of a program"),
+        ('confold", "kafka={version}"]', 'confold", kafka]', "does not contain {version}"),
         ("kafka={version}", "kafka={release}", "has a placeholder other than {version}"),
-        ("kafka={version}", "kafka={version};reboot", "service.package.install[2] must be a word of letters"),
+        ("kafka={version}", "kafka={version};reboot", "service.package.install[4] must be a word of letters"),
         ("8.3.1-1", '"8.3.1 -y"', "service.package.versions.4.3.1 must be the version of a package"),
         ("{4.3.1: ", "{latest: ", "latest"),
         ("  package:", "  symlink: /opt/kafka\n  package:", "package and symlink exclude each other"),
+        (
+            "-o, ",
+            "",
+            "apt-get can ask about a changed configuration file, and the answer Z starts a root shell: add -o",
+        ),
+        ("--force-confold", "--force-confdef", "add -o Dpkg::Options::=--force-confold"),
+        ('"kafka={version}"]', '"./kafka={version}"]', "`./kafka={version}` has a relative path or a URL"),
+        ("-o, ", "-o, Dir::Etc=etc/apt, -o, ", "at service.package.install, `Dir::Etc=etc/apt` has a relative path"),
     ],
 )
 def test_a_wrong_package_is_one_sentence(tmp_path: Path, before: str, after: str, says: str) -> None:
@@ -322,6 +331,41 @@ def test_a_wrong_package_is_one_sentence(tmp_path: Path, before: str, after: str
     (tmp_path / "far.yaml").write_text(text.replace(before, after, 1))
     with pytest.raises(UserError, match=re.escape(says)):
         load_cluster(tmp_path / "far.yaml")
+
+
+def test_files_of_versions_need_the_versions() -> None:
+    words = ["/usr/local/sbin/install", "--file=/srv/kafka-{version}.tar"]
+    entry = {"install": words, "check": ["/bin/true", "{version}"]}
+    assert PackageEntry.model_validate({**entry, "versions": {"4.3.1": "8.3.1-1"}}).install == tuple(words)
+    with pytest.raises(ValidationError, match=re.escape("/srv/kafka-{version}.tar contains {version}, and a plan")):
+        PackageEntry.model_validate(entry)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_quiet"),
+    [
+        ("/usr/bin/dpkg --configure -a", False),
+        ("/usr/bin/dpkg --force-confold --configure -a", True),
+        ("/usr/bin/dpkg --force-confdef,confnew --configure -a", True),
+        ("/usr/bin/dpkg --install /srv/kafka.deb --force-confold", False),
+        ("/usr/bin/env apt-get --fix-broken install", False),
+        ("/usr/bin/apt --fix-broken install -oDPkg::Options::=--force-confnew", True),
+        ("/usr/bin/apt-get --fix-broken install --option=Dpkg::Options::=--force-confold", True),
+        ("/usr/bin/apt-get --fix-broken install --force-confold", False),
+        ("/usr/bin/apt-get --fix-broken install Dpkg::Options::=--force-confold", False),
+        ("/usr/bin/apt-get --fix-broken --download-only install", True),
+        ("/usr/bin/dnf --assumeyes distro-sync", True),
+        ("/usr/local/sbin/repair", True),
+    ],
+)
+def test_root_runs_dpkg_only_with_an_option_that_prevents_its_question(words: str, is_quiet: bool) -> None:
+    given = {"install": ["/usr/local/sbin/install", "{version}"], "check": ["/bin/true", "{version}"]}
+    entry = {**given, "repair": words.split()}
+    if is_quiet:
+        assert PackageEntry.model_validate(entry).repair == tuple(words.split())
+        return
+    with pytest.raises(ValidationError, match=r"the answer Z starts a root shell: add (-o Dpkg|--force-confold right)"):
+        PackageEntry.model_validate(entry)
 
 
 @pytest.mark.parametrize(

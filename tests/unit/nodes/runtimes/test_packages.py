@@ -122,7 +122,7 @@ def test_an_interrupted_package_manager_is_repaired_only_if_the_operator_permits
     assert host.masked, "a script of the package can still run"
     assert runtime_on(host).process(NODE).pid is None
     host = host_with(**down)
-    runtime_on(host).install(node_of(repair=("/usr/bin/dpkg", "--configure", "-a")), R431)
+    runtime_on(host).install(node_of(repair=("/usr/bin/dpkg", "--force-confold", "--configure", "-a")), R431)
     assert (host.package, host.masked) == (["4.3.1"], False)
 
 
@@ -150,6 +150,22 @@ def test_the_packages_of_the_release_and_of_a_rollback_must_be_available() -> No
     assert runtime_on(host).host(NODE, [R421]).unavailable == {}, "a restart installs nothing"
     unlisted = runtime_on(host_with()).host(node_of(versions={"4.2.1": "4.2.1"}), [R431])
     assert unlisted.unavailable == {R431: "The inventory has no version of the package for Kafka 4.3.1."}
+
+
+@pytest.mark.parametrize(
+    ("path", "reason", "is_unknown"),
+    [
+        ("/srv/debs/kafka_1.deb", "No such file or directory", False),
+        ("/srv/debs/kafka_1.deb", "Permission denied", True),
+        ("/usr/local/sbin/install", "No such file or directory", True),
+    ],
+)
+def test_the_file_of_an_old_version_can_be_absent_on_a_host(path: str, reason: str, is_unknown: bool) -> None:
+    node = node_of(
+        install=("/usr/local/sbin/install", "/srv/debs/kafka_{version}.deb"), versions={"4.3.1": "2", "3.9.1": "1"}
+    )
+    state = runtime_on(host_with(unreadable={path: reason})).host(node, [R431])
+    assert (f"owner and mode of {path}" in state.unknown) == is_unknown
 
 
 def test_a_vendors_package_must_be_evaluated_as_the_release_for_which_it_is_installed() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.model.host_state import HostPath, HostState
-from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
+from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.planning.findings.host_paths import path_findings
 from tests.unit.builders import R431
 
@@ -103,14 +103,66 @@ def test_rights_that_make_the_ssh_user_root_are_listed() -> None:
         ),
         (path("/usr/local/sbin/install", owner="kafka", kind=REGULAR), "belongs to kafka"),
         (path("/usr/local/sbin", 0o775), "/usr/local/sbin belongs to root with mode 775"),
-        (path("/srv/debs", owner="kafka"), "Root uses /srv/debs on host kafka-4"),
+        (path("/srv/debs", owner="kafka"), "/srv/debs belongs to kafka"),
+        (
+            path("/srv/debs/kafka_8.3.1-1_all.deb", owner="kafka", kind=REGULAR),
+            "kafka_8.3.1-1_all.deb belongs to kafka",
+        ),
+        (
+            path("/srv/debs/kafka_7.9.1-1_all.deb", owner="kafka", kind=REGULAR),
+            "kafka_7.9.1-1_all.deb belongs to kafka",
+        ),
+        (path("/etc/kafka.apt", owner="kafka", kind=REGULAR), "Root uses /etc/kafka.apt on host kafka-4"),
         (path("/opt", owner="kafka"), ""),
     ],
 )
 def test_root_runs_only_programs_that_root_alone_can_change(changed: HostPath, says: str) -> None:
-    words = ("/usr/local/sbin/install", "/srv/debs/kafka_{version}_all.deb")
-    package = PackageSpec(install=words, check=("/usr/bin/true", "{version}"))
-    assert package.root_paths == ("/usr/local/sbin/install", "/srv/debs")
+    files = [f"/srv/debs/kafka_{version}_all.deb" for version in ("8.3.1-1", "7.9.1-1")]
+    package = PackageSpec(
+        install=("/usr/local/sbin/install", "/srv/debs/kafka_{version}_all.deb", "--config=/etc/kafka.apt"),
+        check=("/usr/bin/true", "{version}"),
+        versions={"4.3.1": "8.3.1-1", "3.9.1": "7.9.1-1"},
+    )
+    assert package.root_paths == ("/usr/local/sbin/install", "/etc/kafka.apt", *files)
     sentences = [sentence for code, sentence in found(changed, package=package) if code == "HOST-PATH-UNSAFE"]
-    assert len(sentences) == (1 if says else 0)
+    assert len(sentences) == (0 if not says else 2 if changed.path == "/srv/debs" else 1)
     assert says in "".join(sentences)
+
+
+@pytest.mark.parametrize(
+    ("word", "paths"),
+    [
+        ("/srv/kafka_{version}_all.deb", ["/srv/kafka_{version}_all.deb"]),
+        ("--config=/srv/x", ["/srv/x"]),
+        ("-c/srv/x/", ["/srv/x"]),
+        ("Dir::Etc=/srv/x", ["/srv/x"]),
+        ("DPkg::Pre-Invoke::=/srv/x", ["/srv/x"]),
+        ("PATH=/usr/bin:/srv/x", ["/usr/bin", "/srv/x"]),
+        ("--setopt=reposdir=/etc/a,/srv/b", ["/etc/a", "/srv/b"]),
+        ("--repofrompath=x,/srv/x", ["/srv/x"]),
+        ("Dir::Etc::sourceparts=/dev/null", []),
+        ("/", ["/"]),
+        *((word, []) for word in ("kafka={version}-1", "kafka-{version}-1.x86_64", "Dpkg::Options::=--force-confold")),
+    ],
+)
+def test_the_files_in_a_word_of_a_command_are_found(word: str, paths: list[str]) -> None:
+    assert list(paths_in(word)) == paths
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("./kafka.deb", "../kafka", ".", ".config", "--config=.x", "kafka_{version}.deb", "kafka.rpm", "debs/kafka"),
+        *("--config=home/x", "Dir::Etc=etc/apt", "-cetc/x", "--file=kafka.deb", "~/kafka", "--config=~/x"),
+        *(
+            "/srv/a,b.deb",
+            "--files=a.deb,/srv/b.deb",
+            "/srv/kafka_1:2.deb",
+            "https://example.com/kafka.rpm",
+            "file:///srv/kafka.rpm",
+        ),
+    ],
+)
+def test_a_file_whose_place_is_not_known_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="has a relative path or a URL: write the absolute path of a file"):
+        paths_in(word)

@@ -12,6 +12,7 @@ from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import HostPath, HostState
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.directory import MISSING
 from kafka_rollout.nodes.runtimes.hosts.facts import read_facts
 from kafka_rollout.nodes.runtimes.hosts.release_source import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
@@ -53,7 +54,7 @@ def read_host(
     paths = parse_paths(seen.out)
     free = values.get("free", "")
     facts = read_facts(commands, node, folders, unit.pid, now)
-    missing = set(changed_paths(service)) - {path.path for path in paths}
+    missing = set(changed_paths(service)) - {path.path for path in paths} - _absent(service, seen.err)
     unknown = {
         f"the free space of {service.configuration_file.rpartition('/')[0]}": not free.isdigit(),
         "TimeoutStopSec of the unit": unit.stop_s is None,
@@ -100,6 +101,17 @@ def parse_paths(text: str) -> tuple[HostPath, ...]:
         HostPath(path=path, mode=int(mode, 16), user_id=int(user_id), owner=owner)
         for mode, user_id, owner, path in rows
     )
+
+
+def _absent(service: ServiceSpec, err: str) -> set[str]:
+    """Return the files of versions of the package, and folders above, that stat did not find: `check` of the package
+    finds those that a run needs. A file that stat cannot see stays unknown."""
+    files = service.package.version_paths if service.package else ()
+    return {
+        path
+        for path in changed_paths(service)
+        if any(f"{file}/".startswith(f"{path}/") for file in files) and f"'{path}': {MISSING}" in err
+    }
 
 
 def read_journal(commands: HostCommands, node: NodeSpec, lines: int) -> tuple[str, ...]:
