@@ -1,7 +1,7 @@
 """The files of a node on its host, which a rehearsal copies over SSH, file by file, as the user of the node.
 
-The commands are those of `RehearsalRights`, and `cat` for the metadata log. A copy has a limit of bytes, which the
-caller checks, and of time.
+The commands are those of `RehearsalRights`, and `cat` for the metadata log. A copy has limits of bytes and of time,
+because the user of the node can list other sizes than those of the files.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
@@ -25,16 +27,36 @@ from kafka_rollout.rehearsal.machine.node_files import PARTITION, PARTITION_META
 _ENTRY = re.compile(r"([df])/(\d+)/([^/]+)(?:/([^/]+))?")
 _LIST_S = 300.0  # a directory with many partitions on a slow disk
 _NO_MATCH, _VANISHED = 1, 2  # exit codes of grep: no file has a topic id; a file disappeared
+GROWTH = 1 << 30  # bytes that a file can have grown by since it was listed: log.segment.bytes by default
+MORE_BYTES = (
+    "Set KAFKA_ROLLOUT_REHEARSE_GIB to a higher number, rehearse from a backup (rehearse --backup), or continue "
+    "without a rehearsal."
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class CopyLimit:
+    """`most`: bytes that one rehearsal copies from all hosts. A file that is copied again counts again."""
+
+    most: int
+    copied: int = 0
+
+    def add(self, number: int) -> None:
+        self.copied += number
+        if self.copied > self.most:
+            raise RefusedError(f"The hosts sent more than the limit of {size_text(self.most)}.", remedy=MORE_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFiles:
-    """Source for the files of a node with the runtime ssh_service. `until`: the copy must end then (`monotonic`)."""
+    """Source for the files of a node with the runtime ssh_service. `limit_s`: seconds until the copy must end
+    (`monotonic`). `limit`: shared by all nodes."""
 
     commands: HostCommands
     node: NodeSpec
     monotonic: Callable[[], float]
     limit_s: float
+    limit: CopyLimit
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +105,25 @@ class HostFiles:
         is_metadata = name.startswith(f"{METADATA_LOG}/")
         right = MetadataRights(self._user, str(directory)).read if is_metadata else self._rights(directory).read
         with new_file(target) as file:
-            self._cat(right, f"{directory}/{name}", {"file" if is_metadata else "log": name}, size, file.write)
+            sink = self._sink(f"{directory}/{name}", size, file)
+            self._cat(right, f"{directory}/{name}", {"file" if is_metadata else "log": name}, size, sink)
+
+    def _sink(self, path: str, size: int, file: IO[bytes]) -> Callable[[bytes], object]:
+        most, written = size + GROWTH, 0
+
+        def write(data: bytes) -> None:
+            nonlocal written
+            written += len(data)
+            if written > most:
+                raise RefusedError(
+                    f"{path} on host {service_of(self.node).host} was listed with {size_text(size)}, and the host sent "
+                    f"more than {size_text(most)}.",
+                    remedy="Check the host and the file, or continue without a rehearsal.",
+                )
+            self.limit.add(len(data))
+            file.write(data)
+
+        return write
 
     def _cat(
         self,

@@ -23,7 +23,7 @@ from kafka_rollout.rehearsal.configuration import refuse_escaping
 from kafka_rollout.rehearsal.contents import read_contents
 from kafka_rollout.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
-from kafka_rollout.rehearsal.machine.host_files import HostFiles
+from kafka_rollout.rehearsal.machine.host_files import MORE_BYTES, CopyLimit, HostFiles
 from kafka_rollout.rehearsal.machine.machine import free_disk, free_memory, namespace_command
 from kafka_rollout.rehearsal.machine.node_files import (
     NodeFiles,
@@ -67,7 +67,8 @@ class LocalRehearsals:
         self._refuse_disabled()
         selection = select_nodes(self.cluster, self.admin.partitions(), limit=self.limit)
         refuse_escaping(self.admin.dynamic_configs())
-        files = [self._files(self.cluster.node(node_id)) for node_id in selection.nodes]
+        limit = CopyLimit(most=self.settings.rehearse_gib << 30)
+        files = [self._files(self.cluster.node(node_id), limit) for node_id in selection.nodes]
         before = read_contents(self.admin, self.clock)
         job = replace(
             job,
@@ -137,13 +138,14 @@ class LocalRehearsals:
                 remedy="Unset the variable, or rehearse on another machine.",
             )
 
-    def _files(self, node: NodeSpec) -> NodeFiles:
+    def _files(self, node: NodeSpec, limit: CopyLimit) -> NodeFiles:
         if isinstance(self.runtime, HostCommands):
             host = HostFiles(
                 commands=self.runtime,
                 node=node,
                 monotonic=self.clock.monotonic,
                 limit_s=self.settings.rehearse_minutes * 60,
+                limit=limit,
             )
             return node_files(node, self.runtime.config(node), source=host)
         if node.directory is None:
@@ -159,8 +161,7 @@ class LocalRehearsals:
         if isinstance(self.runtime, HostCommands) and needed.copied > limit:
             raise RefusedError(
                 f"The rehearsal would copy {size(needed.copied)} from the hosts, and the limit is {size(limit)}.",
-                remedy="Set KAFKA_ROLLOUT_REHEARSE_GIB to a higher number, rehearse from a backup (rehearse --backup), "
-                "or continue without a rehearsal.",
+                remedy=MORE_BYTES,
             )
 
     def _in_order(self, files: Sequence[NodeFiles]) -> list[NodeFiles]:

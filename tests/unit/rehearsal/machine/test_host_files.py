@@ -14,7 +14,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.rehearsal.machine.host_files import HostFiles
+from kafka_rollout.rehearsal.machine.host_files import CopyLimit, HostFiles
 from kafka_rollout.rehearsal.machine.node_files import NodeFiles, node_files
 from kafka_rollout.releases.facts import Release
 from tests.fakes.local_host import LocalHost, permitted
@@ -41,9 +41,10 @@ def host(tmp_path: Path) -> LocalHost:
     return host
 
 
-def files_on(host: LocalHost, clock: Callable[[], float] = lambda: 0.0) -> NodeFiles:
+def files_on(host: LocalHost, clock: Callable[[], float] = lambda: 0.0, most: int = 1 << 30) -> NodeFiles:
     runtime = SshServiceRuntime(ClusterSpec(name="far", runtime="ssh_service", nodes=(host.node,)), host, Release.parse)
-    source = HostFiles(commands=runtime, node=host.node, monotonic=clock, limit_s=60.0)
+    limit = CopyLimit(most=most)
+    source = HostFiles(commands=runtime, node=host.node, monotonic=clock, limit_s=60.0, limit=limit)
     return node_files(host.node, {"log.dirs": str(host.data)}, source=source)
 
 
@@ -122,6 +123,33 @@ def test_a_copy_ends_at_its_time_limit(host: LocalHost, tmp_path: Path) -> None:
     clock.now = 61.0
     with pytest.raises(RefusedError, match=r"kafka-1 were not copied within 1 min.*KAFKA_ROLLOUT_REHEARSE_MINUTES"):
         copy_of(files, tmp_path / "far")
+
+
+@pytest.mark.parametrize(("growth", "is_refused"), [(100, True), (101, False)])
+def test_a_file_can_be_longer_than_it_was_listed_up_to_a_limit(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, growth: int, is_refused: bool
+) -> None:
+    monkeypatch.setattr("kafka_rollout.rehearsal.machine.host_files.GROWTH", growth)
+    (host.data / SEGMENT).write_bytes(b"x" * 108)
+    files, target = files_on(host), tmp_path / "copy"
+    if not is_refused:
+        files.source.fetch(host.data, SEGMENT, 7, target)
+        assert target.read_bytes() == b"x" * 108
+        return
+    with pytest.raises(RefusedError, match=r"was listed with 7 B, and the host sent more than 107 B"):
+        files.source.fetch(host.data, SEGMENT, 7, target)
+    assert target.read_bytes() == b"", "nothing above the limit is written"
+
+
+def test_the_files_of_all_nodes_count_for_one_limit(host: LocalHost, tmp_path: Path) -> None:
+    _, size = files_on(host).size()
+    copy_of(files_on(host, most=size), tmp_path / "whole")
+    with pytest.raises(RefusedError, match=r"The hosts sent more than the limit of .*KAFKA_ROLLOUT_REHEARSE_GIB"):
+        copy_of(files_on(host, most=size - 1), tmp_path / "cut")
+    files = files_on(host, most=2 * size - 1)
+    copy_of(files, tmp_path / "first")
+    with pytest.raises(RefusedError, match="more than the limit"):
+        copy_of(replace(files), tmp_path / "second")
 
 
 def test_a_missing_right_is_named_with_its_line(
