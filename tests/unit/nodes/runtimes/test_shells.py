@@ -92,3 +92,13 @@ def test_endless_output_ends_the_command(shell: SshShell, monkeypatch: pytest.Mo
     with pytest.raises(FatalError, match=r"printed more than 1\.0 MB: cat /dev/zero"):
         shell.run("kafka-1", line)
     assert shell.run("kafka-1", ["true"]).code == 0
+
+
+def test_a_sink_that_refuses_its_input_ends_the_command(host: SshHost, shell: SshShell) -> None:
+    def refuse(data: bytes) -> None:
+        raise RefusedError("Too much.")
+
+    with pytest.raises(RefusedError, match="Too much"):
+        shell.run("kafka-1", "cat /dev/zero", sink=refuse)
+    assert shell.run("kafka-1", ["true"]).code == 0
+    assert host.connections == 1
