@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.run.events import Event, events_of, has
+from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping
 
 
@@ -21,9 +22,15 @@ def has_stopped_in_step(events: Sequence[Event], release_step: str, *, since: fl
     return any(event.release_step == release_step and event.at >= since for event in events_of(events, Stopping))
 
 
-def is_in_node_step(events: Sequence[Event], release_step: str) -> bool:
-    """Return whether the run has stopped a node in this release step whose gate after the start has not passed."""
-    return any(key == release_step and at is NodeProgress.NOW for (key, _), at in node_progress(events).items())
+def is_in_node_step(events: Sequence[Event], release_step: str, node_ids: Iterable[int]) -> bool:
+    """Return whether one of these nodes was last stopped or started in this release step, and its gate after the start
+    has not passed since.
+    """
+    return any(
+        last_act_on_node(events, release_step, node_id) is not None
+        and not gate_is_passed(events, GateRef(kind=GateKind.AFTER_START, release_step=release_step, node_id=node_id))
+        for node_id in node_ids
+    )
 
 
 def has_acted_on_node(events: Sequence[Event], release_step: str, node_id: int) -> bool:

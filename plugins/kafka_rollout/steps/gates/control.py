@@ -31,7 +31,7 @@ def due_pause(
     terms = plan.terms
     if terms is None or not terms.pause_after or is_rollback_step(plan, release_step):
         return ""
-    if is_in_node_step(events, release_step.key):
+    if is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id)):
         return ""
     done = nodes_since_pause(events, [step.key for step in plan.release_steps])
     compared = {*done[-1:], node.node_id} if terms.pause_after == RACK else ()
@@ -47,7 +47,7 @@ def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node
     run.
     """
     terms, events = plan.terms, ports.run.events()
-    if is_in_node_step(events, release_step.key):
+    if is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id)):
         return ()
     if stop := find_stop(events):
         ports.run.record(StoppedByOperator(target=release_step.to_release))

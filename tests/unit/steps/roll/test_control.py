@@ -11,8 +11,8 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import GatePolicy
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import (
@@ -27,10 +27,11 @@ from kafka_rollout.run.events import (
     StoppedByOperator,
     events_of,
 )
-from kafka_rollout.run.step_events import GateChecked, Stopping
+from kafka_rollout.run.step_events import GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_stop_is_safe
+from kafka_rollout.steps.gates.control import check_begin
 from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.progress import Progress as ProgressLines
@@ -395,3 +396,47 @@ def test_the_limit_of_under_replicated_partitions_is_approved_and_checked(
     seen = check_stop_is_safe(ports, plan, ports.cluster.node(11))
     (found,) = [condition for condition in seen.conditions if condition.name == "under-replicated partitions"]
     assert (found.is_met, found.evidence) == (True, "0 partitions of other nodes, at most 3")
+
+
+FORTH, BACK = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
+
+
+def passed(ports: ClusterPorts, node_id: int, key: str = FORTH) -> None:
+    ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id)
+    ports.run.record(GatePassed(ref=ref, gate=f"after node {node_id}", message="passed"))
+
+
+def started(ports: ClusterPorts, node_id: int, key: str = FORTH) -> None:
+    """A node step without the end of its gate, for example because its task was marked as successful by hand."""
+    ports.run.record(Stopping(node_id=node_id, release_step=key))
+    ports.run.record(Started(node_id=node_id, release_step=key, release=R431, pid=1, seconds=1.0))
+
+
+def held(ports: ClusterPorts, plan: Plan, node_id: int, release_step: ReleaseStep | None = None) -> list[str]:
+    """Return the unmet conditions under which the node step begins."""
+    step = release_step or plan.release_steps[0]
+    return [seen.name for seen in check_begin(ports, plan, step, ports.cluster.node(node_id)) if not seen.is_met]
+
+
+def test_an_open_node_step_of_another_node_does_not_switch_off_the_pauses(
+    ports: ClusterPorts, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00", window=NIGHTS, pause_after="node")
+    started(ports, 2)
+    started(ports, 3)
+    passed(ports, 3)
+    ask(ports, PauseAsked)
+    assert held(ports, plan, 1) == ["no pause", "planned pause", "maintenance window"]
+    assert held(ports, plan, 2) == []  # its own node step has begun
+
+
+def test_a_node_that_was_rolled_forward_again_does_not_switch_off_the_pauses_of_a_rollback(
+    ports: ClusterPorts, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    started(ports, 2)
+    started(ports, 2, BACK)
+    started(ports, 2)
+    passed(ports, 2)
+    ask(ports, PauseAsked)
+    assert held(ports, plan, 2, plan.release_steps[0].reversed()) == ["no pause"]
