@@ -322,7 +322,7 @@ class StoppedByOperator(Event, kind="stopped-by-person"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlAsked(Event):
-    """A request of an operator to a run in progress. The run reads it before its next node.
+    """A request of an operator to a run in progress. The run reads it before its next node or change.
 
     `done`: its effect, in a sentence after `was`. `follows`: a sentence for the operator.
     """
@@ -344,7 +344,10 @@ class PauseAsked(ControlAsked, kind="pause-asked"):
     """An operator paused the run. The pause is in force until `resume-asked`."""
 
     done: ClassVar[str] = "paused"
-    follows: ClassVar[str] = "It pauses before its next node, and keeps the lock of the cluster."
+    follows: ClassVar[str] = (
+        "It pauses before its next node, and keeps the lock of the cluster. With no node left, it fails before its "
+        "next change."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,10 +360,10 @@ class ResumeAsked(ControlAsked, kind="resume-asked"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked(ControlAsked, kind="stop-asked"):
-    """An operator asked for the end of the run before its next node."""
+    """An operator asked for the end of the run before its next node or change."""
 
     done: ClassVar[str] = "stopped"
-    follows: ClassVar[str] = "It ends before its next node, and releases the lock of the cluster."
+    follows: ClassVar[str] = "It ends before its next node or change, and releases the lock of the cluster."
 
 
 CONTROLS: Mapping[str, type[ControlAsked]] = {"pause": PauseAsked, "resume": ResumeAsked, "stop": StopAsked}

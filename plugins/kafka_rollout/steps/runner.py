@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, StoppedError, TransientError, UserError
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
@@ -21,6 +21,7 @@ from kafka_rollout.run.services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ask, record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.gates.control import refuse_controlled
 from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.undo import gates_after_undo
 from kafka_rollout.steps.planning.comparison import refuse_unaccepted_differences
@@ -198,6 +199,9 @@ class Runner:
         except SkippedStepError as reason:
             self.progress.say(f"{step.label} skipped: {reason}")
             record_skipped(self.ports, task_id, str(reason))
+        except StoppedError as stop:
+            self.stopped = True
+            self.progress.say(stop.sentence)
         except RolloutError as error:
             if step.scan is not None and isinstance(error, (TransientError, FatalError)):
                 self._scan_failed = error  # the plan has a finding for it
@@ -241,6 +245,8 @@ class Runner:
 
     def _act(self, task_id: str, step: Step) -> None:
         """Try the action as often as its limits say; a run that does not wait tries once."""
+        if step.changes:
+            refuse_controlled(self.ports, self.call.plan)
         tries = step.limits.retries if self.request.waits else 0
         for left in range(tries, -1, -1):
             try:

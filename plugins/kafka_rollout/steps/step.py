@@ -147,6 +147,7 @@ class Step:
     run is doing (of a gate: what it waits for), `doc` Markdown. `scan` is the file that keeps the result.
     `proves`: a run that changed levels is finished only if this gate passed. `monitored`: groups are watched, and test
     traffic runs if the run requests it, while the step acts. `files`: what the step leaves in the run's folder.
+    `changes`: the action changes the cluster, so an operator's pause or stop ends the run before it.
     """
 
     id: str
@@ -166,6 +167,7 @@ class Step:
     on_resume: OnResume = OnResume.REPEAT
     proves: bool = False
     monitored: bool = False
+    changes: bool = False
     files: tuple[str, ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""Requests to a run in progress, from another shell or from Airflow: pause, resume, stop before the next node."""
+"""Requests to a run in progress, from another shell or from Airflow: pause, resume, stop before the next change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def control_request(action: str, reason: str, responder: Responder, *, by: str =
 def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Settings) -> str:
     """Record the request in the run history, and return what follows as a sentence.
 
-    The run reads it before its next node. Raises RefusedError if the run has ended, or the request changes nothing.
+    The run reads it before its next node or change. Raises RefusedError if the run has ended, or the request
+    changes nothing.
     """
     status, run = read_run_status(cluster, run_id, settings)
     if run.problem:

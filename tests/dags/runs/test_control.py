@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -19,9 +20,11 @@ from kafka_rollout.run.events import (
     Responder,
     ResumeAsked,
     StopAsked,
+    TaskFailed,
     events_of,
+    has,
 )
-from kafka_rollout.run.step_events import Stopping
+from kafka_rollout.run.step_events import Finalizing, Stopping
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import FakeCluster
@@ -171,3 +174,27 @@ def test_an_approver_continues_after_each_pause_of_the_plan_or_rolls_back(
     assert stops == [2, 3, 1, 11, 11, 1, 3, 2], states
     paused = [event for event in events_of(record.events(), Approval) if event.what is ApprovalOf.PAUSE]
     assert [(event.by, event.decision) for event in paused] == [("alice", "approved")]
+
+
+@pytest.mark.parametrize(("kind", "sentence"), [(StopAsked, "stopped by bob"), (PauseAsked, "paused by bob")])
+def test_a_request_after_the_last_node_fails_the_task_that_changes_the_levels(
+    runs: FakeRuns, kind: type[ControlAsked], sentence: str
+) -> None:
+    shell = Responder(channel=Channel.SHELL, user="bob", host="jump")
+
+    def ask(kind: type[ControlAsked], task: str) -> None:
+        lock = change_lock(runs.home).holder("fake")
+        if task == "approve_finalize" and lock is not None:
+            run_history(runs.home, "fake", lock.holder).record(kind(by="bob", reason="errors", responder=shell))
+
+    runs.while_asked = partial(ask, kind)
+    dag = runs.load()[DAG_ID]
+    run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2, "finalize": "after_approval"})
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    record = run_history(runs.home, "fake", run.run_id)
+    assert (run.state, states["finalize"]) == ("failed", "failed")
+    assert not has(record.events(), Finalizing)
+    assert sentence in events_of(record.events(), TaskFailed)[0].sentence
+    record.record(ResumeAsked(by="bob", reason="fixed", responder=shell))
+    assert clear_and_continue(dag, run, "finalize").state == "success"
+    assert has(record.events(), Finalizing)

@@ -1,15 +1,30 @@
-"""A call of a procedure: that cannot record its start, and that ends at a planned pause."""
+"""A call of a procedure: that cannot record its start, and that ends at a planned pause or by a request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import TransientError
-from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import Approval, ApprovalOf, events_of
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Channel,
+    ControlAsked,
+    Decision,
+    PauseAsked,
+    Responder,
+    ResumeAsked,
+    StopAsked,
+    events_of,
+    has,
+)
+from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.step_events import Finalizing
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.rehearsal.quiet import RehearsalServices
 from kafka_rollout.steps.rehearsal.run import SaysLines
@@ -63,3 +78,46 @@ def test_a_run_without_a_terminal_ends_at_a_planned_pause_and_the_next_call_cont
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     given = [event for event in events_of(ports.run.events(), Approval) if event.what is ApprovalOf.PAUSE]
     assert [event.decision for event in given] == ["approved"]
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [(StopAsked, "stopped"), (PauseAsked, "refused")])
+def test_a_request_after_the_last_node_ends_the_run_before_the_levels(
+    tmp_path: Path, kind: type[ControlAsked], outcome: str
+) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    request = Request(
+        target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, finalize=FinalizePolicy.AFTER_APPROVAL
+    )
+    lines: list[str] = []
+    shell = Responder(channel=Channel.SHELL, user="bob")
+
+    @dataclass
+    class AsksAtFinalize(Approver):
+        """Another shell sends the request while the approver decides about the levels."""
+
+        def ask(self, question: Question) -> Answer | None:
+            if question.what is ApprovalOf.FINALIZE and not has(ports.run.events(), kind):
+                ports.run.record(kind(by="bob", reason="errors of clients", responder=shell))
+            return super().ask(question)
+
+    def call() -> str:
+        answers, services = AsksAtFinalize(Decision.APPROVED), RehearsalServices(ports)
+        progress = SaysLines(lines.append)
+        runner = Runner(
+            ports=ports, procedure=UPGRADE, request=request, answers=answers, services=services, progress=progress
+        )
+        try:
+            return "done" if runner.run() else "stopped"
+        except RefusedError as error:
+            lines.append(str(error))
+            return "refused"
+
+    assert call() == outcome
+    assert any("by bob: errors of clients" in line for line in lines)
+    assert not has(ports.run.events(), Finalizing)
+    assert ports.lock.holder("fake") is None
+    if kind is PauseAsked:
+        ports.run.record(ResumeAsked(by="bob", reason="fixed", responder=shell))
+    call()  # the fake cluster has no snapshot to prove after the levels
+    assert has(ports.run.events(), Finalizing)

@@ -27,6 +27,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.run.events import Decision
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.gates.control import refuse_controlled
 from kafka_rollout.steps.step import Reaction, SkippedStepError, Step, StepCall
 from kafka_rollout.steps.step_history import record_done, record_jump
 
@@ -49,6 +50,8 @@ class StepOperator(RolloutOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         call = self.call(context, ports)
         skip_if(self.step.skip(call.plan_or_none, call.request, ports.run.events()), ports, self.task_id)
+        if self.step.changes:
+            refuse_controlled(ports, call.plan)
         if self.step.monitored:
             keep_traffic_running(context, ports)
         try:

@@ -121,7 +121,7 @@ def runs_resume(cluster: ClusterName, reason: ControlReason, run: AnyRun = None,
 
 @app.command("stop")
 def runs_stop(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, operator: Operator = None) -> None:
-    """End a run before its next node, and release the lock. The run can be continued or rolled back later."""
+    """End a run before its next node or change, and release the lock. The run can be continued or rolled back later."""
     _control("stop", cluster, run, reason, operator)
 
 

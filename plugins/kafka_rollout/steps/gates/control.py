@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from kafka_rollout.base.errors import StoppedError
+from kafka_rollout.base.errors import RefusedError, StoppedError
 from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.gates.check import Condition
 from kafka_rollout.gates.control import RACK, find_due_pause, pause_condition, planned_pause, window_condition
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.batches import find_racks
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, StoppedByOperator
 from kafka_rollout.run.projections.control import find_pause, find_stop, nodes_since_pause
 from kafka_rollout.run.projections.node_times import expected_node_step_s
 from kafka_rollout.run.projections.nodes import is_in_node_step
+from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 
@@ -39,6 +41,29 @@ def due_pause(
     return find_due_pause(terms.pause_after, done, node.node_id, defaultdict(str, find_racks(ports.cluster, configs)))
 
 
+def refuse_controlled(ports: ClusterPorts, plan: Plan) -> None:
+    """Check the requests of operators before a step that changes the cluster without a gate before a stop.
+
+    Raises StoppedError, and records it, if an operator asked for the end of the run; RefusedError while it is paused.
+    Once an offline or live downgrade has begun its stop there is no safe point: its steps must start the nodes again.
+    """
+    events = ports.run.events()
+    if stop_has_begun(events):
+        return
+    _end_if_stopped(ports, events, plan.target)
+    if pause := find_pause(events):
+        raise RefusedError(
+            f"The run is {pause.text}. It begins no step that changes the cluster.",
+            remedy="Resume the run, then repeat the step (in a DAG: clear its task).",
+        )
+
+
+def _end_if_stopped(ports: ClusterPorts, events: Sequence[Event], target: Release) -> None:
+    if stop := find_stop(events):
+        ports.run.record(StoppedByOperator(target=target))
+        raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
+
+
 def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Condition, ...]:
     """Return the conditions under which a node step begins; none if nothing can hold it.
 
@@ -49,9 +74,7 @@ def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node
     terms, events = plan.terms, ports.run.events()
     if is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id)):
         return ()
-    if stop := find_stop(events):
-        ports.run.record(StoppedByOperator(target=release_step.to_release))
-        raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
+    _end_if_stopped(ports, events, release_step.to_release)
     found: list[Condition] = []
     if pause := find_pause(events):
         found.append(pause_condition(pause.text, pause.at))

@@ -97,6 +97,7 @@ PIN_MIN_ISR = Step(
     act=actions.pin_min_isr,
     skip=conditions.pins_no_default,
     limits=CHANGES,
+    changes=True,
     runs_after=RunsAfter.SKIPPED,
 )
 RECORD_STATE = Step(

@@ -32,6 +32,7 @@ LOWERING = Section(
             act=actions.finalize,
             limits=CHANGES,
             monitored=True,
+            changes=True,
             runs_after=RunsAfter.SKIPPED,
             on_resume=OnResume.KEEP,
         ),

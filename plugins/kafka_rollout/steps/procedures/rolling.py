@@ -150,6 +150,7 @@ def _offline(name: str, doc: str, act: Act) -> Step:
         act=act,
         limits=CHANGES_LOGS,
         on_failure=Reaction.ASK_UNDO,
+        changes=True,
     )
 
 
@@ -284,6 +285,7 @@ LIVE_SECTION = Section(
             act=lambda call: lower_live(call.ports, call.plan),
             limits=CHANGES_LOGS,
             monitored=True,
+            changes=True,
         ),
         replace(
             common.GATE_METADATA_VERSION,

@@ -76,6 +76,7 @@ FINALIZING = Section(
             act=actions.finalize,
             limits=CHANGES,
             monitored=True,
+            changes=True,
             runs_after=RunsAfter.SKIPPED,
             on_resume=OnResume.KEEP,
         ),
