@@ -25,10 +25,19 @@ def find_pause(events: Sequence[Event]) -> PauseAsked | None:
 
 
 def find_stop(events: Sequence[Event]) -> StopAsked | None:
-    """Return the request to end the run before the next node; None after it has ended, or was asked to resume."""
-    kinds = StopAsked | ResumeAsked | StoppedByOperator
-    asked = next((event for event in reversed(events) if isinstance(event, kinds)), None)
-    return asked if isinstance(asked, StopAsked) else None
+    """Return the request to end the run before the next node.
+
+    None after the run has ended or was asked to resume, and after an approver decided to roll it back.
+    """
+    for event in reversed(events):
+        match event:
+            case StopAsked():
+                return event
+            case (
+                ResumeAsked() | StoppedByOperator() | Approval(what=ApprovalOf.ROLL_BACK, decision=Decision.APPROVED)
+            ):
+                return None
+    return None
 
 
 def nodes_since_pause(events: Sequence[Event], release_steps: Collection[str]) -> tuple[int, ...]:

@@ -440,3 +440,16 @@ def test_a_node_that_was_rolled_forward_again_does_not_switch_off_the_pauses_of_
     passed(ports, 2)
     ask(ports, PauseAsked)
     assert held(ports, plan, 2, plan.release_steps[0].reversed()) == ["no pause"]
+
+
+def test_a_rollback_that_was_decided_after_a_stop_is_not_ended_by_it(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    with pytest.raises(KilledError):
+        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("gate before node 1:"))
+    ask(ports, StopAsked)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
+    assert roll_back(ports, plan, SOAKS)
+    ask(ports, StopAsked)
+    assert not roll_release_steps(ports, plan, SOAKS)
