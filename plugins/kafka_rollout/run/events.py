@@ -187,7 +187,7 @@ class Asked(Event, kind="asked"):
     `record_id`: the id of Airflow's Human-in-the-loop record. `users`: Airflow's ids of those who may answer; empty:
     everybody who may change the DAG. `answer_by`: when the request expires (epoch seconds); 0: never, or in an event of
     an earlier version. `terminal`: user and host of a request at a terminal, which only the named approver can answer;
-    it waits as long as the run holds the lock.
+    it waits as long as the run holds the lock. `is_pause`: the plan pauses here, and an answer can end this pause.
     """
 
     task_id: str
@@ -197,6 +197,7 @@ class Asked(Event, kind="asked"):
     users: tuple[str, ...] = ()
     answer_by: float = 0.0
     terminal: Responder | None = None
+    is_pause: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

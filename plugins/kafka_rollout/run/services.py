@@ -42,7 +42,7 @@ class Question:
     """A decision request. `body`: Markdown.
 
     Airflow shows also the `subject`, offers the `options`, and lets only `users` answer; empty: everyone who can change
-    the DAG. A terminal asks for yes or no.
+    the DAG. A terminal asks for yes or no. `is_pause`: the plan pauses here.
     """
 
     what: ApprovalOf
@@ -50,6 +50,7 @@ class Question:
     subject: str = ""
     options: tuple[Decision, ...] = (Decision.APPROVED, Decision.REJECTED)
     users: tuple[str, ...] = ()
+    is_pause: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

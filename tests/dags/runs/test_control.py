@@ -14,6 +14,7 @@ from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
+    Asked,
     Channel,
     ControlAsked,
     PauseAsked,
@@ -24,10 +25,10 @@ from kafka_rollout.run.events import (
     events_of,
     has,
 )
-from kafka_rollout.run.step_events import Finalizing, Stopping
+from kafka_rollout.run.step_events import Finalizing, GatePassed, Stopping
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
-from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster import R431, FakeCluster
 from tests.records import change_lock, run_history
 
 pytestmark = pytest.mark.airflow
@@ -198,3 +199,30 @@ def test_a_request_after_the_last_node_fails_the_task_that_changes_the_levels(
     record.record(ResumeAsked(by="bob", reason="fixed", responder=shell))
     assert clear_and_continue(dag, run, "finalize").state == "success"
     assert has(record.events(), Finalizing)
+
+
+def test_the_answer_about_a_failure_does_not_end_a_pause_that_nobody_saw(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", 5)
+    others = "roll.other_nodes"
+    runs.world.cannot_start.add((3, R431))
+
+    def pass_gate(task: str) -> None:
+        """Node 3 is back before the answer arrives, so the task is at the pause after it."""
+        lock = change_lock(runs.home).holder("fake")
+        if task == others and runs.world.cannot_start and lock is not None:
+            runs.world.cannot_start.clear()
+            runs.world.start(3)
+            ref = GateRef(kind=GateKind.AFTER_START, release_step="3.9.1-to-4.3.1", node_id=3)
+            record = run_history(runs.home, "fake", lock.holder)
+            record.record(GatePassed(ref=ref, gate="after node 3", message="passed"))
+
+    runs.while_asked = pass_gate
+    runs.answers[others] = ["Wait on", "Wait on", "Wait on"]
+    state, states, record = runs.run(pause_after="2")
+    assert state == "success", states
+    asked = [event.is_pause for event in events_of(record.events(), Asked) if event.task_id == others]
+    assert asked == [False, True, True]
+    paused = [event for event in events_of(record.events(), Approval) if event.what is ApprovalOf.PAUSE]
+    assert len(paused) == 2

@@ -110,14 +110,15 @@ def record_question(
         options=tuple(option.label for option in question.options),
         users=question.users,
         answer_by=0.0 if timeout is None else ports.clock.now() + timeout.total_seconds(),
+        is_pause=question.is_pause,
     )
     ports.run.record(event)
 
 
-def shown_text(ports: ClusterPorts, task_id: str) -> str:
-    """Return the text that Airflow showed with the newest request of the task; empty if the run history has none."""
-    asked = [event.text for event in events_of(ports.run.events(), Asked) if event.task_id == task_id]
-    return asked[-1] if asked else ""
+def newest_request(ports: ClusterPorts, task_id: str) -> Asked | None:
+    """Return the newest request of the task; None if the run history has none."""
+    asked = [event for event in events_of(ports.run.events(), Asked) if event.task_id == task_id]
+    return asked[-1] if asked else None
 
 
 def is_answer(event: Mapping[str, Any]) -> bool:

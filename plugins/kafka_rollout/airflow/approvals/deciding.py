@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_rollout.airflow.approvals.asking import approvers, ask, shown_text
+from kafka_rollout.airflow.approvals.asking import approvers, ask, newest_request
 from kafka_rollout.airflow.approvals.records import keep_answer
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.run.events import OF_ROLLS, Approval, ApprovalOf, Decision
@@ -42,13 +42,15 @@ def ask_how_to_continue(
     meanings: Mapping[Decision, str] | None = None,
     subject: str = "",
     note: str = "",
-    happened: str = "failed",
+    is_pause: bool = False,
 ) -> NoReturn:
     """Park the task until an approver decides; it resumes at `decided`. The run keeps the cluster's lock for this time.
 
     `meanings`: texts of options that have a different effect here than at the gate after a node's start. `subject`, by
     default `what`, and `note` must stay true for every request of the task: Airflow shows those of the first one.
+    `is_pause`: nothing failed, the plan pauses here.
     """
+    happened = "pauses" if is_pause else "failed"
     timeout = keep_lock_while_asking(context, ports, f"{what} {happened} and waits for a decision")
     texts = {**_MEANINGS, **(meanings or {})}
     body = (
@@ -64,6 +66,7 @@ def ask_how_to_continue(
         body="\n\n".join(body),
         options=tuple(options),
         users=approvers(context, ports),
+        is_pause=is_pause,
     )
     ask(context, ports, question, method="decided", timeout=timeout)
 
@@ -75,18 +78,17 @@ def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) 
     return timeout
 
 
-def record_decision(
-    context: Context, ports: ClusterPorts, what: str, answer: Answer, *, pauses: bool = False
-) -> Approval:
+def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
     """Record the decision. Rolling back and stopping fail the task, so no later task begins.
 
-    `pauses`: the plan pauses before a node, so an answer that continues ends the pause.
+    An answer that continues ends the pause of the plan that the request was about.
     """
+    asked = newest_request(ports, context["task"].task_id)
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.decision}")
     given = recorded_with(context, ports, answer)
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
-    if pauses and answer.decision in {Decision.WAIT_ON, Decision.RETRY}:
+    if asked is not None and asked.is_pause and answer.decision in {Decision.WAIT_ON, Decision.RETRY}:
         record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
     gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: OF_ROLLS}
     if answer.decision in gives:  # another answer keeps what an earlier one of this task gave
@@ -101,8 +103,12 @@ def record_decision(
 
 def recorded_with(context: Context, ports: ClusterPorts, answer: Answer) -> Any:
     """Return what `record_approval` needs of an answer in Airflow: who answered, the text, and who can answer now."""
-    text = shown_text(ports, context["task"].task_id)
-    return {"responder": answer.responder, "text": text, "of_run": approvers(context, ports)}
+    asked = newest_request(ports, context["task"].task_id)
+    return {
+        "responder": answer.responder,
+        "text": "" if asked is None else asked.text,
+        "of_run": approvers(context, ports),
+    }
 
 
 def decide_roll_back(context: Context, what: str, answer: Answer) -> NoReturn:

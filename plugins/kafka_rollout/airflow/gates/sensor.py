@@ -85,8 +85,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             gate = self._gate(plan, ports.cluster)
             answer = read_answer(context, event, gate_name(gate))
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
-            pauses = bool(self._due_pause(ports, plan, gate))
-            record_decision(context, ports, gate_name(gate), answer, pauses=pauses)
+            record_decision(context, ports, gate_name(gate), answer)
             if answer.decision is not Decision.RETRY:
                 return self._watch(context, ports, plan, gate)
         return self._restart(context, {})
@@ -135,8 +134,11 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
         retries = (Decision.RETRY,) if self.can_start_node else ()
         options = (Decision.WAIT_ON, *retries, Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE)
-        more: dict[str, Any] = {"happened": "pauses", "meanings": {Decision.WAIT_ON: CONTINUE}} if is_pause else {}
-        ask_how_to_continue(context, ports, what=gate_name(gate), why=message, options=options, **more)
+        meanings = {Decision.WAIT_ON: CONTINUE} if is_pause else None
+        name = gate_name(gate)
+        ask_how_to_continue(
+            context, ports, what=name, why=message, options=options, meanings=meanings, is_pause=is_pause
+        )
 
     def _passed(self, message: str) -> dict[str, str]:
         self.log.info("The gate passed: %s", message)

@@ -161,9 +161,7 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
             what = self._what_failed(ports, plan)
             answer = read_answer(context, event, what)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
-            left = self._first_left(ports, plan)
-            pauses = left is not None and bool(self.due_pause(ports, plan, left))
-            decision = record_decision(context, ports, what, answer, pauses=pauses)
+            decision = record_decision(context, ports, what, answer)
             if answer.decision is Decision.RETRY:
                 renew_invalid_approvals(ports, plan, decision)
         again = answer.decision is Decision.RETRY and not is_late
@@ -281,16 +279,13 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
             meanings=meanings,
             subject="a node step",
             note=_NOTE,
-            happened="pauses" if is_pause else "failed",
+            is_pause=is_pause,
         )
 
     def _what_failed(self, ports: ClusterPorts, plan: Plan) -> str:
-        left = self._first_left(ports, plan)
-        return f"task {self.task_id}" if left is None else _name_of(left)
-
-    def _first_left(self, ports: ClusterPorts, plan: Plan) -> Batch | None:
         events = ports.run.events()
-        return next((one for one in self.batches(ports, plan, None) if self._is_left(ports, plan, one, events)), None)
+        left = next((one for one in self.batches(ports, plan, None) if self._is_left(ports, plan, one, events)), None)
+        return f"task {self.task_id}" if left is None else _name_of(left)
 
     def _times(self, ports: ClusterPorts, plan: Plan) -> str:
         found = time_of_node_steps(ports.run.events(), plan, ports.clock.now())

@@ -33,9 +33,7 @@ def find_stop(events: Sequence[Event]) -> StopAsked | None:
         match event:
             case StopAsked():
                 return event
-            case (
-                ResumeAsked() | StoppedByOperator() | Approval(what=ApprovalOf.ROLL_BACK, decision=Decision.APPROVED)
-            ):
+            case ResumeAsked() | StoppedByOperator() | Approval(what=ApprovalOf.ROLL_BACK, decision=Decision.APPROVED):
                 return None
     return None
 
