@@ -87,9 +87,9 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.decision}")
     given = recorded_with(context, ports, answer)
-    decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
     if asked is not None and asked.is_pause and answer.decision in {Decision.WAIT_ON, Decision.RETRY}:
         record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
+    decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
     gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: OF_ROLLS}
     if answer.decision in gives:  # another answer keeps what an earlier one of this task gave
         keep_answer(context, decided.plan_hash, gives[answer.decision], answer.by)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from kafka_rollout.gates.check import GateKind
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -38,15 +39,16 @@ def find_stop(events: Sequence[Event]) -> StopAsked | None:
     return None
 
 
-def nodes_since_pause(events: Sequence[Event], release_steps: Collection[str]) -> tuple[int, ...]:
-    """Return the nodes whose node steps are done since an approver continued the run after a pause of the plan.
+def nodes_since_pause(events: Sequence[Event], plan: Plan) -> tuple[int, ...]:
+    """Return the nodes whose node steps are done since an approver continued this plan after a pause.
 
-    `release_steps`: keys of the plan; a rollback begins again without a pause.
+    Node steps of a rollback do not count.
     """
+    release_steps = {step.key for step in plan.release_steps}
     done: dict[tuple[str, int], None] = {}
     for event in events:
         match event:
-            case Approval(what=ApprovalOf.PAUSE, decision=Decision.APPROVED):
+            case Approval(what=ApprovalOf.PAUSE, decision=Decision.APPROVED, plan_hash=plan.hash):
                 done.clear()
             case GatePassed(ref=ref) if ref.kind is GateKind.AFTER_START and ref.release_step in release_steps:
                 done[str(ref.release_step), int(ref.node_id or 0)] = None

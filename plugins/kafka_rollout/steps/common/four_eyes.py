@@ -15,7 +15,7 @@ from kafka_rollout.run.events import OF_ROLLS, ApprovalOf, Begun, Channel, Event
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # The starter may roll back alone.
-FOUR_EYES = frozenset({*OF_ROLLS, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES})
+FOUR_EYES = frozenset({*OF_ROLLS, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES, ApprovalOf.PAUSE})
 
 
 def record_shell_start(ports: ClusterPorts, starter: Responder) -> None:

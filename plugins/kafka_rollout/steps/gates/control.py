@@ -35,7 +35,7 @@ def due_pause(
         return ""
     if is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id)):
         return ""
-    done = nodes_since_pause(events, [step.key for step in plan.release_steps])
+    done = nodes_since_pause(events, plan)
     compared = {*done[-1:], node.node_id} if terms.pause_after == RACK else ()
     configs = {node_id: ports.runtime.config(ports.cluster.node(node_id)) for node_id in compared}
     return find_due_pause(terms.pause_after, done, node.node_id, defaultdict(str, find_racks(ports.cluster, configs)))

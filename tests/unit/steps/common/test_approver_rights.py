@@ -111,6 +111,15 @@ def test_with_four_eyes_the_starter_approves_nothing(
         require_approval(ports, ports.run.load_plan(), ROLL)
 
 
+def test_with_four_eyes_the_starter_ends_no_pause(tmp_path: Path) -> None:
+    ports = ports_of(tmp_path, triggered_by="alice", four_eyes=True)
+    for by, responder, why in (("alice", AIRFLOW, "alice started run"), ("ben", SHELL, "ben is a name that the user")):
+        with pytest.raises(RefusedError, match=why):
+            record_approval(ports, ApprovalOf.PAUSE, by, Decision.APPROVED, "looks good", responder=responder)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients", responder=AIRFLOW)
+    assert [given.what for given in approvals(ports.run.events())] == [ApprovalOf.ROLL_BACK]
+
+
 SHELL_APPROVERS = {"alice-os": "alice", "ben-os": "ben"}
 ALICE_S, BEN_S = (replace(SHELL, user=user) for user in SHELL_APPROVERS)
 MALLORY_S = replace(SHELL, user="mallory")

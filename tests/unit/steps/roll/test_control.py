@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -453,3 +454,15 @@ def test_a_rollback_that_was_decided_after_a_stop_is_not_ended_by_it(
     assert roll_back(ports, plan, SOAKS)
     ask(ports, StopAsked)
     assert not roll_release_steps(ports, plan, SOAKS)
+
+
+def test_only_an_answer_about_this_plan_ends_a_pause(ports: ClusterPorts, approved: Callable[..., Plan]) -> None:
+    plan = approved("2026-12-01 12:00", pause_after="node")
+    started(ports, 2)
+    passed(ports, 2)
+    given = record_approval(ports, ApprovalOf.PAUSE, "alice", Decision.APPROVED, "looks good")
+    assert held(ports, plan, 3) == []
+    started(ports, 3)
+    passed(ports, 3)
+    ports.run.record(replace(given, plan_hash="another plan"))
+    assert held(ports, plan, 1) == ["planned pause"]
