@@ -39,8 +39,8 @@ def find_stop(events: Sequence[Event]) -> StopAsked | None:
     return None
 
 
-def nodes_since_pause(events: Sequence[Event], plan: Plan) -> tuple[int, ...]:
-    """Return the nodes whose node steps are done since an approver continued this plan after a pause.
+def nodes_since_pause(events: Sequence[Event], plan: Plan) -> tuple[tuple[str, int], ...]:
+    """Return the node steps (release step, node id) that are done since an approver continued this plan after a pause.
 
     Node steps of a rollback do not count.
     """
@@ -52,4 +52,4 @@ def nodes_since_pause(events: Sequence[Event], plan: Plan) -> tuple[int, ...]:
                 done.clear()
             case GatePassed(ref=ref) if ref.kind is GateKind.AFTER_START and ref.release_step in release_steps:
                 done[str(ref.release_step), int(ref.node_id or 0)] = None
-    return tuple(node_id for _, node_id in done)
+    return tuple(done)

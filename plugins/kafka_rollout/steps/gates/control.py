@@ -29,13 +29,19 @@ from kafka_rollout.steps.common.node_steps import is_rollback_step
 def due_pause(
     ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
 ) -> str:
-    """Return why the plan pauses before this node, and asks an approver; empty if it does not."""
+    """Return why the plan pauses before this node, and asks an approver; empty if it does not.
+
+    A batch that is split and has begun ends before the pause.
+    """
     terms = plan.terms
     if terms is None or not terms.pause_after or is_rollback_step(plan, release_step):
         return ""
     if is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id)):
         return ""
-    done = nodes_since_pause(events, plan)
+    steps_done = nodes_since_pause(events, plan)
+    if any((release_step.key, node_id) in steps_done for node_id in release_step.batch_of(node.node_id)):
+        return ""
+    done = [node_id for _, node_id in steps_done]
     compared = {*done[-1:], node.node_id} if terms.pause_after == RACK else ()
     configs = {node_id: ports.runtime.config(ports.cluster.node(node_id)) for node_id in compared}
     return find_due_pause(terms.pause_after, done, node.node_id, defaultdict(str, find_racks(ports.cluster, configs)))

@@ -13,8 +13,10 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateWatch, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.request import Request
 from kafka_rollout.report.page.run_page import render
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.gates import node_step_seconds
@@ -23,11 +25,14 @@ from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.gates.waiting import check_gates
+from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.report.run import build_report
 from kafka_rollout.steps.roll.node import replace_nodes
+from kafka_rollout.steps.roll.walk import Progress as WalkProgress
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
+from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -246,3 +251,23 @@ def test_a_broker_that_lags_holds_the_batch_until_it_is_back(tmp_path: Path, clu
     assert roll_release_steps(ports, plan, QUICK)
     assert not events_of(ports.run.events(), BatchSplit)
     assert {node.running for node in cluster.nodes.values()} == {R431}
+
+
+def test_a_batch_that_is_split_ends_before_the_plan_pauses(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    request = Request(target=R431, scan=False, max_batch_size=3, pause_after="node")
+    actions.plan_change(StepCall(ports=ports, request=request), RunOf.UPGRADE)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
+    reasons: list[str] = []
+
+    def pause(why: str, rolled_now: bool) -> bool:
+        reasons.append(why)
+        record_approval(ports, ApprovalOf.PAUSE, "alice", Decision.APPROVED, "looks good")
+        return True
+
+    def on_progress(line: WalkProgress) -> None:
+        assert "planned pause" not in line.message  # the gate would wait for an answer to which nobody was asked
+
+    assert roll_release_steps(ports, ports.run.load_plan(), QUICK, pause=pause, on_progress=on_progress)
+    assert events_of(ports.run.events(), BatchSplit)
+    assert reasons[-2:] == ["Since the last pause, node 14 is done.", "Since the last pause, nodes 12, 15 are done."]
