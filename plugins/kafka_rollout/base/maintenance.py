@@ -82,6 +82,10 @@ class Maintenance:
             return WindowState(is_open=True, until=until, text=f"open until {self.at(closes)}" if until else "open")
         return WindowState(is_open=False, until=opens, text=f"closed until {self.at(opens)}")
 
+    def longest_s(self, now: float) -> float:
+        """Return the seconds of the longest open time from now on; 0 without one."""
+        return max((closes - max(opens, now) for opens, closes in self._spans(now)), default=0.0)
+
     def schedule(self, now: float, parts: Sequence[float]) -> Schedule:
         """Return the windows that the parts need, one after the other. `parts`: their expected durations (s).
 

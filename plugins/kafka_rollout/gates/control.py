@@ -13,14 +13,23 @@ from kafka_rollout.gates.check import Condition
 NODE, RACK = "node", "rack"
 
 
+# A node step that is expected to take longer than every window begins in the first part of a window. Without the rest,
+# a check some seconds after the opening would come too late.
+_OF_LONGEST_WINDOW = 0.9
+
+
 def window_condition(maintenance: Maintenance, now: float, expected_s: float) -> Condition:
-    """Return whether the maintenance window is open for a whole node step. `expected_s`: its expected duration (s)."""
+    """Return whether the maintenance window is open for a whole node step. `expected_s`: its expected duration (s).
+
+    At most _OF_LONGEST_WINDOW of the longest coming window is required, or one slow node step would close all of them.
+    """
     state = maintenance.state_at(now)
     left_s = state.left_s(now)
+    needed_s = min(expected_s, _OF_LONGEST_WINDOW * maintenance.longest_s(now))
     evidence = state.text
-    if state.is_open and left_s < expected_s:
+    if state.is_open and left_s < needed_s:
         evidence = f"{evidence}, {duration(left_s)} left; a node step takes about {duration(expected_s)}"
-    return Condition(name="maintenance window", is_met=left_s >= expected_s and state.is_open, evidence=evidence)
+    return Condition(name="maintenance window", is_met=left_s >= needed_s and state.is_open, evidence=evidence)
 
 
 def pause_condition(text: str, since: float) -> Condition:

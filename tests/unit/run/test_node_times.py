@@ -7,8 +7,8 @@ from pathlib import Path
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.projections.node_times import TimeOfNodeSteps, time_of_node_steps
-from kafka_rollout.run.step_events import GatePassed, Stopping
+from kafka_rollout.run.projections.node_times import TimeOfNodeSteps, expected_node_step_s, time_of_node_steps
+from kafka_rollout.run.step_events import GateFailed, GatePassed, Started, Stopping
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -40,3 +40,22 @@ def test_a_rollback_has_the_nodes_that_the_run_touched_left(tmp_path: Path) -> N
     events = [*node_step(FORTH, 2, 0, 10), Stopping(at=20, node_id=3, release_step=FORTH), *node_step(BACK, 3, 30, 40)]
     found = time_of_node_steps(events, plan_of_six(tmp_path), 50.0)
     assert found == TimeOfNodeSteps(elapsed_s=50.0, remaining_s=10.0, at_least_s=10.0, at_most_s=10.0, left=1)
+
+
+def test_a_node_step_that_waited_for_a_person_is_not_expected_again() -> None:
+    release = R431
+    failed = GateRef(kind=GateKind.AFTER_START, release_step=FORTH, node_id=3)
+    events: list[Event] = [
+        *node_step(FORTH, 2, 0, 100),
+        Stopping(at=100, node_id=3, release_step=FORTH),
+        GateFailed(at=200, ref=failed, gate="after node 3", message="failed"),
+        GatePassed(at=9000, ref=failed, gate="after node 3", message="passed"),
+        Stopping(at=9000, node_id=1, release_step=FORTH),
+        Started(at=9010, node_id=1, release_step=FORTH, release=release, pid=1, seconds=10.0),
+        Started(at=20000, node_id=1, release_step=FORTH, release=release, pid=2, seconds=10.0),
+        *node_step(FORTH, 1, 20010, 20130)[1:],
+        Stopping(at=20130, node_id=11, release_step=FORTH),
+        *node_step(FORTH, 11, 30000, 30200),
+    ]
+    assert expected_node_step_s(events, soak_s=30.0) == 150.0  # of node 2, and of node 11 from its last stop
+    assert expected_node_step_s(events[1:5], soak_s=30.0) == 90.0  # none counts

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.batches import NODE_S
 from kafka_rollout.run.events import Event, newest
 from kafka_rollout.run.projections.gates import node_step_seconds
-from kafka_rollout.run.step_events import Rehearsed, Started, Stopping
+from kafka_rollout.run.step_events import GateFailed, GatePassed, Rehearsed, Started, Stopping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +29,38 @@ class TimeOfNodeSteps:
 
 
 def expected_node_step_s(events: Sequence[Event], soak_s: float) -> float:
-    """Return the expected seconds of the next node step: as the earlier ones took, or else the rehearsed ones."""
-    if done := node_step_seconds(events):
-        return median(done.values())
+    """Return the expected seconds of the next node step: as the earlier ones took, or else the rehearsed ones.
+
+    A node step counts from its last stop. One that waited for a person does not: its gate failed, or its node was
+    started again.
+    """
+    if done := _undisturbed_seconds(events):
+        return median(done)
     rehearsed = newest(events, Rehearsed)
     return (median(rehearsed.node_seconds.values()) if rehearsed and rehearsed.node_seconds else NODE_S) + soak_s
+
+
+def _undisturbed_seconds(events: Sequence[Event]) -> list[float]:
+    stopped: dict[GateRef, float] = {}
+    started: set[GateRef] = set()
+    found: dict[GateRef, float] = {}
+    for event in events:
+        match event:
+            case Stopping() | Started():
+                ref = GateRef(kind=GateKind.AFTER_START, release_step=event.release_step, node_id=event.node_id)
+                if isinstance(event, Stopping):
+                    stopped[ref] = event.at
+                    started.discard(ref)
+                    found.pop(ref, None)
+                elif ref in started:
+                    stopped.pop(ref, None)
+                else:
+                    started.add(ref)
+            case GateFailed():
+                stopped.pop(event.ref, None)
+            case GatePassed() if event.ref in stopped:
+                found[event.ref] = event.at - stopped[event.ref]
+    return list(found.values())
 
 
 def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeOfNodeSteps | None:

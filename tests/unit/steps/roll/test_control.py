@@ -466,3 +466,15 @@ def test_only_an_answer_about_this_plan_ends_a_pause(ports: ClusterPorts, approv
     passed(ports, 3)
     ports.run.record(replace(given, plan_hash="another plan"))
     assert held(ports, plan, 1) == ["planned pause"]
+
+
+def test_one_slow_node_step_does_not_close_every_window(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 22:00", window=NIGHTS)
+    started(ports, 2)
+    cluster.clock.set(at("2026-12-02 05:00"), reading_s=0.001)  # longer than the windows of six hours
+    passed(ports, 2)
+    for now, unmet in (("22:00:30", []), ("22:30", []), ("23:00", ["maintenance window"])):
+        cluster.clock.set(at(f"2026-12-02 {now}"), reading_s=0.001)
+        assert held(ports, plan, 3) == unmet
