@@ -85,7 +85,9 @@ def check_gate(
             seen = CHECKS[gate.kind](ports, plan, gate)
     except TransientError as error:
         condition = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
-        seen = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(condition,))
+        begins = _begins_without_response(ports, plan, gate)
+        held = not all(begin.is_met for begin in begins)
+        seen = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(*begins, condition), is_held=held)
     RECENT.record(ports, gate.ref, seen)
     return seen
 
@@ -125,12 +127,26 @@ def _before_stop(
         return _nothing_to_wait_for(
             ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    begins = () if gate.has_begun else check_begin(ports, plan, release_step, node)
+    begins = _begins(ports, plan, gate)
     if not all(condition.is_met for condition in begins):
         return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=begins, is_held=True)
     state = observe_all(ports) if observed is None else observed()
     seen = _check_stop(ports, plan, state, node, gate.together)
     return replace(seen, conditions=(*begins, *seen.conditions))
+
+
+def _begins(ports: ClusterPorts, plan: Plan, gate: Gate) -> tuple[Condition, ...]:
+    return () if gate.has_begun else check_begin(ports, plan, *gate.subject)
+
+
+def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> tuple[Condition, ...]:
+    """Return what holds the node step while its node does not respond: the gate timeout does not run in a pause."""
+    if gate.kind is not GateKind.BEFORE_STOP:
+        return ()
+    try:
+        return _begins(ports, plan, gate)
+    except TransientError:  # of the planned pause, which reads the racks from the hosts
+        return ()
 
 
 def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import Gate, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
@@ -31,7 +31,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.step_events import GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import check_stop_is_safe
+from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe
 from kafka_rollout.steps.gates.control import check_begin
 from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
@@ -478,3 +478,20 @@ def test_one_slow_node_step_does_not_close_every_window(
     for now, unmet in (("22:00:30", []), ("22:30", []), ("23:00", ["maintenance window"])):
         cluster.clock.set(at(f"2026-12-02 {now}"), reading_s=0.001)
         assert held(ports, plan, 3) == unmet
+
+
+def test_the_gate_timeout_does_not_run_in_a_pause_if_the_next_node_does_not_respond(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    plan = approved("2026-12-01 12:00")
+    ask(ports, PauseAsked)
+    cluster.unreachable.add(2)
+    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=plan.release_steps[0], node=ports.cluster.node(2))
+    seen = check_gate(ports, plan, gate)
+    assert seen.is_held
+    assert [condition.name for condition in seen.conditions if not condition.is_met] == [
+        "no pause",
+        "the cluster responds",
+    ]
+    ask(ports, ResumeAsked)
+    assert not check_gate(ports, plan, gate).is_held
