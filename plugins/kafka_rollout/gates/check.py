@@ -144,7 +144,7 @@ class Gate:
     """One gate with what it is about: `release_step` and `node` for the two gates of a node, else None.
 
     `together`: the other nodes that restart at the same time, and are down on purpose. `has_begun`: the commands before
-    the stop have run, so nothing holds the node step any more.
+    the stop of one of them have run, so nothing holds the node step any more.
     """
 
     kind: GateKind

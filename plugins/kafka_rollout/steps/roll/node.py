@@ -101,8 +101,10 @@ def replace_nodes(
                 stopping.append(node)
             else:
                 _refuse_unexplained_absence(ports, release_step, node)
+        begun = False  # a pause does not begin between the drains of a batch
         for node in stopping:
-            prepare_stop(ports, plan, release_step, node, tuple(one for one in nodes if one != node))
+            others = tuple(one for one in nodes if one != node)
+            begun |= prepare_stop(ports, plan, release_step, node, others, has_begun=begun)
         if len(nodes) > 1 and stopping:
             for node, seen in zip(nodes, check_stops_are_safe(ports, plan, nodes), strict=True):
                 refuse_unsafe_stop(node, seen)

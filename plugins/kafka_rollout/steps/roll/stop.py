@@ -109,24 +109,33 @@ def _split(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit:
 
 
 def prepare_stop(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, together: tuple[NodeSpec, ...] = ()
-) -> None:
+    ports: ClusterPorts,
+    plan: Plan,
+    release_step: ReleaseStep,
+    node: NodeSpec,
+    together: tuple[NodeSpec, ...] = (),
+    *,
+    has_begun: bool = False,
+) -> bool:
     """Check findings and gate, record the node's state and run the operator's commands before a stop.
 
-    The commands can take an hour, so findings, gate and state are those after them. `together`: the other nodes that
-    stop at the same time. Raises TransientError if the gate does not pass; a repeated call runs the commands again.
+    Return whether it has commands. They can take an hour, so findings, gate and state are those after them. `together`:
+    the other nodes that stop at the same time; `has_begun`: the commands of one of them have run. Raises TransientError
+    if the gate does not pass; a repeated call runs the commands again.
     """
     if stop_is_under_way(ports, release_step, node):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
         # nodes must still be able to spare it.
         refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node, together))
-        return
-    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together)
+        return False
+    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together, has_begun=has_begun)
     _check_stop(ports, plan, gate)
     _record_before_stop(ports, release_step, node)
-    if run_commands_before_stop(ports, release_step, node):
+    has_commands = run_commands_before_stop(ports, release_step, node)
+    if has_commands:
         _check_stop(ports, plan, replace(gate, has_begun=True), within_s=SAFE_AGAIN_WITHIN_S)
         _record_before_stop(ports, release_step, node)
+    return has_commands
 
 
 def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float = 0.0) -> None:

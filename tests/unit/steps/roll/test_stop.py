@@ -10,12 +10,13 @@ import pytest
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
-from kafka_rollout.run.events import ApprovalOf, Decision, events_of
+from kafka_rollout.run.events import ApprovalOf, Channel, Decision, PauseAsked, Responder, events_of
 from kafka_rollout.run.step_events import PreparingStop, StopPrepared
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.roll.node import replace_node
-from tests.fakes.cluster import R391, R431, FakeCluster
+from kafka_rollout.steps.roll.node import replace_node, replace_nodes
+from kafka_rollout.steps.roll.stop import HeldError
+from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
 from tests.fakes.dying_files import KilledError
 from tests.fakes.ports import fake_ports, in_step
 from tests.plans import plan_upgrade
@@ -79,3 +80,19 @@ def test_leaderships_that_the_commands_before_a_stop_move_away_count_also_after_
     before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None
     assert before.leads == led != set()
+
+
+def test_a_pause_that_begins_between_the_drains_of_a_batch_holds_none_of_its_nodes(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391, spec=make_spec(brokers=6))
+    service = ServiceSpec(host="broker", before_stop=(HostCommand(command="drain", timeout_s=60.0),))
+    drained = [replace(node, service=service) if node.node_id in {12, 15} else node for node in cluster.spec.nodes]
+    cluster.spec = replace(cluster.spec, nodes=tuple(drained))
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    pause = PauseAsked(by="bob", reason="errors", responder=Responder(channel=Channel.SHELL, user="bob"))
+    cluster.on_prepare = lambda node_id: ports.run.record(pause)
+    replace_nodes(ports, plan, plan.release_steps[0], [cluster.spec.node(node_id) for node_id in (12, 15)])
+    assert sorted(cluster.stops) == [12, 15]
+    with pytest.raises(HeldError):
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 13))
