@@ -107,7 +107,7 @@ def test_the_wheel_has_the_licence_and_the_entry_points(installed: Path) -> None
     assert set(entries.sections()) == {"console_scripts", "airflow.plugins", "apache_airflow_provider"}
     assert dict(entries["console_scripts"]) == {"kafka-rollout": "kafka_rollout.cli.app:main"}
     extras = [line for line in (about / "METADATA").read_text().splitlines() if line.startswith("Provides-Extra")]
-    assert extras == [f"Provides-Extra: {name}" for name in ("java", "spark", "airflow", "postgres", "all")]
+    assert extras == [f"Provides-Extra: {name}" for name in ("java", "plots", "spark", "airflow", "postgres", "all")]
 
 
 def test_the_base_install_is_the_command_line(installed: Path) -> None:

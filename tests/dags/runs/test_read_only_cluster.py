@@ -14,6 +14,14 @@ from tests.dags.conftest import FakeRuns
 from tests.fakes.cluster import make_spec
 
 pytestmark = pytest.mark.airflow
+_OF_NODE_STEPS = {
+    "max_batch_size",
+    "one_rack_at_a_time",
+    "pause_after",
+    "max_under_replicated",
+    "window",
+    "freeze_days",
+}
 FIELDS = {  # those that a plan uses
     "upgrade": {
         "target_release",
@@ -55,7 +63,7 @@ def test_its_upgrade_and_its_downgrade_are_plans(load_dags: Callable[[], dict[st
     assert "update" in dags["kafka_features_fake"].task_dict
     for kind, fields in FIELDS.items():
         form = dags[f"kafka_{kind}_fake"].params
-        assert set(form) == fields
+        assert set(form) == fields | _OF_NODE_STEPS
         with pytest.raises(ValueError, match="True was expected"):
             form.get_param("dry_run").resolve(False)
 

@@ -56,7 +56,9 @@ def test_a_roll_in_batches_is_killed_in_a_batch_and_resumed(make_cluster: MakeCl
     assert report["traffic"]["acknowledged"] > 0
     stopped = [event.node_id for event in _stops(shell)]
     assert stopped[-2:] == [3, 6]
-    assert len(stopped) == len(set(stopped)) == 9
+    assert len(set(stopped)) == 9
+    twice = {node_id for node_id in stopped if stopped.count(node_id) > 1}
+    assert twice <= {2, 5}, "only a stop that the kill interrupted is requested again"
 
 
 def _stops(shell: Shell) -> list[Stopping]:
