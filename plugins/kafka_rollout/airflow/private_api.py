@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -124,26 +124,12 @@ def current_user() -> Any:
 
 def can_read_runs(user: Any, dag_id: str) -> bool:
     """Return whether the user can read the runs of a DAG. `user`: of `current_user`."""
-    from airflow.api_fastapi.app import get_auth_manager
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
-    from airflow.models.dag import DagModel
-
-    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    return get_auth_manager().is_authorized_dag(
-        method="GET", access_entity=DagAccessEntity.RUN, details=details, user=user
-    )
+    return _is_authorized(user, dag_id, "GET", "RUN")
 
 
 def can_control(user: Any, dag_id: str) -> bool:
     """Return whether the user can change the runs of a DAG, as `require_control` checks it."""
-    from airflow.api_fastapi.app import get_auth_manager
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
-    from airflow.models.dag import DagModel
-
-    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    return get_auth_manager().is_authorized_dag(
-        method="PUT", access_entity=DagAccessEntity.RUN, details=details, user=user
-    )
+    return _is_authorized(user, dag_id, "PUT", "RUN")
 
 
 def can_answer(user: Any, dag_id: str, assigned: Collection[str]) -> bool:
@@ -153,15 +139,22 @@ def can_answer(user: Any, dag_id: str, assigned: Collection[str]) -> bool:
     takes the answer.
     """
     from airflow.api_fastapi.app import get_auth_manager
+
+    if not _is_authorized(user, dag_id, "PUT", "HITL_DETAIL"):
+        return False
+    return not assigned or get_auth_manager().is_authorized_hitl_task(assigned_users=set(assigned), user=user)
+
+
+def _is_authorized(user: Any, dag_id: str, method: Literal["GET", "PUT"], entity: str) -> bool:
+    """`entity`: name of a DagAccessEntity."""
+    from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
     from airflow.models.dag import DagModel
 
-    manager = get_auth_manager()
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    may_change = manager.is_authorized_dag(
-        method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user
+    return get_auth_manager().is_authorized_dag(
+        method=method, access_entity=DagAccessEntity[entity], details=details, user=user
     )
-    return may_change and (not assigned or manager.is_authorized_hitl_task(assigned_users=set(assigned), user=user))
 
 
 def count_in_scheduler(metric: str, tags: dict[str, str]) -> None:

@@ -12,6 +12,12 @@ from kafka_rollout.report.check_report import Result
 _ALERTS = {Severity.BLOCKER.value, Severity.WARNING.value}
 
 
+def newest_before(checks: Sequence[Mapping[str, Any]], number: int) -> Mapping[str, Any] | None:
+    """Return the newest check before this one with the same target. `checks`: newest first; `number`: its index."""
+    target = checks[number]["target"]
+    return next((one for one in checks[number + 1 :] if one["target"] == target), None)
+
+
 def find_worse(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a sentence for each blocker, warning and unknown result of `after` that `before` does not have.
 

@@ -190,14 +190,14 @@ def test_the_answer_goes_to_airflow_with_its_reason_and_a_refusal_is_shown(site:
 
 def test_a_run_is_paused_with_a_reason_and_resumed(site: Site, page: Page) -> None:
     site.open(page)
-    page.get_by_text("Pause or Stop this run").click()
+    page.get_by_text("Pause or stop this run").click()
     controls = page.locator("details.controls")
     expect(controls.get_by_role("button", name="Pause")).to_be_disabled()
     controls.get_by_role("textbox").fill("errors of clients")
     controls.get_by_role("button", name="Pause").click()
     expect(controls).to_contain_text("was paused by")
     expect(controls.get_by_role("button", name="Resume")).to_be_visible()
-    expect(page.locator("details.controls summary")).to_have_text("Resume or Stop this run")
+    expect(page.locator("details.controls summary")).to_have_text("Resume or stop this run")
 
 
 def test_a_viewer_sees_who_can_answer_and_no_form(site: Site, page: Page) -> None:

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.harness.groups.committing import commit
+from tests.integration.harness.groups.committing import write_group_and_transaction
 from tests.integration.harness.shell import Shell
 from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
@@ -27,15 +26,7 @@ def bed(make_bed: MakeBed) -> Bed:
     servers = bed.spec.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(_S)
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": "tx-1", "log_level": 0})
-    producer.init_transactions(_S)
-    producer.begin_transaction()
-    for number in range(10):
-        producer.produce("orders", str(number))
-    producer.commit_transaction(_S)
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "billing", "enable.auto.commit": False})
-    commit(consumer, TopicPartition("orders", 0, 7))
-    consumer.close()
+    write_group_and_transaction(servers, "orders")
     return bed
 
 

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.nodes.runtimes.local_process import node_processes
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.feature_harness import Command
-from tests.integration.harness.groups.committing import commit
+from tests.integration.harness.groups.committing import write_group_and_transaction
 from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
@@ -32,15 +31,7 @@ def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
     made = make_shared_cluster("3.9.1", layout="combined")
     create_topic(made, "orders")
     servers = made.spec.bootstrap_servers
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": "tx-1", "log_level": 0})
-    producer.init_transactions(_S)
-    producer.begin_transaction()
-    for number in range(10):
-        producer.produce("orders", str(number))
-    producer.commit_transaction(_S)
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "billing", "enable.auto.commit": False})
-    commit(consumer, TopicPartition("orders", 0, 7))
-    consumer.close()
+    write_group_and_transaction(servers, "orders")
     return made
 
 

@@ -26,7 +26,7 @@ from kafka_rollout.model.topology import NEVER, NEWEST
 from kafka_rollout.planning.release_path import relevant_releases
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.report.check_comparison import find_worse
+from kafka_rollout.report.check_comparison import find_worse, newest_before
 from kafka_rollout.run.notifications import Kind
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
@@ -109,6 +109,16 @@ class ReleaseCheckOperator(BaseOperator):
         self.scan_task = scan_task
 
     def execute(self, context: Context) -> Any:
+        try:
+            with errors_for_airflow():
+                return self._check(context)
+        except AirflowSkipException:
+            raise
+        except AirflowException as error:
+            context["ti"].xcom_push(key=PROBLEM, value=str(error))
+            raise
+
+    def _check(self, context: Context) -> dict[str, Any]:
         from kafka_rollout.report.page.check_page import render_check
         from kafka_rollout.run.store.opening import open_check_history
         from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
@@ -116,21 +126,17 @@ class ReleaseCheckOperator(BaseOperator):
         target = target_of_check(context, self.cluster, Settings.from_environment())
         if target is None:
             raise AirflowSkipException("check_release of the inventory is never.")
-        try:
-            with errors_for_airflow(), KafkaClusterHook(self.cluster).open_to_read() as ports:
-                report = check_release(
-                    ports,
-                    target,
-                    checks_of(CHECKED_KINDS),
-                    complete_with="A dry run of the change reads more, for example the metadata logs.",
-                    on_progress=self.log.info,
-                    scan=self._scan(context),
-                )
-                document = report.document()
-                open_check_history(self.cluster).keep(str(context["run_id"]), document, render_check(report))
-        except AirflowException as error:
-            context["ti"].xcom_push(key=PROBLEM, value=str(error))
-            raise
+        with KafkaClusterHook(self.cluster).open_to_read() as ports:
+            report = check_release(
+                ports,
+                target,
+                checks_of(CHECKED_KINDS),
+                complete_with="A dry run of the change reads more, for example the metadata logs.",
+                on_progress=self.log.info,
+                scan=self._scan(context),
+            )
+        document = report.document()
+        open_check_history(self.cluster).keep(str(context["run_id"]), document, render_check(report))
         self.log.info("%s. %s", report.totals_text, report.sentence)
         return {"target": str(target), "totals": document["totals"], "sentence": report.sentence}
 
@@ -193,9 +199,9 @@ class AlertOperator(BaseOperator):
         at = next((number for number, one in enumerate(kept) if one.run_id == run_id), None)
         if checked is None or at is None:
             return check_failed_alert(self.cluster, _problem(context, self.check_task))
-        after = kept[at].document
-        same = [one.document for one in kept[at + 1 :] if one.document["target"] == after["target"]]
-        worse = find_worse(same[0] if same else None, after)
+        documents = [one.document for one in kept]
+        after = documents[at]
+        worse = find_worse(newest_before(documents, at), after)
         return worse_check_alert(self.cluster, after, worse, page) if worse else None
 
     def _comparison(self, scan: str, after: ScanResult) -> ScanComparison | None:
@@ -214,9 +220,8 @@ def target_of_check(context: Context, cluster: str, settings: Settings) -> Relea
     wanted = context["params"]["check_release"] or get_cluster(cluster, settings).check_release
     if wanted == NEVER:
         return None
-    return (
-        max(get_catalogue(settings)) if wanted == NEWEST else get_catalogue(settings).get(Release.parse(wanted)).release
-    )
+    catalogue = get_catalogue(settings)
+    return max(catalogue) if wanted == NEWEST else catalogue.get(Release.parse(wanted)).release
 
 
 def found_by(context: Context, task: str) -> Any:

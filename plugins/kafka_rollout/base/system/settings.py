@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from kafka_rollout.base.errors import UserError
 
-_MOST = 100_000
 _DATA = Path(__file__).resolve().parents[2] / "data"  # only in a wheel: the build copies include/ there
 _CHECKOUT = Path(__file__).resolve().parents[4] / "include"
 
@@ -61,7 +60,7 @@ VARIABLES: Mapping[str, Variable] = {
         "`0`: this machine makes no copies of clusters, and runs are not [rehearsed](rehearsal.md)", "`1`"
     ),
     "KAFKA_ROLLOUT_REHEARSE_GIB": Variable("most GiB that a [rehearsal](rehearsal.md) copies from hosts", "`10`"),
-    "KAFKA_ROLLOUT_REHEARSE_MINUTES": Variable("most minutes that a rehearsal copies from one host", "`30`"),
+    "KAFKA_ROLLOUT_REHEARSE_MINUTES": Variable("most minutes in which a rehearsal copies from hosts", "`30`"),
     "KAFKA_ROLLOUT_LIVE_STATE": Variable(
         "`0`: the [page of a cluster](console.md#kafka-now) does not query clusters from Airflow's API server", "`1`"
     ),
@@ -146,6 +145,9 @@ class Settings:
             rehearse_minutes=_number("KAFKA_ROLLOUT_REHEARSE_MINUTES", 30),
             live_state=_read("KAFKA_ROLLOUT_LIVE_STATE") != "0",
         )
+
+
+_MOST = 100_000
 
 
 def _number(variable: str, default: int) -> int:

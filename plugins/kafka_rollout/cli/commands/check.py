@@ -23,7 +23,7 @@ from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.reported import levels_text
-from kafka_rollout.report.check_comparison import find_worse
+from kafka_rollout.report.check_comparison import find_worse, newest_before
 from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
 from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
 
@@ -140,11 +140,8 @@ def _print_history(cluster: str, *, as_json: bool) -> None:
     from kafka_rollout.run.store.opening import open_check_history
 
     kept = open_check_history(cluster).newest()
-    rows = []
-    for number, one in enumerate(kept):
-        earlier = (older.document for older in kept[number + 1 :])
-        before = next((document for document in earlier if document["target"] == one.document["target"]), None)
-        rows.append((one, find_worse(before, one.document)))
+    documents = [one.document for one in kept]
+    rows = [(one, find_worse(newest_before(documents, at), one.document)) for at, one in enumerate(kept)]
     if as_json:
         show.print_json([{"run_id": one.run_id, "new": new, "check": one.document} for one, new in rows])
         return

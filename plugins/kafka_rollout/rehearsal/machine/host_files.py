@@ -36,10 +36,23 @@ MORE_BYTES = (
 
 @dataclass(slots=True, kw_only=True)
 class CopyLimit:
-    """`most`: bytes that one rehearsal copies from all hosts. A file that is copied again counts again."""
+    """What one rehearsal copies from all hosts: `most` bytes, in `within_s` seconds (`monotonic`) from now on.
+
+    A file that is copied again counts again.
+    """
 
     most: int
+    within_s: float
+    monotonic: Callable[[], float]
+    began: float = field(init=False)
     copied: int = 0
+
+    def __post_init__(self) -> None:
+        self.began = self.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        return self.monotonic() - self.began > self.within_s
 
     def add(self, number: int) -> None:
         self.copied += number
@@ -49,18 +62,11 @@ class CopyLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFiles:
-    """Source for the files of a node with the runtime ssh_service. `limit_s`: seconds until the copy must end
-    (`monotonic`). `limit`: shared by all nodes."""
+    """Source for the files of a node with the runtime ssh_service. `limit`: shared by all nodes."""
 
     commands: HostCommands
     node: NodeSpec
-    monotonic: Callable[[], float]
-    limit_s: float
     limit: CopyLimit
-    began: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "began", self.monotonic())
 
     def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
         done = self.commands.sudo(self.node, self._rights(directory).list, within_s=_LIST_S)
@@ -97,9 +103,9 @@ class HostFiles:
         return self._cat(right, f"{directory}/{name}", {"file": name}, 0)
 
     def fetch(self, directory: Path, name: str, size: int, target: Path) -> None:
-        if self.monotonic() - self.began > self.limit_s:
+        if self.limit.is_over:
             raise RefusedError(
-                f"The files of {self.node.name} were not copied within {duration(self.limit_s)}.",
+                f"The files of {self.node.name} were not copied within {duration(self.limit.within_s)}.",
                 remedy="Set KAFKA_ROLLOUT_REHEARSE_MINUTES to a higher number, or continue without a rehearsal.",
             )
         is_metadata = name.startswith(f"{METADATA_LOG}/")

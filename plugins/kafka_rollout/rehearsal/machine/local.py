@@ -67,7 +67,11 @@ class LocalRehearsals:
         self._refuse_disabled()
         selection = select_nodes(self.cluster, self.admin.partitions(), limit=self.limit)
         refuse_escaping(self.admin.dynamic_configs())
-        limit = CopyLimit(most=self.settings.rehearse_gib << 30)
+        limit = CopyLimit(
+            most=self.settings.rehearse_gib << 30,
+            within_s=self.settings.rehearse_minutes * 60,
+            monotonic=self.clock.monotonic,
+        )
         files = [self._files(self.cluster.node(node_id), limit) for node_id in selection.nodes]
         before = read_contents(self.admin, self.clock)
         job = replace(
@@ -140,14 +144,8 @@ class LocalRehearsals:
 
     def _files(self, node: NodeSpec, limit: CopyLimit) -> NodeFiles:
         if isinstance(self.runtime, HostCommands):
-            host = HostFiles(
-                commands=self.runtime,
-                node=node,
-                monotonic=self.clock.monotonic,
-                limit_s=self.settings.rehearse_minutes * 60,
-                limit=limit,
-            )
-            return node_files(node, self.runtime.config(node), source=host)
+            source = HostFiles(commands=self.runtime, node=node, limit=limit)
+            return node_files(node, self.runtime.config(node), source=source)
         if node.directory is None:
             raise RefusedError(
                 f"The files of {node.name} cannot be read from this machine (runtime {self.cluster.runtime}).",

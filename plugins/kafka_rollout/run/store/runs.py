@@ -158,8 +158,9 @@ class SqlRunStore:
         Every step asks for them several times, so only rows that are new since the last call are read and decoded.
         Raises FatalError for a damaged row.
         """
-        self._read = self.read_history(self._read)
-        return self._read.events
+        read = self.read_history(self._read)
+        self._read = read  # another thread can replace it with an older one; its next call reads the rest
+        return read.events
 
     def read_history(self, known: ReadHistory | None = None) -> ReadHistory:
         """Return the history as it is now. Of one that continues `known`, only the new rows are read.

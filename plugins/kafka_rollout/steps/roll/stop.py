@@ -47,9 +47,9 @@ class HeldError(TransientError):
 
 # A stop requested within this time may still be in progress, so the node can look degraded.
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
-# The operator's commands before a stop can move leaders, so the gate after them can need some checks to pass again.
 # What closes a rollback is checked at its first stop, and again after a pause of this length.
 _CHECKED_S = 3600.0
+# The operator's commands before a stop can move leaders, so the gate after them can need some checks to pass again.
 SAFE_AGAIN_WITHIN_S = 60.0
 _REFUSED_TOGETHER = 2
 

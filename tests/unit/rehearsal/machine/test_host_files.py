@@ -43,8 +43,8 @@ def host(tmp_path: Path) -> LocalHost:
 
 def files_on(host: LocalHost, clock: Callable[[], float] = lambda: 0.0, most: int = 1 << 30) -> NodeFiles:
     runtime = SshServiceRuntime(ClusterSpec(name="far", runtime="ssh_service", nodes=(host.node,)), host, Release.parse)
-    limit = CopyLimit(most=most)
-    source = HostFiles(commands=runtime, node=host.node, monotonic=clock, limit_s=60.0, limit=limit)
+    limit = CopyLimit(most=most, within_s=60.0, monotonic=clock)
+    source = HostFiles(commands=runtime, node=host.node, limit=limit)
     return node_files(host.node, {"log.dirs": str(host.data)}, source=source)
 
 

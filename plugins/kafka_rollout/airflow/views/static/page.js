@@ -179,8 +179,7 @@ function answer(found, run, waits) {
         h("input", { type: "radio", name: `answer ${id}`, value: choice.option, on: { change: () => { draft.option = choice.option; draw(); } } }),
         h("span", null, h("strong", null, choice.option), choice.consequence && `: ${choice.consequence}`))),
       h("p", { key: "nothing", class: "soft" }, "Without an answer the run waits, holds the lock, and changes nothing."),
-      h("label", { key: "reason", class: "reason" }, "Reason, as a sentence. It is stored in the run history.",
-        h("textarea", { rows: "2", required: true, maxlength: "2000", on: { input: (event) => { draft.reason = event.target.value; draw(); } } })),
+      reasonField(draft),
       h("div", { class: "head" },
         h("button", { type: "submit", disabled: !ready }, draft.sending ? "Sending…" : draft.option ? `Answer: ${draft.option}` : "Answer"),
         h("span", { class: "soft" }, early ? "Airflow still parks the task: you can answer in a few seconds." : page.problem ? "The page has no newer state." : !draft.option ? "Choose an answer." : !draft.reason.trim() ? "Write a reason." : ""),
@@ -192,6 +191,11 @@ function answer(found, run, waits) {
 async function recordOf(run, request) {
   const { hitl_details: details } = await ask(`${api(run)}/hitlDetails?limit=100`);
   return details.find((one) => one.task_instance.id === request.record_id);
+}
+
+function reasonField(draft) {
+  return h("label", { key: "reason", class: "reason" }, "Reason, as a sentence. It is stored in the run history.",
+    h("textarea", { rows: "2", required: true, maxlength: "2000", on: { input: (event) => { draft.reason = event.target.value; draw(); } } }));
 }
 
 async function readRequest(run, request) {
@@ -296,10 +300,9 @@ function controls(found, run) {
   if (!drafts.has(key)) drafts.set(key, { reason: "", sending: false, sent: "", problem: "" });
   const draft = drafts.get(key);
   const ready = draft.reason.trim() && !draft.sending;
-  return h("details", { key: "controls", class: "controls" }, h("summary", null, run.controls.map((action) => CONTROLS[action]).join(" or "), " this run"),
+  return h("details", { key: "controls", class: "controls" }, h("summary", null, run.controls.map((action, at) => (at ? action : CONTROLS[action])).join(" or "), " this run"),
     h("p", { class: "soft" }, "The run acts on it before its next node. A node step that has begun ends first. A paused run keeps its lock."),
-    h("label", { class: "reason" }, "Reason, as a sentence. It is stored in the run history.",
-      h("textarea", { rows: "2", maxlength: "2000", on: { input: (event) => { draft.reason = event.target.value; draw(); } } })),
+    reasonField(draft),
     h("div", { class: "head" }, run.controls.map((action) => h("button", { key: action, type: "button", disabled: !ready, on: { click: () => sendControl(run, action, draft) } }, CONTROLS[action]))),
     draft.sent && h("p", { key: "sent", role: "status" }, draft.sent),
     draft.problem && h("p", { key: "problem", class: "bad", role: "alert" }, draft.problem));
@@ -320,13 +323,18 @@ async function sendControl(run, action, draft) {
   plan(ACTIVE_S);
 }
 
+// Before the first sample, and without matplotlib, there is no plot.
+function showPlot(event) {
+  event.target.closest("section").hidden = event.type === "error";
+}
+
 // The plot of the test traffic on the time axis of the node steps; the server draws it at most every 10 s.
 function traffic(run) {
   if (!run.has_traffic || !run.nodes.length) return null;
   const at = run.has_report ? "end" : Math.floor(now() / TRAFFIC_S);
   const src = `dags/${encodeURIComponent(run.dag_id)}/traffic.svg?${new URLSearchParams({ run_id: run.run_id, at })}`;
   return h("section", { key: "traffic", "aria-label": "Test traffic" }, h("h3", null, "Test traffic and node steps"),
-    h("a", { href: src, target: "_blank", rel: "noopener", on: { click: follow } }, h("img", { class: "plot", src, alt: "Records per second, latency, failed requests, under-replicated partitions and lag over the node steps. The report has them as numbers." })));
+    h("a", { href: src, target: "_blank", rel: "noopener", on: { click: follow } }, h("img", { class: "plot", src, on: { load: showPlot, error: showPlot }, alt: "Records per second, latency, failed requests, under-replicated partitions and lag over the node steps. The report has them as numbers." })));
 }
 
 function steps(run) {
@@ -455,7 +463,10 @@ function scanCard(found) {
       report, link("scans", `../dags/${encodeURIComponent(found.dag_id)}/runs`)),
     scan && h("p", { key: "verdicts", class: "chips" }, Object.entries(scan.verdicts).map(([release, verdict]) => h("span", { key: release, class: `chip ${VERDICTS[verdict][1][1]}`, title: `Result if the coordinators of ${release} load these logs` }, `${release} ${VERDICTS[verdict][0]}`))),
     found.check && h("p", { key: "check" }, `Check ${found.check.change} to ${found.check.target}: `,
-      ["blocker", "warning", "unknown"].map((result) => h("span", { key: result, class: found.check.totals[result] ? { blocker: "bad", warning: "fair", unknown: "fair" }[result] : "soft" }, `${found.check.totals[result] ?? 0} ${result} `)),
+      [["blocker", "bad"], ["warning", "fair"], ["unknown", "fair"]].map(([result, tone]) => {
+        const number = found.check.totals[result] ?? 0;
+        return h("span", { key: result, class: number ? tone : "soft" }, result === "unknown" ? `${number} unknown, ` : `${plural(number, result)}, `);
+      }),
       when(found.check.checked_at), " ", link("check", `dags/${encodeURIComponent(found.dag_id)}/check?run_id=${encodeURIComponent(found.check.run_id)}`, "_blank")),
     found.overdue && h("p", { key: "overdue", class: "bad" }, "Overdue: no scan in the last full schedule interval."),
     found.failed && h("p", { key: "failed", class: "bad" }, `${found.failed.headline} ${found.failed.sentences.join(" ")}`),
