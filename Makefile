@@ -71,6 +71,7 @@ lint: setup ## check with ruff, mypy and import-linter
 
 docs: setup ## build the documentation as a site in .site/html
 	@$(BIN)/python -m tools.docs_site
+	@$(BIN)/python -m tools.docs_words | tail -n 1
 	@$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
 
 reference: setup ## write the reference parts of docs/ from the code: findings, commands, parameters, settings, …

@@ -24,6 +24,7 @@ from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
 from kafka_rollout.steps.step import Procedure, Section
 from tools.demo.folder import PROJECT_ROOT
+from tools.docs_words import LIMIT, count_words, words_by_page
 from tools.reference_pages import PARTS, current_files
 
 PAGES = [PROJECT_ROOT / name for name in subprocess.run(
@@ -92,6 +93,13 @@ def test_every_inventory_of_a_page_can_be_read(page: Path, tmp_path: Path) -> No
     for number, text in enumerate(re.findall(r"```yaml\n(name: .*?)```", page.read_text(), re.DOTALL)):
         (tmp_path / f"{number}.yaml").write_text(text)
         assert load_cluster(tmp_path / f"{number}.yaml").nodes
+
+
+def test_the_documentation_stays_short() -> None:
+    counted = words_by_page()
+    assert sum(counted.values()) <= LIMIT, "Shorten a page: `python -m tools.docs_words` lists them."
+    assert {"README.md", "docs/upgrade.md", "docs/decisions/one-database.md", "bench/README.md"} <= set(counted)
+    assert count_words("| a `b` | – |\n|---|---|\n<!-- from the code: x -->\nc d\n<!-- end -->\ne 2") == 4
 
 
 def test_a_command_that_is_not_there_and_a_dead_heading_are_seen() -> None:
