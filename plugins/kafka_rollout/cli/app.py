@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError
 from kafka_rollout.base.system.settings import is_debug
+from kafka_rollout.cli.help_pages import Command, Group
 from kafka_rollout.cli.json_result import file_of, kind_of, wants_json, with_output
 from kafka_rollout.cli.old_words import current_words
 from kafka_rollout.model.run_of import RUN_COMMANDS
@@ -31,36 +31,45 @@ HELP = (
     "cluster; 130 stopped by Ctrl-C (resumable)."
 )
 _KINDS = {command.name: kind for kind, command in RUN_COMMANDS.items()}
-# Command → function in a module of `commands`, or a module there whose `app` is a group of commands, or which makes the
-# command of a kind of run.
-COMMANDS: Mapping[str, str] = {
-    "clusters": "cluster.clusters",
-    "catalogue": "catalogue",
-    "check": "check.check",
-    "observe": "cluster.observe",
-    "plan": "cluster.plan",
-    **{command.name: "changes" for command in RUN_COMMANDS.values()},
-    "retry": "changes.retry",
-    "rollback": "changes.rollback",
-    "rehearse": "rehearse.rehearse",
-    "rehearse-clean": "rehearse.rehearse_clean",
-    "status": "status.status",
-    "fleet": "fleet.fleet",
-    "verify": "cluster.verify",
-    "report": "cluster.report",
-    "scan": "scan.scan",
-    "demo": "demo.demo",
-    "demo-clean": "demo.demo_clean",
-    "metadata": "metadata",
-    "features": "features",
-    "groups": "groups",
-    "inventory": "inventory",
-    "lock": "lock",
-    "traffic": "traffic",
-    "runs": "runs",
-    "db": "db",
-    "scans": "scans",
+# Subject → command → function in a module of `commands`, or a module there whose `app` is a group of commands, or which
+# makes the command of a kind of run.
+_SUBJECTS: Mapping[str, Mapping[str, str]] = {
+    "Look at clusters (read-only)": {
+        "check": "check.check",
+        "clusters": "cluster.clusters",
+        "fleet": "fleet.fleet",
+        "status": "status.status",
+        "observe": "cluster.observe",
+        "verify": "cluster.verify",
+        "scan": "scan.scan",
+        "scans": "scans",
+        "groups": "groups",
+    },
+    "Change a cluster": {
+        "plan": "cluster.plan",
+        "rehearse": "rehearse.rehearse",
+        **{command.name: "changes" for command in RUN_COMMANDS.values()},
+        "retry": "changes.retry",
+        "rollback": "changes.rollback",
+        "features": "features",
+        "metadata": "metadata",
+        "lock": "lock",
+        "traffic": "traffic",
+    },
+    "Runs": {
+        "runs": "runs",
+        "report": "cluster.report",
+    },
+    "Set up": {
+        "inventory": "inventory",
+        "catalogue": "catalogue",
+        "db": "db",
+        "demo": "demo.demo",
+        "demo-clean": "demo.demo_clean",
+        "rehearse-clean": "rehearse.rehearse_clean",
+    },
 }
+COMMANDS: Mapping[str, str] = {name: where for listed in _SUBJECTS.values() for name, where in listed.items()}
 _OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -70,10 +79,12 @@ def _load(name: str) -> Any:
     imported = import_module(f"kafka_rollout.cli.commands.{module}")
     run = imported.command_of_kind(_KINDS[name]) if name in _KINDS else getattr(imported, function, None)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False) if run else imported.app
-    app.rich_markup_mode = "markdown"  # joins the lines of a paragraph
+    app.rich_markup_mode = None
+    app.info.cls = Group
     if run:
         app.command(name, context_settings=_OWN_PARSER if name == "demo" else {})(run)
     for one in app.registered_commands:
+        one.cls = Command
         one.callback = one.callback and with_output(_interruptible(one.callback))
     command: Any = typer.main.get_command(app) if run else typer.main.get_group(app)
     command.name = name
@@ -117,7 +128,7 @@ class _Loaded(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """Lists the commands without importing them."""
 
     def __init__(self, **options: Any) -> None:
@@ -128,7 +139,10 @@ class _Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return TyperCommand(cmd_name, help=_read_help(cmd_name)) if cmd_name in COMMANDS else None
+        return Command(cmd_name, help=_read_help(cmd_name)) if cmd_name in COMMANDS else None
+
+    def by_subject(self, names: list[str]) -> Iterable[tuple[str, Iterable[str]]]:
+        return [(subject, [name for name in listed if name in names]) for subject, listed in _SUBJECTS.items()]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -139,8 +153,10 @@ app = typer.Typer(
     cls=_Commands,
     help=HELP,
     no_args_is_help=True,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={
+        "max_content_width": 100,
         "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda word: word.replace("_", "-"),  # a form's spelling: after_approval
     },

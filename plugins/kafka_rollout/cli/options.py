@@ -171,7 +171,9 @@ def _option(field: Field) -> Parameter:
         default=Parameter.empty if field.required else field.option_default,
         annotation=Annotated[
             kind | None if field.is_list or (field.is_optional and not field.required) else kind,
-            typer.Option(field.option, help=field.text + more, **limits, **shown),
+            typer.Option(
+                field.option, help=field.text + more, rich_help_panel=field.section or None, **limits, **shown
+            ),
         ],
     )
 

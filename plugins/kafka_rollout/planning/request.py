@@ -43,6 +43,7 @@ class ApprovalPolicy(StrEnum):
 
 GATES = "Gates"
 APPROVALS = "Approvals"
+_BATCHES = "Batches"
 _CONTROL = "Pauses and maintenance windows"
 _SINGLE_FEATURES = "Single features"
 _UPGRADE = frozenset({RunOf.UPGRADE})
@@ -287,7 +288,7 @@ class Request:
             text="After the first batch of several brokers, the run asks for an approval before it replaces the other "
             "nodes. Without such a batch there is no request.",
             of=_ROLLS,
-            section=GATES,
+            section=_BATCHES,
             on_copy=False,
         ),
     )
@@ -302,7 +303,7 @@ class Request:
             "Controllers and the first broker restart alone.",
             of=_ROLLS,
             in_plan=True,
-            section=GATES,
+            section=_BATCHES,
             least=1,
             most=1_000,
             on_copy=1,
@@ -318,7 +319,7 @@ class Request:
             "racks differ by more than one broker, brokers restart one at a time.",
             of=_ROLLS,
             in_plan=True,
-            section=GATES,
+            section=_BATCHES,
         ),
     )
     pause_after: str = declared(
@@ -402,6 +403,7 @@ class Request:
             title="Interval",
             text="Time between two checks.",
             of=_ROLLS,
+            section=GATES,
             least=0,
             option_unit=_SECONDS,
             on_copy=0.5,

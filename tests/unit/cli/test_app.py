@@ -324,3 +324,26 @@ def test_a_plan_as_json_keeps_the_keys_that_scripts_read(home: Path) -> None:
     made = plan_upgrade(fake_ports(FakeCluster(), home), R431, finalize=True)
     assert {"source", "target", "release_steps", "feature_changes", "findings"} <= plain(made).keys()
     assert plain(made)["release_steps"][0]["order"][0]["node_id"] == 2
+
+
+def test_the_help_of_a_command_shows_each_option_in_full_by_subject(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.run_main(["upgrade", "--help"]) == 0
+    shown = capsys.readouterr().out
+    batches, pauses = shown.index("\nBatches:\n"), shown.index("\nPauses and maintenance windows:\n")
+    assert batches < shown.index("--one-rack-at-a-time / --across-racks") < pauses < shown.index("--freeze-days")
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_list_of_commands_has_their_whole_first_paragraph_by_subject(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.run_main(["--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    places = [shown.index(text) for text in ("Look at clusters (read-only): check", "Change a cluster:", "Set up:")]
+    assert places == sorted(places)
+    assert "rollback Roll back the nodes of a run to their previous release. Begins with the node" in shown
