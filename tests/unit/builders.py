@@ -72,6 +72,7 @@ def facts(
         coordinator_class=coordinator_class,
         java_minimum=java,
         config_names=frozenset(config_names),
+        config_defaults={},
         oldest_requests={"Fetch": 4, "Produce": 3} if release.major >= 4 else {},
         config_resources=frozenset({"TOPIC", "BROKER", *(("CLIENT_METRICS", "GROUP") if release.major >= 4 else ())}),
         has_current_metadata_version_metric=release > Release(3, 5, 0),

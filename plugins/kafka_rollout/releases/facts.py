@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
@@ -16,6 +16,7 @@ KRAFT_VERSION = "kraft.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 ELR_VERSION = "eligible.leader.replicas.version"
+Logging = Literal["reload4j", "log4j2", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,7 +108,7 @@ class FeatureFacts:
     supported: VersionRange
     latest_production: int
     default_level: int
-    dependencies: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    dependencies: Mapping[int, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ class FieldRule:
     kind: RuleKind
     least: int = 0
     most: int = 0
-    refusal: str = ""
+    refusal: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +160,9 @@ class RecordTypeFacts:
     reads: VersionRange
     flexible_from: int | None
     writes: tuple[int, ...]
+    unknown_value: str
     written_from: Mapping[int, FeatureLevel] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
-    unknown_value: str = ""
     rules: tuple[FieldRule, ...] = ()
 
 
@@ -183,7 +184,7 @@ class GroupFamilyFacts:
     not_found: str = ""
     member_not_found: str = ""
     member_too_late: str = ""
-    takes_over_offsets: bool = False
+    takes_over_offsets: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,14 +202,14 @@ class CoordinatorLogFacts:
     """
 
     topic: str
-    records: tuple[RecordTypeFacts, ...]
+    loaded: bool
     ignores_unknown_keys: bool
-    ignores_unknown_values: bool = False
+    ignores_unknown_values: bool
     stalls_at_unknown_end: bool = False
-    loaded: bool = True
     unknown_key: str = ""
     deleted_while_pending: str = ""
     group_families: tuple[GroupFamilyFacts, ...] = ()
+    records: tuple[RecordTypeFacts, ...]
 
     def record(self, key_version: int) -> RecordTypeFacts | None:
         return next((record for record in self.records if record.key_version == key_version), None)
@@ -226,7 +227,7 @@ class CoordinatorLogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFacts:
-    """All facts of the catalogue about one release; derivation derives them from the jars.
+    """All facts of the catalogue about one release, in the order of its file; derivation derives them from the jars.
 
     `oldest_requests`: API → the oldest version that brokers serve to clients, only if it is above 0 (KIP-896). An API
     that the release has removed is not in it. `config_resources`: resource types that can have settings in the
@@ -241,21 +242,21 @@ class ReleaseFacts:
     """
 
     release: Release
+    coordinator_class: CoordinatorClass
+    java_minimum: int | None
+    logging: Logging
+    has_current_metadata_version_metric: bool
+    has_snapshot_emitter_metrics: bool
+    lossy_downgrade_level: int | None = None
+    gaps: Mapping[str, str] = field(default_factory=dict)
     features: Mapping[str, FeatureFacts]
     metadata_versions: tuple[MetadataVersionLevel, ...]
     coordinator_logs: Mapping[str, CoordinatorLogFacts]
-    coordinator_class: CoordinatorClass
-    java_minimum: int | None
-    config_names: frozenset[str]
-    config_resources: frozenset[str]
-    has_current_metadata_version_metric: bool
-    has_snapshot_emitter_metrics: bool
-    oldest_requests: Mapping[str, int]
-    logging: str  # "reload4j", "log4j2" or "unknown"
-    config_defaults: Mapping[str, str] = field(default_factory=dict)
-    lossy_downgrade_level: int | None = None
     new_group_coordinator: CoordinatorLogFacts | None = None
-    gaps: Mapping[str, str] = field(default_factory=dict)
+    oldest_requests: Mapping[str, int]
+    config_resources: frozenset[str]
+    config_names: frozenset[str]
+    config_defaults: Mapping[str, str]
 
     def is_unknown_log(self, topic: str) -> bool:
         """Return whether the coordinator of this log was not derived."""

@@ -47,6 +47,7 @@ def facts(release: Release, *, highest_value: int, ignores: bool, keys: tuple[in
             reads=VersionRange(0, highest_value),
             flexible_from=None,
             writes=(highest_value,),
+            unknown_value="",
         )
         for key in keys
     )
@@ -54,10 +55,19 @@ def facts(release: Release, *, highest_value: int, ignores: bool, keys: tuple[in
         release=release,
         features={},
         metadata_versions=(),
-        coordinator_logs={OFFSETS: CoordinatorLogFacts(topic=OFFSETS, records=records, ignores_unknown_keys=ignores)},
+        coordinator_logs={
+            OFFSETS: CoordinatorLogFacts(
+                topic=OFFSETS,
+                loaded=True,
+                records=records,
+                ignores_unknown_keys=ignores,
+                ignores_unknown_values=False,
+            )
+        },
         coordinator_class=CoordinatorClass.TOLERANT if ignores else CoordinatorClass.INTOLERANT,
         java_minimum=11,
         config_names=frozenset(),
+        config_defaults={},
         oldest_requests={},
         config_resources=frozenset(),
         has_current_metadata_version_metric=True,

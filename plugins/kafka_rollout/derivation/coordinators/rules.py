@@ -80,7 +80,7 @@ def _null_rule(
     if refused and refused != set(numbers) - {0}:
         raise AssertionError(f"{path} must not be null at {sorted(refused)} of {before.field}")
     if refused:
-        yield FieldRule(field=path, kind=RuleKind.SET_UNLESS_ZERO)
+        yield FieldRule(field=path, kind=RuleKind.SET_UNLESS_ZERO, refusal="")
 
 
 def _subscription_rule(path: str, plain: Mapping[str, Any], complain: Callable[..., str | None]) -> Iterator[FieldRule]:
@@ -94,7 +94,7 @@ def _subscription_rule(path: str, plain: Mapping[str, Any], complain: Callable[.
     taken += [data for data in _FAULTS if refuses(data, **{PROTOCOL: None}) or refuses(data, **{PROTOCOL_TYPE: "sr"})]
     if taken:
         raise AssertionError(f"{path} is read in another way than the subscriptions of consumers: {taken}")
-    yield FieldRule(field=path, kind=RuleKind.SUBSCRIPTION)
+    yield FieldRule(field=path, kind=RuleKind.SUBSCRIPTION, refusal="")
 
 
 def fill_message(struct: StructLayout) -> dict[str, Any]:

@@ -6,12 +6,14 @@ It is in two folders: include/, which is part of the project, and that of the re
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
@@ -20,14 +22,10 @@ from kafka_rollout.releases.facts import (
     METADATA_VERSION,
     Advisory,
     Catalogue,
-    CoordinatorClass,
     CoordinatorLogFacts,
     FeatureFacts,
     FeatureLevel,
     FieldRule,
-    GroupFamilyFacts,
-    MetadataVersionLevel,
-    RecordTypeFacts,
     Release,
     ReleaseFacts,
     RuleKind,
@@ -38,75 +36,15 @@ from kafka_rollout.releases.facts import (
 INTOLERANT_REFERENCE = Release(3, 4, 0)
 """The newest release of the catalogue whose coordinators fail on unknown records."""
 
+_JAVA = 8  # the oldest that a release needs
 _REMEDY = "Restore it from the repository, or derive it again with `kafka-rollout catalogue add RELEASE`."
 
 
-def _check_order(pair: tuple[int, int]) -> tuple[int, int]:
-    if pair[0] > pair[1]:
-        raise ValueError(f"{pair[0]} is above {pair[1]}")
-    return pair
-
-
 _File = TypeVar("_File", bound=BaseModel)
-Range = Annotated[tuple[int, int], AfterValidator(_check_order)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Feature(_Strict):
-    supported: Range
-    latest_production: int
-    default_level: int | None = None
-    dependencies: dict[int, dict[str, int]]
-
-
-class _MetadataVersion(_Strict):
-    level: int
-    name: str
-    changed: bool
-
-
-class _Rule(_Strict):
-    field: str
-    kind: RuleKind
-    least: int = 0
-    most: int = 0
-    refusal: str
-
-
-class _Record(_Strict):
-    key_version: int
-    name: str
-    reads: Range
-    flexible_from: int | None
-    writes: list[int]
-    written_from: dict[int, dict[str, int]] = {}
-    refuses: dict[str, str] = {}
-    unknown_value: str
-    rules: list[_Rule] = []
-
-
-class _GroupFamily(_Strict):
-    family: str
-    founders: list[int]
-    other_type: str
-    not_found: str = ""
-    member_not_found: str = ""
-    member_too_late: str = ""
-    takes_over_offsets: bool
-
-
-class _Log(_Strict):
-    loaded: bool
-    ignores_unknown_keys: bool
-    ignores_unknown_values: bool
-    stalls_at_unknown_end: bool = False
-    unknown_key: str = ""
-    deleted_while_pending: str = ""
-    group_families: list[_GroupFamily] = []
-    records: list[_Record]
 
 
 class _Vendor(_Strict):
@@ -147,36 +85,8 @@ class _Advisories(_Strict):
     advisories: list[_Advisory]
 
 
-class _DerivedFrom(_Strict):
-    tool: str
-    jars: dict[str, str]
-
-
-class _Facts(_Strict):
-    release: str
-    derived_from: _DerivedFrom
-    coordinator_class: CoordinatorClass
-    java_minimum: int | None = Field(ge=8)
-    logging: str = Field(pattern="^(reload4j|log4j2|unknown)$")
-    has_current_metadata_version_metric: bool
-    has_snapshot_emitter_metrics: bool
-    features: dict[str, _Feature]
-    metadata_versions: list[_MetadataVersion]
-    coordinator_logs: dict[str, _Log]
-    oldest_requests: dict[str, int]
-    config_resources: list[str]
-    config_names: list[str]
-    config_defaults: dict[str, str] | None = None
-    lossy_downgrade_level: int | None = None
-    new_group_coordinator: _Log | None = None
-    gaps: dict[str, str] = {}
-
-    @field_validator("features")
-    @classmethod
-    def _has_metadata_version(cls, features: dict[str, _Feature]) -> dict[str, _Feature]:
-        if METADATA_VERSION not in features:
-            raise ValueError(f"{METADATA_VERSION} is missing")
-        return features
+# In a dictionary, because pydantic takes no configuration for a dataclass itself.
+_FACTS = TypeAdapter(dict[str, ReleaseFacts], config=ConfigDict(extra="forbid"))
 
 
 def release_files(*folders: Path, of: str = "releases") -> dict[Release, Path]:
@@ -243,82 +153,106 @@ def _advisory(one: _Advisory) -> Advisory:
 def load_facts(path: Path) -> ReleaseFacts:
     """One release's file, checked."""
     try:
-        facts = _Facts.model_validate_json(path.read_text())
+        facts = _FACTS.validate_python({"": _fields_of(json.loads(path.read_text()))})[""]
     except OSError as error:
         raise UserError(f"The catalogue file {path} cannot be read: {error.strerror}.", remedy=_REMEDY) from None
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UserError(f"The catalogue file {path} is invalid: {where}: {first['msg']}.", remedy=_REMEDY) from None
-    if facts.release != path.stem:
+        raise _invalid(path, f"{'.'.join(map(str, first['loc'][1:])) or 'the file'}: {first['msg']}") from None
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise _invalid(path, f"the file: {error}") from None
+    if problem := next(_problems(facts), None):
+        raise _invalid(path, problem)
+    if str(facts.release) != path.stem:
         raise UserError(f"The catalogue file {path} contains release {facts.release}.", remedy=_REMEDY)
-    return _to_domain(facts)
+    return facts
 
 
-def _to_domain(facts: _Facts) -> ReleaseFacts:
-    coordinator = facts.new_group_coordinator
-    return ReleaseFacts(
-        release=Release.parse(facts.release),
-        features={
-            name: FeatureFacts(
-                name=name,
-                supported=VersionRange(*feature.supported),
-                default_level=feature.default_level or 0,
-                **feature.model_dump(include={"latest_production", "dependencies"}),
-            )
-            for name, feature in facts.features.items()
+def _invalid(path: Path, problem: str) -> UserError:
+    return UserError(f"The catalogue file {path} is invalid: {problem}.", remedy=_REMEDY)
+
+
+def _problems(facts: ReleaseFacts) -> Iterator[str]:
+    if METADATA_VERSION not in facts.features:
+        yield f"features: {METADATA_VERSION} is missing"
+    ranges = {f"features.{name}.supported": feature.supported for name, feature in facts.features.items()}
+    for topic, log in facts.coordinator_logs.items():
+        ranges |= {f"coordinator_logs.{topic}.{record.name}.reads": record.reads for record in log.records}
+    yield from (f"{place}: {one.min} is above {one.max}" for place, one in ranges.items() if one.min > one.max)
+    if (facts.java_minimum or _JAVA) < _JAVA:
+        yield f"java_minimum: {facts.java_minimum} is below {_JAVA}"
+
+
+def _fields_of(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of ReleaseFacts for a file, which can be of an older version of this tool."""
+    features, logs = document.get("features", {}), document.get("coordinator_logs", {})
+    older = {"feature_defaults": any("default_level" not in one for one in features.values())}
+    older |= {"config_defaults": "config_defaults" not in document}
+    gaps = {name: "An older version of this tool wrote the file of the release." for name, is_ in older.items() if is_}
+    new = document.get("new_group_coordinator")
+    fields = {
+        **{"config_defaults": {}, **document},
+        "features": {
+            name: {"default_level": 0, **one, "name": name, "supported": _range(one.get("supported"))}
+            for name, one in features.items()
         },
-        metadata_versions=tuple(MetadataVersionLevel(**version.model_dump()) for version in facts.metadata_versions),
-        coordinator_logs={topic: _log_to_domain(topic, log) for topic, log in facts.coordinator_logs.items()},
-        config_names=frozenset(facts.config_names),
-        config_defaults=facts.config_defaults or {},
-        config_resources=frozenset(facts.config_resources),
-        new_group_coordinator=None if coordinator is None else _log_to_domain(GROUPS_TOPIC, coordinator),
-        gaps={**facts.gaps, **_missing_facts(facts)},
-        **facts.model_dump(include=_UNCHANGED),
-    )
-
-
-def _missing_facts(facts: _Facts) -> dict[str, str]:
-    """Return the gaps of a file that an older version of this tool wrote: facts that it did not derive."""
-    missing = []
-    if any(feature.default_level is None for feature in facts.features.values()):
-        missing.append("feature_defaults")
-    if facts.config_defaults is None:
-        missing.append("config_defaults")
-    return dict.fromkeys(missing, "An older version of this tool wrote the file of the release.")
-
-
-_UNCHANGED = {
-    "coordinator_class",
-    "oldest_requests",
-    "java_minimum",
-    "has_current_metadata_version_metric",
-    "has_snapshot_emitter_metrics",
-    "logging",
-    "lossy_downgrade_level",
-}
-
-
-def _log_to_domain(topic: str, log: _Log) -> CoordinatorLogFacts:
-    families = log.model_dump()["group_families"]
-    return CoordinatorLogFacts(
-        topic=topic,
-        records=tuple(map(_record_to_domain, log.records)),
-        group_families=tuple(GroupFamilyFacts(**{**one, "founders": tuple(one["founders"])}) for one in families),
-        **log.model_dump(exclude={"records", "group_families"}),
-    )
-
-
-def _record_to_domain(record: _Record) -> RecordTypeFacts:
-    changed = {
-        "reads": VersionRange(*record.reads),
-        "writes": tuple(record.writes),
-        "written_from": {
-            version: FeatureLevel(feature=feature, level=level)
-            for version, levels in record.written_from.items()
-            for feature, level in levels.items()
-        },
-        "rules": tuple(FieldRule(**rule.model_dump()) for rule in record.rules),
+        "coordinator_logs": {topic: _log_fields(topic, log) for topic, log in logs.items()},
+        "new_group_coordinator": None if new is None else _log_fields(GROUPS_TOPIC, new),
+        "gaps": {**document.get("gaps", {}), **gaps},
     }
-    return RecordTypeFacts(**{**record.model_dump(), **changed})
+    del fields["derived_from"]
+    return fields
+
+
+def _log_fields(topic: str, log: dict[str, Any]) -> dict[str, Any]:
+    records = [
+        {
+            **one,
+            "reads": _range(one.get("reads")),
+            "written_from": {
+                version: {"feature": feature, "level": level}
+                for version, levels in one.get("written_from", {}).items()
+                for feature, level in levels.items()
+            },
+        }
+        for one in log.get("records", ())
+    ]
+    return {**log, "topic": topic, "records": records}
+
+
+def _range(pair: Any) -> Any:
+    return {"min": pair[0], "max": pair[1]} if isinstance(pair, list) and len(pair) == 2 else pair
+
+
+_KEYS: Mapping[type, str] = {FeatureFacts: "name", CoordinatorLogFacts: "topic"}
+
+
+def file_form(value: Any) -> Any:
+    """Return facts as the JSON of their file, without contents that a field has by default.
+
+    A range is a pair, and the name of a feature or a log is only the key of its object.
+    """
+    match value:
+        case VersionRange():
+            return [value.min, value.max]
+        case FeatureLevel():
+            return {value.feature: value.level}
+        case Mapping():
+            return {str(key): file_form(one) for key, one in sorted(value.items())}
+        case tuple():
+            return [file_form(one) for one in value]
+        case frozenset():
+            return sorted(value)
+        case Release():
+            return str(value)
+    if not is_dataclass(value):
+        return value
+    if isinstance(value, FieldRule) and value.kind is RuleKind.BETWEEN:
+        return asdict(value)
+    left_out = _KEYS.get(type(value))
+    form = {}
+    for one in fields(value):
+        content, has_default = getattr(value, one.name), (one.default, one.default_factory) != (MISSING, MISSING)
+        if one.name != left_out and (content or not has_default):
+            form[one.name] = file_form(content)
+    return form

@@ -204,11 +204,15 @@ def broken(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     ("change", "where"),
     [
         (lambda facts: facts.pop("java_minimum"), "java_minimum: Field required"),
-        (lambda facts: facts.update(surprise=1), "surprise: Extra inputs"),
-        (lambda facts: facts["features"].pop("metadata.version"), "features: Value error, metadata.version is missing"),
+        (lambda facts: facts.update(surprise=1), "surprise: Unexpected keyword"),
+        (lambda facts: facts["features"]["metadata.version"].pop("supported"), "features.metadata.version.supported: "),
+        (lambda facts: facts["metadata_versions"][0].update(surprise=1), "metadata_versions.0.surprise: Unexpected"),
+        (lambda facts: facts.pop("derived_from"), "the file: 'derived_from'"),
+        (lambda facts: facts.update(java_minimum=7), "java_minimum: 7 is below 8"),
+        (lambda facts: facts["features"].pop("metadata.version"), "features: metadata.version is missing"),
         (
             lambda facts: facts["features"]["metadata.version"].update(supported=[8, 1]),
-            "features.metadata.version.supported: Value error, 8 is above 1",
+            "features.metadata.version.supported: 8 is above 1",
         ),
         (lambda facts: facts.update(coordinator_class="lenient"), "coordinator_class: Input should be"),
         (lambda facts: facts.update(release="3.4.1"), "contains release 3.4.1"),
