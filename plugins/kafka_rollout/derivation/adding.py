@@ -6,15 +6,17 @@ is in the catalogue when its facts are.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.derivation.coordinators.shards import serialized
 from kafka_rollout.derivation.documents import (
     definition_file,
     facts_document,
@@ -23,18 +25,21 @@ from kafka_rollout.derivation.documents import (
     pretty,
 )
 from kafka_rollout.derivation.facts import derive_facts
-from kafka_rollout.derivation.jars import coordinator_messages
+from kafka_rollout.derivation.jars import Message, coordinator_messages
 from kafka_rollout.derivation.metadata import metadata_messages
-from kafka_rollout.derivation.verifying import coordinator_records, verify_definitions, verify_levels
 from kafka_rollout.kafka.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.kafka.formats.layouts import MessageSchema, SchemaError
+from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
 from kafka_rollout.metadata_log.classes import known_releases as metadata_log_facts
 from kafka_rollout.releases.documents.catalogue import INTOLERANT_REFERENCE, load_catalogue, load_facts, release_files
 from kafka_rollout.releases.facts import Catalogue, Release, ReleaseFacts
 from kafka_rollout.releases.jars.cache import LOCKS, ReleaseCache, exclusive
 from kafka_rollout.releases.jars.resolve import resolve_release
-from kafka_rollout.releases.jvm.jvm import run_jvm
+from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 
 Say = Callable[[str], None]
+_UNSUPPORTED = "Nothing was written. Report the release; it needs a newer version of this tool."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +103,9 @@ def derive_release(settings: Settings, release: Release, libs: Path, say: Say = 
         intolerant = None if release == INTOLERANT_REFERENCE else others.get(INTOLERANT_REFERENCE)
         facts, metadata_facts = derive_facts(release, jvm, messages, intolerant, say)
         say("verifying the definitions with the release's own classes")
-        used = [*coordinator_records(facts, messages), *(of_metadata_log.values() if metadata_facts else ())]
-        verify_definitions(jvm, used)
-    verify_levels(facts, others)
+        used = [*_coordinator_records(facts, messages), *(of_metadata_log.values() if metadata_facts else ())]
+        _verify_definitions(jvm, used)
+    _verify_levels(facts, others)
     files = {
         f"{DEFINITIONS}/{definition_file(one.name, one.definition)}.json": pretty(one.definition) + "\n"
         for one in (*messages.values(), *of_metadata_log.values())
@@ -136,3 +141,47 @@ def _write(folder: Path, files: dict[str, str], facts: ReleaseFacts) -> None:
         for path in files:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             os.replace(new / path, folder / path)
+
+
+def _coordinator_records(facts: ReleaseFacts, messages: Mapping[str, Message]) -> list[Message]:
+    """Return the definitions that the facts use."""
+    logs = [*facts.coordinator_logs.values(), *filter(None, [facts.new_group_coordinator])]
+    names = {record.name for log in logs for record in log.records}
+    return [messages[f"{name}{part}"] for name in sorted(names) for part in ("Key", "Value")]
+
+
+def _verify_definitions(jvm: Jvm, messages: Iterable[Message]) -> None:
+    """Decode a message of each version that the release wrote, by its definition.
+
+    Raises FatalError for a definition that does not describe all bytes of its message.
+    """
+    for message in messages:
+        for version in message.valid_versions:
+            data = serialized(jvm, message, version)
+            try:
+                layout = MessageSchema.parse(json.dumps(message.definition)).layout(version)
+                end = decode(layout, data, VERSION_BYTES).end
+            except (SchemaError, MessageFormatError) as error:
+                raise _wrong(message, version, str(error)) from error
+            if end != len(data):
+                raise _wrong(message, version, f"{len(data) - end} bytes are left over")
+
+
+def _wrong(message: Message, version: int, problem: str) -> FatalError:
+    return FatalError(
+        f"The definition of {message.name} does not describe what the release writes at version {version}: {problem}.",
+        remedy=_UNSUPPORTED,
+    )
+
+
+def _verify_levels(facts: ReleaseFacts, others: Catalogue) -> None:
+    """Raises FatalError if a level of metadata.version is a different one in another release of the catalogue."""
+    for other in others.releases.values():
+        known = {one.level: one for one in other.metadata_versions}
+        for level in facts.metadata_versions:
+            if level.level in known and known[level.level] != level and other.release != facts.release:
+                raise FatalError(
+                    f"metadata.version {level.level} is {level.name} in Kafka {facts.release}, but "
+                    f"{known[level.level].name} in {other.release}.",
+                    remedy=_UNSUPPORTED,
+                )

@@ -65,11 +65,11 @@ def derive_facts(
             config_resources=gaps.derive("config_resources", lambda: features.config_resources(jvm), frozenset()),
             has_current_metadata_version_metric=gaps.derive(
                 "has_current_metadata_version_metric",
-                lambda: features.has_current_metadata_version_metric(jvm, libs),
+                lambda: features.has_current_metadata_version_metric(jvm),
                 False,
             ),
             has_snapshot_emitter_metrics=gaps.derive(
-                "has_snapshot_emitter_metrics", lambda: features.has_snapshot_emitter_metrics(jvm, libs), False
+                "has_snapshot_emitter_metrics", lambda: features.has_snapshot_emitter_metrics(jvm), False
             ),
             logging=gaps.derive("logging", lambda: features.logging_backend(libs), "unknown"),
             lossy_downgrade_level=gaps.derive(

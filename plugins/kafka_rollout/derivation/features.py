@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import get_field
 
-from kafka_rollout.derivation.coordinators.writers import config_definition
 from kafka_rollout.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
 from kafka_rollout.derivation.jars import classes_named
 from kafka_rollout.derivation.jars import oldest_requests as oldest_in_definitions
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
-from kafka_rollout.releases.facts import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
+from kafka_rollout.metadata_log.classes.node_properties import config_definitions
+from kafka_rollout.releases.facts import METADATA_VERSION, FeatureFacts, Logging, MetadataVersionLevel, VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm
 
 _BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x
@@ -23,6 +23,7 @@ _DEFAULT_LEVEL = ("defaultLevel", "defaultValue")  # 4.x, 3.8-3.9
 _REFUSAL = b"Unsafe metadata downgrade is not supported in this version."
 KIP_1155_LEVEL: int | None = None
 """The metadata.version of KIP-1155. Set it when a release has it, see `lossy_downgrade_level`."""
+_BACKENDS: Mapping[Logging, bytes] = {"log4j2": b"org/apache/logging/log4j", "reload4j": b"org/apache/log4j"}
 _LOADER_METRICS = "org.apache.kafka.image.loader.metrics.MetadataLoaderMetrics"
 _SNAPSHOT_METRICS = "org.apache.kafka.image.publisher.metrics.SnapshotEmitterMetrics"
 
@@ -35,7 +36,9 @@ def features(jvm: Jvm, gaps: Gaps) -> dict[str, FeatureFacts]:
     advertised = agreed(lambda: _advertised_by_brokers(jvm), lambda: supported_features(jvm))
     # Without unstable features, the highest advertised level is the newest production level (QuorumFeatures).
     latest = {name: supported.max for name, supported in advertised.items()}
-    latest[METADATA_VERSION] = first_of(lambda: _latest_metadata_version(jvm), lambda: latest[METADATA_VERSION])
+    latest[METADATA_VERSION] = first_of(
+        lambda: int(_production_version(jvm).featureLevel()), lambda: latest[METADATA_VERSION]
+    )
     defaults: dict[str, int] = {METADATA_VERSION: latest[METADATA_VERSION]}
     dependencies: dict[str, dict[int, dict[str, int]]] = {}
     has_others = bool(advertised.keys() - {METADATA_VERSION})
@@ -73,7 +76,7 @@ def oldest_requests(jvm: Jvm) -> dict[str, int]:
 
 
 def config_names(jvm: Jvm) -> frozenset[str]:
-    return agreed(lambda: _config_names_of_scala(jvm), lambda: frozenset(config_definition(jvm).configKeys().keySet()))
+    return agreed(lambda: _config_names_of_scala(jvm), lambda: frozenset(config_definitions(jvm).configKeys().keySet()))
 
 
 def _config_names_of_scala(jvm: Jvm) -> frozenset[str]:
@@ -88,7 +91,7 @@ def config_defaults(jvm: Jvm) -> dict[str, str]:
     """
     to_text = jvm.packages.org.apache.kafka.common.config.ConfigDef.convertToString
     defaults = {}
-    for name, key in dict(config_definition(jvm).configKeys()).items():
+    for name, key in dict(config_definitions(jvm).configKeys()).items():
         if key.hasDefault() and (value := get_field(key, "defaultValue")) is not None:
             defaults[name] = to_text(value, get_field(key, "type"))
     return defaults
@@ -100,12 +103,12 @@ def config_resources(jvm: Jvm) -> frozenset[str]:
     return frozenset(kind.name() for kind in kinds) - {"UNKNOWN"}
 
 
-def has_current_metadata_version_metric(jvm: Jvm, libs: Path) -> bool:
-    return _has_metrics(jvm, libs, _LOADER_METRICS, "CurrentMetadataVersion")
+def has_current_metadata_version_metric(jvm: Jvm) -> bool:
+    return _has_metrics(jvm, _LOADER_METRICS, "CurrentMetadataVersion")
 
 
-def has_snapshot_emitter_metrics(jvm: Jvm, libs: Path) -> bool:
-    return _has_metrics(jvm, libs, _SNAPSHOT_METRICS, "LatestSnapshotGeneratedAgeMs", "LatestSnapshotGeneratedBytes")
+def has_snapshot_emitter_metrics(jvm: Jvm) -> bool:
+    return _has_metrics(jvm, _SNAPSHOT_METRICS, "LatestSnapshotGeneratedAgeMs", "LatestSnapshotGeneratedBytes")
 
 
 def lossy_downgrade_level(libs: Path, level: int | None = KIP_1155_LEVEL) -> int | None:
@@ -129,7 +132,7 @@ def lossy_downgrade_level(libs: Path, level: int | None = KIP_1155_LEVEL) -> int
     return level
 
 
-def logging_backend(libs: Path) -> str:
+def logging_backend(libs: Path) -> Logging:
     """Return the logging backend of the broker's log level controllers, or of all classes of the broker's jar."""
     return first_of(
         lambda: _backend_of(classes_named(libs, r".*/Log4j\w*Controller\$?\.class")),
@@ -137,20 +140,16 @@ def logging_backend(libs: Path) -> str:
     )
 
 
-def _backend_of(code: list[bytes]) -> str:
-    found = {
-        backend
-        for backend, package in (("log4j2", b"org/apache/logging/log4j"), ("reload4j", b"org/apache/log4j"))
-        if any(package in one for one in code)
-    }
+def _backend_of(code: list[bytes]) -> Logging:
+    found = [backend for backend, package in _BACKENDS.items() if any(package in one for one in code)]
     if len(found) != 1:
-        raise NotDerivedError(f"The log level controller uses {', '.join(sorted(found)) or 'no known backend'}.")
-    return found.pop()
+        raise NotDerivedError(f"The log level controller uses {', '.join(found) or 'no known backend'}.")
+    return found[0]
 
 
 def _advertised_by_brokers(jvm: Jvm) -> dict[str, VersionRange]:
     java_class = jvm.packages.java.lang.Class.forName(jvm.locate(*_BROKER_FEATURES))
-    supported = _call_static(jvm, java_class, ("createDefault",)).supportedFeatures().features()
+    supported = _call_static(jvm, java_class, "createDefault").supportedFeatures().features()
     return {name: VersionRange(version.min(), version.max()) for name, version in dict(supported).items()}
 
 
@@ -161,7 +160,7 @@ def _oldest_of_api_keys(jvm: Jvm) -> dict[str, int]:
     return {get_field(key, "name"): key.oldestVersion() for key in sorted(keys, key=lambda key: get_field(key, "name"))}
 
 
-def _call_static(jvm: Jvm, java_class: Any, names: tuple[str, ...]) -> Any:
+def _call_static(jvm: Jvm, java_class: Any, *names: str) -> Any:
     """Call the first of these with at most one argument, which is `enableUnstableVersions`."""
     method = next(
         method
@@ -172,15 +171,10 @@ def _call_static(jvm: Jvm, java_class: Any, names: tuple[str, ...]) -> Any:
     return jvm.call(method, None, *([False] * method.getParameterCount()))
 
 
-def _latest_metadata_version(jvm: Jvm) -> int:
-    level: int = _production_version(jvm).featureLevel()
-    return level
-
-
 def _production_version(jvm: Jvm) -> Any:
     """Return the newest stable MetadataVersion of the release."""
     java_class = jvm.packages.java.lang.Class.forName("org.apache.kafka.server.common.MetadataVersion")
-    return _call_static(jvm, java_class, ("latestProduction", "latest"))
+    return _call_static(jvm, java_class, "latestProduction", "latest")
 
 
 def _default_levels(jvm: Jvm, enum: Iterable[Any], advertised: Iterable[str]) -> dict[str, int]:
@@ -211,12 +205,12 @@ def _feature_enum(jvm: Jvm, *, required: bool) -> list[Any]:
     return []
 
 
-def _has_metrics(jvm: Jvm, libs: Path, name: str, *wanted: str) -> bool:
+def _has_metrics(jvm: Jvm, name: str, *wanted: str) -> bool:
     """Return whether the class has these metrics. The texts of all classes show whether it was moved."""
     names = _metric_names(jvm, name)
     if names and all(f"name={one}" in names for one in wanted):
         return True
-    if moved := [one for one in wanted if any(one.encode() in code for code in classes_named(libs, ".*Metrics.*"))]:
+    if moved := [one for one in wanted if any(one.encode() in code for code in classes_named(jvm.libs, ".*Metrics.*"))]:
         raise NotDerivedError(f"A class other than {name} has {', '.join(moved)}.")
     return False
 

@@ -1,13 +1,13 @@
-"""Contents of a release's jars without a JVM: message definitions, class file versions, hashes."""
+"""Contents of a release's jars without a JVM: message definitions, and class files (JVMS, chapter 4)."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ _COORDINATOR_JARS = (
     "kafka_2.13-",
 )
 _CLASS_FILE_OF_JAVA_0 = 44  # major version of class files: 52 is Java 8, 61 is Java 17
+_UTF8, _LONG, _DOUBLE, _METHOD, _INTERFACE_METHOD, _NAME_AND_TYPE = 1, 5, 6, 10, 11, 12
+_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+_INVOKES = (0xB6, 0xB7, 0xB8, 0xB9)  # virtual, special, static, interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +60,28 @@ def kafka_jars(libs: Path) -> list[Path]:
     return sorted(path for path in libs.glob("*.jar") if re.match(r"kafka[-_]", path.name))
 
 
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def coordinator_messages(libs: Path) -> dict[str, Message]:
     """Return the definitions of the coordinators' keys and values, by name."""
-    messages = {}
-    for jar in kafka_jars(libs):
-        if not jar.name.startswith(_COORDINATOR_JARS):
-            continue
+    of_coordinators = [jar for jar in kafka_jars(libs) if jar.name.startswith(_COORDINATOR_JARS)]
+    generated: dict[str, str] = {}
+    for jar in of_coordinators:
         with zipfile.ZipFile(jar) as archive:
-            generated = {
-                match[1]: entry.removesuffix(".class").replace("/", ".")
-                for entry in archive.namelist()
-                if (match := re.fullmatch(r".*/generated/(\w+)\.class", entry))
-            }
-            for entry in archive.namelist():
-                match = re.fullmatch(r"common/message/(\w+(?:Key|Value))\.json", entry)
-                if match:
-                    definition = without_about(parse_definition(archive.read(entry).decode()))
-                    name = match[1]
-                    messages[name] = Message(name, jar.name, definition, generated.get(name, ""))
+            found = (re.fullmatch(r"(.*/generated/(\w+))\.class", entry) for entry in archive.namelist())
+            generated |= {match[2]: match[1].replace("/", ".") for match in found if match}
+    messages = {
+        name: Message(name, jar.name, definition, generated.get(name, ""))
+        for jar, name, definition in definitions(of_coordinators, r"common/message/(\w+(?:Key|Value))\.json")
+    }
     return dict(sorted(messages.items()))
+
+
+def definitions(jars: Iterable[Path], pattern: str) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+    """Yield jar, name and definition, without comments and `about`, of the entries that match. Group 1 is the name."""
+    for jar in jars:
+        with zipfile.ZipFile(jar) as archive:
+            for entry in archive.namelist():
+                if match := re.fullmatch(pattern, entry):
+                    yield jar, match[1], _without_about(parse_definition(archive.read(entry).decode()))
 
 
 def parse_definition(text: str) -> dict[str, Any]:
@@ -90,24 +91,21 @@ def parse_definition(text: str) -> dict[str, Any]:
     return definition
 
 
-def without_about(value: Any) -> Any:
+def _without_about(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_about(inner) for key, inner in value.items() if key != "about"}
+        return {key: _without_about(inner) for key, inner in value.items() if key != "about"}
     if isinstance(value, list):
-        return [without_about(inner) for inner in value]
+        return [_without_about(inner) for inner in value]
     return value
 
 
 def oldest_requests(libs: Path) -> dict[str, int]:
     """Return the oldest version of each request of clients, by API, as the definitions have it; only if above 0."""
-    oldest = {}
-    for jar in libs.glob("kafka-clients-*.jar"):
-        with zipfile.ZipFile(jar) as archive:
-            for entry in archive.namelist():
-                if match := re.fullmatch(r"common/message/(\w+)Request\.json", entry):
-                    definition = parse_definition(archive.read(entry).decode())
-                    if "broker" in definition.get("listeners", ()):
-                        oldest[match[1]] = int(str(definition["validVersions"]).partition("-")[0])
+    oldest = {
+        api: int(str(definition["validVersions"]).partition("-")[0])
+        for _, api, definition in definitions(libs.glob("kafka-clients-*.jar"), r"common/message/(\w+)Request\.json")
+        if "broker" in definition.get("listeners", ())
+    }
     return {api: version for api, version in sorted(oldest.items()) if version > 0}
 
 
@@ -134,3 +132,74 @@ def classes_named(libs: Path, pattern: str) -> list[bytes]:
 def _classes(archive: zipfile.ZipFile) -> Iterator[str]:
     # META-INF/versions contains classes for newer Java versions, which an older Java does not load.
     return (name for name in archive.namelist() if name.endswith(".class") and not name.startswith("META-INF/"))
+
+
+def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Counter[str]]]:
+    """Return for each method with code its name and its number of calls of methods with the `wanted` names.
+
+    Operands of other instructions can have the same bytes as a call and are counted too. So use rarely called names.
+    """
+    reader = _Reader(class_file)
+    reader.skip(8)
+    texts, references, names = _constants(reader)
+    called = {index: texts[names[at]] for index, at in references.items() if texts[names[at]] in wanted}
+    reader.skip(6)
+    reader.skip(2 * reader.u2())
+    for _ in range(reader.u2()):  # fields
+        reader.skip(6)
+        list(reader.attributes())
+    for _ in range(reader.u2()):
+        reader.skip(2)
+        method = texts[reader.u2()]
+        reader.skip(2)
+        for name, body in reader.attributes():
+            if texts[name] == "Code":
+                yield method, _count_calls(body, called)
+
+
+def _count_calls(body: bytes, called: dict[int, str]) -> Counter[str]:
+    code = body[8 : 8 + int.from_bytes(body[4:8], "big")]  # after it: exceptions, line numbers
+    places = (at for at in range(len(code) - 2) if code[at] in _INVOKES)
+    indexes = (int.from_bytes(code[at + 1 : at + 3], "big") for at in places)
+    return Counter(called[index] for index in indexes if index in called)
+
+
+def _constants(reader: _Reader) -> tuple[dict[int, str], dict[int, int], dict[int, int]]:
+    """Return the texts; the index of name and type of method references; the index of the name of names and types."""
+    texts: dict[int, str] = {}
+    references: dict[int, int] = {}
+    names: dict[int, int] = {}
+    index, count = 1, reader.u2()
+    while index < count:
+        kind = reader.take(1)[0]
+        if kind == _UTF8:
+            texts[index] = reader.take(reader.u2()).decode(errors="replace")
+        else:
+            body = reader.take(_SIZES[kind])
+            if kind in (_METHOD, _INTERFACE_METHOD):
+                references[index] = int.from_bytes(body[2:], "big")
+            elif kind == _NAME_AND_TYPE:
+                names[index] = int.from_bytes(body[:2], "big")
+        index += 2 if kind in (_LONG, _DOUBLE) else 1
+    return texts, references, names
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, size: int) -> bytes:
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def skip(self, size: int) -> None:
+        self._at += size
+
+    def u2(self) -> int:
+        return int.from_bytes(self.take(2), "big")
+
+    def attributes(self) -> Iterator[tuple[int, bytes]]:
+        """Return the index of the name, and the content."""
+        for _ in range(self.u2()):
+            name, size = struct.unpack(">HI", self.take(6))
+            yield name, self.take(size)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.derivation.class_files import calls
 from kafka_rollout.derivation.gaps import NotDerivedError
-from kafka_rollout.derivation.jars import Message, classes_named, kafka_jars, parse_definition, without_about
+from kafka_rollout.derivation.jars import Message, calls, classes_named, definitions, kafka_jars
 from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm
@@ -49,14 +46,9 @@ def definition_name(constant: str) -> str:
 def metadata_messages(libs: Path) -> dict[int, Message]:
     """Return the definition of every record type, by its apiKey."""
     found = {}
-    for jar in kafka_jars(libs):
-        with zipfile.ZipFile(jar) as archive:
-            for entry in archive.namelist():
-                if re.fullmatch(r"common/metadata/\w+\.json", entry):
-                    definition = without_about(parse_definition(archive.read(entry).decode()))
-                    name = str(definition["name"])
-                    java_class = f"{_TYPES.rpartition('.')[0]}.{name}"
-                    found[int(definition["apiKey"])] = Message(name, jar.name, definition, java_class)
+    for jar, _, definition in definitions(kafka_jars(libs), r"common/metadata/(\w+)\.json"):
+        name = str(definition["name"])
+        found[int(definition["apiKey"])] = Message(name, jar.name, definition, f"{_TYPES.rpartition('.')[0]}.{name}")
     return {key: found[key] for key in sorted(found)}
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.derivation.class_files import calls, texts
 from kafka_rollout.derivation.coordinators.shards import (
     GROUP_SERDE,
     SHARE_SERDE,
@@ -17,7 +16,6 @@ from kafka_rollout.derivation.coordinators.shards import (
     refusals,
     serialized_key,
     serialized_value,
-    share_checks,
     share_replay,
     wrap,
 )
@@ -29,7 +27,7 @@ from kafka_rollout.derivation.coordinators.writers import (
     share_writes,
     transaction_writes,
 )
-from kafka_rollout.derivation.jars import Message, classes_named, key_versions
+from kafka_rollout.derivation.jars import Message, calls, classes_named, key_versions
 from kafka_rollout.releases.facts import VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm
 
@@ -88,13 +86,14 @@ def transaction_loader(jvm: Jvm, libs: Path, advertised: Mapping[str, VersionRan
 
 
 def share_loader(jvm: Jvm, advertised: Mapping[str, VersionRange]) -> Loader:
+    replay = share_replay(jvm)
     return Loader(
         _serde_reader(jvm, SHARE_SERDE),
         lambda name: name.startswith(SHARE_RECORDS),
         is_ignored,
         lambda: share_writes(jvm, advertised),
-        share_replay(jvm),
-        share_checks(jvm),
+        replay,
+        replay,
         loaded=_starts_share_coordinator(jvm),
     )
 
@@ -207,7 +206,7 @@ def _deleted_while_pending(libs: Path) -> str:
     """
     words = ("Unexpected unload of active group ", " while ", "loading partition ")
     manager = classes_named(libs, r"kafka/coordinator/group/GroupMetadataManager(\$.*)?\.class")
-    says = any(texts(class_file).issuperset(words) for class_file in manager)
+    says = any(all(text.encode() in class_file for text in words) for class_file in manager)
     return "{group}".join(words[:2]) + words[2] + "{partition}" if says else ""
 
 

@@ -37,10 +37,10 @@ def wrap(jvm: Jvm, data: bytes) -> Any:
 
 def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], str | None]:
     """Return a GroupCoordinatorShard without its managers: it passes known types on (to null) and refuses others."""
-    replay = _replay(jvm, f"{_GROUP}.GroupCoordinatorShard", serde_name)
+    replay = _refusals(jvm, _new_shards(jvm, f"{_GROUP}.GroupCoordinatorShard"), serde_name)
 
     def refusal(key: bytes, value: bytes | None) -> str | None:
-        message = replay(key, value)
+        message = replay([(key, value)])
         return message.split(" in ", 1)[0] if message and "unknown record type" in message else None
 
     return refusal
@@ -48,7 +48,18 @@ def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], s
 
 def refusals(jvm: Jvm, serde_name: str) -> Refusal:
     """Return a function that replays each log in a new GroupCoordinatorShard."""
-    new_shard, serde = group_shards(jvm), jvm.instance(jvm.locate(serde_name))
+    return _refusals(jvm, group_shards(jvm), serde_name)
+
+
+def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
+    """Return a function that replays each record in a new ShareCoordinatorShard of 4.x."""
+    replay = _refusals(jvm, _new_shards(jvm, _SHARE_SHARD), SHARE_SERDE)
+    return lambda key, value: replay([(key, value)])
+
+
+def _refusals(jvm: Jvm, new_shard: Callable[[], Any], serde_name: str) -> Refusal:
+    """Return a function that replays each log in a new state machine and returns its error."""
+    serde = jvm.instance(jvm.locate(serde_name))
 
     def refusal(log: Sequence[Record]) -> str | None:
         shard = new_shard()
@@ -63,48 +74,8 @@ def refusals(jvm: Jvm, serde_name: str) -> Refusal:
     return refusal
 
 
-def share_checks(jvm: Jvm) -> Callable[[bytes, bytes], str | None]:
-    serde = jvm.instance(jvm.locate(SHARE_SERDE))
-    new_shard = _new_shards(jvm, _SHARE_SHARD)
-
-    def complaint(key: bytes, value: bytes) -> str | None:
-        try:
-            shard = new_shard()
-            shard.replay(0, -1, -1, serde.deserialize(wrap(jvm, key), wrap(jvm, value)))
-        except Py4JJavaError as error:
-            return str(error.java_exception.getMessage())
-        return None
-
-    return complaint
-
-
-def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
-    """Return a ShareCoordinatorShard of 4.x with an empty state."""
-    return _replay(jvm, _SHARE_SHARD, SHARE_SERDE)
-
-
-def _replay(jvm: Jvm, shard_name: str, serde_name: str) -> Callable[[bytes, bytes | None], str | None]:
-    """Return a function that replays one record after the other in a shard."""
-    shard = _shard(jvm, shard_name)
-    serde = jvm.instance(jvm.locate(serde_name))
-
-    def refusal(key: bytes, value: bytes | None) -> str | None:
-        record = serde.deserialize(wrap(jvm, key), None if value is None else wrap(jvm, value))
-        try:
-            shard.replay(0, -1, -1, record)
-        except Py4JJavaError as error:
-            return str(error.java_exception.getMessage())
-        return None
-
-    return refusal
-
-
-def _shard(jvm: Jvm, name: str) -> Any:
-    """A coordinator's state machine with only the objects that its constructor uses."""
-    return _new_shards(jvm, name)()
-
-
 def _new_shards(jvm: Jvm, name: str) -> Callable[[], Any]:
+    """Return the constructor of a coordinator's state machine with only the objects that it uses."""
     logs = jvm.moved(*LOG_CONTEXT)()
     registry = jvm.moved(_REGISTRY)
     needed = {"LogContext": lambda: logs, "SnapshotRegistry": lambda: registry(logs)}
@@ -155,14 +126,10 @@ def group_shards(jvm: Jvm) -> Callable[[], Any]:
         made = None
         for name, construct in constructors.items():
             made = construct(needed)
-            needed[name] = partial(_itself, made)
+            needed[name] = partial(lambda one: one, made)
         return made
 
     return shard
-
-
-def _itself(made: Any) -> Any:
-    return made
 
 
 def _constructor(jvm: Jvm, name: str, *, least: bool = False) -> Callable[[Mapping[str, Callable[[], Any]]], Any]:
@@ -179,13 +146,9 @@ def _constructor(jvm: Jvm, name: str, *, least: bool = False) -> Callable[[Mappi
     java_object = jvm.packages.java.lang.Object
 
     def construct(needed: Mapping[str, Callable[[], Any]]) -> Any:
-        return constructor.newInstance(jvm.array(java_object, [needed.get(one, _nothing)() for one in types]))
+        return constructor.newInstance(jvm.array(java_object, [needed.get(one, lambda: None)() for one in types]))
 
     return construct
-
-
-def _nothing() -> None:
-    """Return null for a parameter that replayed records do not need."""
 
 
 def serialized_key(jvm: Jvm, key: Message, key_version: int) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_rollout.metadata_log.classes.node_properties import config_definitions
 from kafka_rollout.releases.facts import METADATA_VERSION, TRANSACTION_VERSION, FeatureLevel, VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm
 
@@ -39,19 +40,7 @@ def has_old_group_coordinator(jvm: Jvm) -> bool:
 
 def broker_defaults(jvm: Jvm) -> Any:
     """Return the settings of KafkaConfig that have a default, with the default: a java.util.Map."""
-    return config_definition(jvm).defaultValues()
-
-
-def config_definition(jvm: Jvm) -> Any:
-    """Return the ConfigDef of KafkaConfig."""
-    config = jvm.packages.java.lang.Class.forName("kafka.server.KafkaConfig$")
-    definition = next(
-        method
-        for method in config.getDeclaredMethods()
-        if method.getReturnType().getSimpleName() == "ConfigDef" and method.getParameterCount() == 0
-    )
-    definition.setAccessible(True)  # 3.3: private[server]
-    return jvm.call(definition, config.getField("MODULE$").get(None))
+    return config_definitions(jvm).defaultValues()
 
 
 def group_writes(jvm: Jvm, advertised: Mapping[str, VersionRange]) -> Iterator[Written]:

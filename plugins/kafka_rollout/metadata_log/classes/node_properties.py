@@ -82,9 +82,12 @@ def plain_properties(jvm: Jvm, settings: Mapping[str, str]) -> Any:
 
 
 def config_definitions(jvm: Jvm) -> Any:
-    """Return the ConfigDef of KafkaConfig. Before 3.5 only the Scala object itself shows it."""
-    module = jvm.packages.java.lang.Class.forName(f"{KAFKA_CONFIG}$").getField("MODULE$").get(None)
-    return module.configDef()
+    """Return the ConfigDef of KafkaConfig. Before 3.5 only the Scala object itself shows it, in 3.3 not to others."""
+    config = jvm.packages.java.lang.Class.forName(f"{KAFKA_CONFIG}$")
+    methods = (one for one in config.getDeclaredMethods() if one.getReturnType().getSimpleName() == "ConfigDef")
+    definition = next(one for one in methods if one.getParameterCount() == 0)
+    definition.setAccessible(True)
+    return jvm.call(definition, config.getField("MODULE$").get(None))
 
 
 def secret_values(jvm: Jvm, configs: Iterable[Mapping[str, str]]) -> frozenset[str]:
