@@ -25,8 +25,7 @@ from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.metadata_log.changes.install import install
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
 from kafka_rollout.metadata_log.classes.loss_report import load_log
-from kafka_rollout.metadata_log.classes.replay import encode_batch
-from kafka_rollout.metadata_log.disk.folder import MetadataBatch, MetadataRecord, open_folder
+from kafka_rollout.metadata_log.disk.folder import MetadataBatch, MetadataRecord, encode_batch, open_folder
 from kafka_rollout.metadata_log.disk.quorum import node_log
 from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from kafka_rollout.model.run_of import RunOf

@@ -1,4 +1,4 @@
-"""Writes messages in Kafka's generated form, for test data and for the derivation of the catalogue."""
+"""Writes messages in Kafka's generated form: voters of a rehearsal, records for the derivation, test data."""
 
 from __future__ import annotations
 

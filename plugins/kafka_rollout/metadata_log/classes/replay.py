@@ -7,14 +7,10 @@ because a running node handles them before (MetadataBatchLoader, OffsetControlMa
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import crc32c
-
-from kafka_rollout.kafka.formats.varints import zigzag_varint
 from kafka_rollout.metadata_log.classes.images import KRaft
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_KRAFT_VERSION,
@@ -23,14 +19,13 @@ from kafka_rollout.metadata_log.disk.folder import (
     MetadataBatch,
     MetadataFolder,
     MetadataRecord,
+    encode_batch,
     kraft_version_of,
     read_log,
     read_start,
 )
 from kafka_rollout.metadata_log.records import RecordType
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_CRC_FROM = 21
 _MARKERS = (RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION, RecordType.ABORT_TRANSACTION)
 
 
@@ -143,18 +138,3 @@ def write_plain(
                 file.write(batch.data if len(kept) == len(batch.records) else encode_batch(batch, kept))
                 offsets += [record.offset for record in kept]
     return offsets
-
-
-def encode_batch(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
-    """Return the batch with only some of its records, each at its offset."""
-    body = bytearray()
-    for record in kept:
-        fields = b"\0\0" + zigzag_varint(record.offset - batch.base_offset) + zigzag_varint(-1)
-        fields += zigzag_varint(len(record.value)) + record.value + b"\0"
-        body += zigzag_varint(len(fields)) + fields
-    delta = batch.last_offset - batch.base_offset
-    size = _HEADER.size - 12 + len(body)
-    times = batch.timestamp, batch.timestamp
-    header = _HEADER.pack(batch.base_offset, size, batch.epoch, 2, 0, 0, delta, *times, -1, -1, -1, len(kept))
-    crc = crc32c.crc32c(header[_CRC_FROM:] + body)
-    return header[: _CRC_FROM - 4] + crc.to_bytes(4) + header[_CRC_FROM:] + body

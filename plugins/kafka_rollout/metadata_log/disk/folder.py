@@ -10,8 +10,9 @@ import fcntl
 import mmap
 import os
 import re
+import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,9 @@ from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import check_regular, open_regular, read_regular, reading
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.kafka.formats.log_types import Batch, LogFormatError, RecordSpan
+from kafka_rollout.kafka.formats.log_types import CONTROL, Batch, LogFormatError, RecordSpan
 from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
+from kafka_rollout.kafka.formats.varints import zigzag_varint
 
 BOOTSTRAP = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
@@ -32,7 +34,8 @@ _LOCK = ".lock"
 _LOCK_S = 3.0
 _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
-_EPOCH_AT, _TIMESTAMP_AT = 12, 27  # partitionLeaderEpoch and baseTimestamp in a batch
+_EPOCH_AT, _ATTRIBUTES_AT, _TIMESTAMP_AT = 12, 21, 27  # partitionLeaderEpoch, attributes, baseTimestamp of a batch
+_HEADER = struct.Struct(">qiibIhiqqqhii")  # of a batch v2
 _WHERE = "Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
 
 
@@ -314,6 +317,24 @@ def _unsigned(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
+
+
+def encode_batch(batch: MetadataBatch, kept: Sequence[MetadataRecord]) -> bytes:
+    """Return the batch with other records, each at its offset, without compression."""
+    body = b"".join(_encoded(batch, record) for record in kept)
+    size, delta = _HEADER.size - _EPOCH_AT + len(body), batch.last_offset - batch.base_offset
+    attributes, times = (CONTROL if batch.is_control else 0), (batch.timestamp, batch.timestamp)
+    header = _HEADER.pack(batch.base_offset, size, batch.epoch, 2, 0, attributes, delta, *times, -1, -1, -1, len(kept))
+    crc = CODECS.crc32c(header[_ATTRIBUTES_AT:] + body)
+    return header[: _ATTRIBUTES_AT - 4] + crc.to_bytes(4) + header[_ATTRIBUTES_AT:] + body
+
+
+def _encoded(batch: MetadataBatch, record: MetadataRecord) -> bytes:
+    key = bytes(2) + record.type.to_bytes(2) if batch.is_control else None
+    fields = b"\0\0" + zigzag_varint(record.offset - batch.base_offset)
+    fields += zigzag_varint(-1) if key is None else zigzag_varint(len(key)) + key
+    fields += zigzag_varint(len(record.value)) + record.value + b"\0"
+    return zigzag_varint(len(fields)) + fields
 
 
 def damaged(path: Path, why: str) -> UserError:

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from kafka_rollout.base.system.files import read_regular, reading
-from kafka_rollout.kafka.formats.layouts import MessageSchema
+from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
 from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_VOTERS,
@@ -102,5 +102,8 @@ def voters_in(record: bytes) -> frozenset[int]:
 
 def decode_voters(record: bytes) -> list[dict[str, Any]]:
     """The voters in a VotersRecord, with the names of its definition."""
-    schema = MessageSchema.parse(json.dumps(_VOTERS_RECORD))
-    return list(decode(schema.layout(0), record).value["voters"])
+    return list(decode(voters_layout(), record).value["voters"])
+
+
+def voters_layout() -> Layout:
+    return MessageSchema.parse(json.dumps(_VOTERS_RECORD)).layout(0)

@@ -6,25 +6,21 @@ configuration contains. Offsets, epochs and all other batches stay as they are.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-import crc32c
-
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.formats.varints import unsigned_varint, zigzag_varint
+from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_VOTERS,
     MetadataBatch,
     MetadataFolder,
-    MetadataRecord,
+    encode_batch,
     read_file,
 )
-from kafka_rollout.metadata_log.disk.quorum import decode_voters
-
-_EPOCH_AT, _CRC_AT, _ATTRIBUTES_AT, _RECORDS_AT = 12, 17, 21, 61  # of a batch v2
-_AFTER_LENGTH = 12
+from kafka_rollout.metadata_log.disk.quorum import voters_layout
 
 
 def rewrite_voters(log: Path, addresses: Mapping[int, str]) -> int:
@@ -51,26 +47,17 @@ def _has_voters(batch: MetadataBatch) -> bool:
 def _rewritten(batch: MetadataBatch, addresses: Mapping[int, str]) -> bytes:
     if not _has_voters(batch):
         return batch.data
-    body = b"".join(_record(batch, record, addresses) for record in batch.records)
-    after = batch.data[_ATTRIBUTES_AT:_RECORDS_AT] + body
-    length = _ATTRIBUTES_AT - _AFTER_LENGTH + len(after)
-    head = batch.data[: _AFTER_LENGTH - 4] + length.to_bytes(4) + batch.data[_EPOCH_AT:_CRC_AT]
-    return head + crc32c.crc32c(after).to_bytes(4) + after
-
-
-def _record(batch: MetadataBatch, record: MetadataRecord, addresses: Mapping[int, str]) -> bytes:
-    value = encode_voters(record.value, addresses) if record.type == CONTROL_VOTERS else record.value
-    key = bytes(2) + record.type.to_bytes(2)
-    fields = b"\0\0" + zigzag_varint(record.offset - batch.base_offset) + zigzag_varint(len(key)) + key
-    fields += zigzag_varint(len(value)) + value + b"\0"
-    return zigzag_varint(len(fields)) + fields
+    records = (
+        replace(one, value=encode_voters(one.value, addresses)) if one.type == CONTROL_VOTERS else one
+        for one in batch.records
+    )
+    return encode_batch(batch, tuple(records))
 
 
 def encode_voters(record: bytes, addresses: Mapping[int, str]) -> bytes:
-    """Return a VotersRecord (version 0, flexible) with other addresses. Every voter keeps its directory id."""
-    voters = decode_voters(record)
-    encoded = record[:2] + unsigned_varint(len(voters) + 1)
-    for voter in voters:
+    """Return a VotersRecord with other addresses. Every voter keeps its directory id."""
+    content = decode(voters_layout(), record).value
+    for voter in content["voters"]:
         node_id = int(voter["voterId"])
         if node_id not in addresses:
             raise UserError(
@@ -78,19 +65,6 @@ def encode_voters(record: bytes, addresses: Mapping[int, str]) -> bytes:
                 remedy="Add it to the inventory, or remove it from the quorum.",
             )
         host, _, port = addresses[node_id].rpartition(":")
-        encoded += node_id.to_bytes(4) + _uuid(voter["voterDirectoryId"]) + unsigned_varint(len(voter["endpoints"]) + 1)
         for endpoint in voter["endpoints"]:
-            encoded += _text(endpoint["name"]) + _text(host) + int(port).to_bytes(2) + b"\0"
-        versions = voter["kRaftVersionFeature"]
-        encoded += b"".join(int(versions[name]).to_bytes(2) for name in ("minSupportedVersion", "maxSupportedVersion"))
-        encoded += b"\0\0"  # no tagged fields in the versions and in the voter
-    return encoded + b"\0"
-
-
-def _uuid(text: str) -> bytes:
-    return base64.urlsafe_b64decode(f"{text}==")
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    return unsigned_varint(len(data) + 1) + data
+            endpoint.update(host=host, port=int(port))
+    return encode(voters_layout(), content)

@@ -13,15 +13,15 @@ import pytest
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.kafka.formats.message_writer import encode
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
-from kafka_rollout.metadata_log.classes.replay import encode_batch
 from kafka_rollout.metadata_log.disk.folder import (
     MetadataFolder,
     MetadataRecord,
+    encode_batch,
     log_range,
     open_folder,
     read_log,
 )
-from kafka_rollout.metadata_log.node_logs.registrations import read_registrations
+from kafka_rollout.metadata_log.node_logs.directories import read_registrations
 from kafka_rollout.metadata_log.records import RecordType
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
