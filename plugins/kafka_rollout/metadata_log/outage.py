@@ -1,4 +1,4 @@
-"""The outage of an offline downgrade: expected and measured duration."""
+"""The outage of an offline downgrade, expected and measured, and the time without a controller in a live one."""
 
 from __future__ import annotations
 
@@ -58,29 +58,60 @@ class OutageEstimate(Estimate):
         )
 
 
-# Seconds: twice the times measured with 3 and 6 nodes on two cores. Nodes with their own machine start faster but
-# have more data.
-_STOP_S, _STOP_NODE_S = 5.0, 2.0
-_CLASSES_S, _READ_S_PER_MIB, _COPY_S_PER_MIB = 10.0, 2.0, 0.05
-_INSTALL_NODE_S, _START_S, _START_NODE_S, _START_S_PER_PARTITION = 1.0, 15.0, 3.0, 0.005
+class AbsenceEstimate(Estimate):
+    """Expected seconds without an active controller in a live downgrade."""
+
+    __slots__ = ()
+
+    @property
+    def sentence(self) -> str:
+        return f"Expected time without an active controller: about {span(self.total_s)}. {self.parts}"
 
 
 def outage_estimate(
     nodes_count: int, log_bytes: Sequence[int], replicas: int, *, forced_after_s: float
 ) -> OutageEstimate:
-    """Return the estimate. `log_bytes`: node id → size of its metadata log; `replicas`: of all partitions.
+    """Return the estimate: twice the times measured with 3 and 6 nodes on two cores.
 
-    `forced_after_s`: seconds after which a hanging controller is killed. All are stopped in parallel, so it counts
-    once.
+    Nodes with their own machine start faster but have more data. `log_bytes`: size of each node's metadata log;
+    `replicas`: of all partitions. `forced_after_s`: seconds after which a hanging controller is killed. All are stopped
+    in parallel, so it counts once.
     """
-    largest, total = (size / (1 << 20) for size in (max(log_bytes, default=0), sum(log_bytes)))
+    largest_mib, all_mib = _mebibytes(log_bytes)
     return OutageEstimate(
-        stop_s=_STOP_S + _STOP_NODE_S * nodes_count,
+        stop_s=5.0 + 2.0 * nodes_count,
         forced_s=forced_after_s,
-        snapshot_s=_CLASSES_S + _READ_S_PER_MIB * largest,
-        install_s=_INSTALL_NODE_S * nodes_count + _COPY_S_PER_MIB * total,
-        start_s=_START_S + _START_NODE_S * nodes_count + _START_S_PER_PARTITION * replicas,
+        snapshot_s=10.0 + 2.0 * largest_mib,
+        install_s=1.0 * nodes_count + 0.05 * all_mib,
+        start_s=15.0 + 3.0 * nodes_count + 0.005 * replicas,
     )
+
+
+def absence_estimate(log_bytes: Sequence[int]) -> AbsenceEstimate:
+    """Return the estimate: at least the times measured with 3 controllers on two cores, and with 100,000 partitions.
+
+    `log_bytes`: size of each controller's metadata log (12 MiB with these partitions). The log is replayed before the
+    stop. After it, only its end is replayed, but the whole metadata is written again and checked.
+    """
+    largest_mib, all_mib = _mebibytes(log_bytes)
+    return AbsenceEstimate(
+        stop_s=1.0,
+        snapshot_s=3.0 + 2.0 * largest_mib,
+        install_s=0.3 * len(log_bytes) + 0.05 * all_mib,
+        start_s=15.0,
+    )
+
+
+def _mebibytes(sizes: Sequence[int]) -> tuple[float, float]:
+    """Return the largest of some sizes in bytes, and all together, in MiB."""
+    return max(sizes, default=0) / (1 << 20), sum(sizes) / (1 << 20)
+
+
+UNAVAILABLE = (
+    "While no controller is active: no partition leader is elected, no ISR changes, and no topic, ACL, quota, user or "
+    "configuration can be changed. Clients produce and consume as before.",
+    "If a broker fails in this time, its partitions have no leader until the controllers are back.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,10 +197,15 @@ class Backup:
                     remedy="This call changed nothing. Restore the file from another copy, then repeat the command.",
                 )
 
-    def record(self, state: str, files: Files, *, like: Path) -> Self:
-        """Write the manifest with a new state. `like`: the file with its owner and rights."""
+    @property
+    def example(self) -> Path:
+        """A copy, for the owner and the rights of new files."""
+        return self.folder / next(iter(self.sha256))
+
+    def record(self, state: str, files: Files) -> Self:
+        """Write the manifest with a new state."""
         data = {"state": state, **self.details, "sha256": dict(self.sha256)}
-        files.write(self.folder / MANIFEST, json.dumps(data, indent=1), like=like)
+        files.write(self.folder / MANIFEST, json.dumps(data, indent=1), like=self.example)
         files.sync(self.folder)
         return replace(self, state=state)
 

@@ -24,11 +24,11 @@ import tempfile
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.kafka.formats.layouts import ZERO_UUID
 from kafka_rollout.metadata_log.changes.backup import Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.images import image_classes
 from kafka_rollout.metadata_log.classes.known_releases import known_releases
@@ -83,9 +83,6 @@ class _Backup(Backup):
     def epoch(self) -> int:
         return int(Path(self.snapshot).stem.partition("-")[2])
 
-    def record_state(self, state: State, files: Files) -> Self:
-        return self.record(state, files, like=self.folder / next(iter(self.sha256)))
-
 
 def install(
     folder: MetadataFolder,
@@ -135,7 +132,7 @@ def install(
         if candidate:
             voters = [record.value for record in controls if record.type == CONTROL_VOTERS]
             _vote_for_itself(folder, new.epoch + 1, voters, files)
-        backup.record_state(State.INSTALLED, files)
+        backup.record(State.INSTALLED, files)
     return f"{new.name} is now the whole metadata log in {folder.log}; the backup is {backup.folder}."
 
 
@@ -176,7 +173,7 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None, keep_epoch:
                 if keep_epoch:
                     _refuse_elected(folder, backup)
                 backup.check(backup.sha256)
-                backup = backup.record_state(State.UNDOING, files)
+                backup = backup.record(State.UNDOING, files)
             kept = {QUORUM_STATE} if keep_epoch else set()
             _restore_files(folder, backup, [name for name in backup.sha256 if name not in kept], files)
             new = [path for path in _files_of(folder) if path.name not in backup.sha256]
@@ -193,7 +190,7 @@ def _prepare(folder: MetadataFolder, name: str, snapshot_sha256: str, files: Fil
     sha256 = back_up(sources, place, files)
     details = {"snapshot": name, "snapshot_sha256": snapshot_sha256}
     backup = _Backup(folder=place, state=State.INSTALLING, sha256=sha256, details=details)
-    return backup.record_state(State.INSTALLING, files)
+    return backup.record(State.INSTALLING, files)
 
 
 def _carry_out(folder: MetadataFolder, backup: _Backup, snapshot: Path, bootstrap: Path | None, files: Files) -> None:
@@ -202,7 +199,7 @@ def _carry_out(folder: MetadataFolder, backup: _Backup, snapshot: Path, bootstra
         files.copy(bootstrap, place, like=place)
         files.sync(folder.root)
     if not _is_in_place(folder, backup):
-        files.copy(snapshot, folder.log / backup.snapshot, like=backup.folder / next(iter(backup.sha256)))
+        files.copy(snapshot, folder.log / backup.snapshot, like=backup.example)
         files.sync(folder.log)
     old = ((folder.log / name, sha256) for name, sha256 in backup.sha256.items() if _is_replaced(name))
     # A file that differs from its copy was written by a node that was started since.
@@ -228,6 +225,28 @@ def _vote_for_itself(folder: MetadataFolder, epoch: int, voters: list[bytes], fi
         return
     files.write(path, json.dumps({**state, **vote}), like=path)
     files.sync(folder.log)
+
+
+def raise_epoch(folder: MetadataFolder, epoch: int, *, files: Files | None = None) -> None:
+    """Store an epoch without a vote in the quorum-state of a stopped controller, unless it knows this or a later epoch.
+
+    The controller then takes part only in elections of later epochs. Raises RefusedError without a quorum-state.
+    """
+    files = files or Files()
+    with files.stopped(folder), changing(folder.log):
+        state, path = quorum_state(folder), folder.log / QUORUM_STATE
+        if not state:
+            raise RefusedError(
+                f"{folder.log} has no {QUORUM_STATE}, so its node cannot get a later epoch.",
+                remedy="Start this controller after the others have a leader.",
+            )
+        if int(state.get("leaderEpoch", 0)) >= epoch:
+            return
+        unvoted: dict[str, object] = {"leaderId": -1, "leaderEpoch": epoch, "votedId": -1}
+        if "votedDirectoryId" in state:
+            unvoted["votedDirectoryId"] = ZERO_UUID  # ReplicaKey.NO_DIRECTORY_ID
+        files.write(path, json.dumps({**state, **unvoted}), like=path)
+        files.sync(folder.log)
 
 
 def _restore_files(folder: MetadataFolder, backup: _Backup, names: Iterable[str], files: Files) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
@@ -95,7 +94,7 @@ def trim(
     files = files or Files()
     with files.stopped(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
-        backup = _Backup.newest(folder.log, _BACKUP)
+        backup = Backup.newest(folder.log, _BACKUP)
         if backup is not None and backup.state == State.UNDOING:
             raise UserError(
                 f"The undo of the trim in {backup.folder} is not finished.", remedy="Run: metadata trim --undo."
@@ -110,7 +109,7 @@ def trim(
                 _prove(folder, plan, release, cache)
             backup = _prepare(folder, plan, files)
         _carry_out(folder, backup, files)
-    plan = backup.plan
+    plan = _plan_in(backup)
     return TrimResult(
         plan=plan,
         backup=backup.folder,
@@ -128,12 +127,12 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
     files = files or Files()
     with files.stopped(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
-        backup = _Backup.newest(folder.log, _BACKUP)
+        backup = Backup.newest(folder.log, _BACKUP)
         if backup is None and cleaned:
             return TrimResult(plan=None, backup=None, sentence="The log is as it was before the trim.")
         if backup is None:
             raise UserError(f"{folder.log} has no trim to undo.", remedy="No action is needed.")
-        plan = backup.plan
+        plan = _plan_in(backup)
         segment = folder.log / plan.segment
         kept = f"The old segments are in {backup.folder}."
         if backup.state != State.UNDOING:
@@ -149,7 +148,7 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
                 )
         backup.check(name for name in (*plan.removed, LEADER_EPOCHS) if name in backup.sha256)
         if backup.state != State.UNDOING:
-            backup = backup.record_state(State.UNDOING, files)
+            backup = backup.record(State.UNDOING, files)
         missing = (name for name in reversed(plan.removed) if not (folder.log / name).exists())
         files.copy_all((backup.folder / name, folder.log / name) for name in missing)
         epochs = folder.log / LEADER_EPOCHS
@@ -167,35 +166,23 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
     )
 
 
-# --- the backup ---
+def _plan_in(backup: Backup) -> TrimPlan:
+    return from_json(TrimPlan, backup.details["plan"])
 
 
-class _Backup(Backup):
-    """The backup of a trim."""
-
-    __slots__ = ()
-
-    @property
-    def plan(self) -> TrimPlan:
-        return from_json(TrimPlan, self.details["plan"])
-
-    def record_state(self, state: State, files: Files) -> Self:
-        return self.record(state, files, like=self.folder / LEADER_EPOCHS)
-
-
-def _still_fits(folder: MetadataFolder, backup: _Backup) -> bool:
+def _still_fits(folder: MetadataFolder, backup: Backup) -> bool:
     """Whether an interrupted trim can continue: the cut segment exists, or its source still equals the copy.
 
     Otherwise a node was started in between and has written to the source, and the trim needs a new backup.
     """
-    plan = backup.plan
+    plan = _plan_in(backup)
     if plan.source is None or (folder.log / plan.segment).exists():
         return True
     source = folder.log / plan.source
     return source.exists() and sha256_of(source) == backup.sha256[plan.source]
 
 
-def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Backup:
+def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> Backup:
     place = folder.log / f"{_BACKUP}{plan.start_offset:020}"
     names = [*plan.removed, *([LEADER_EPOCHS] if (folder.log / LEADER_EPOCHS).exists() else [])]
     sha256 = back_up([folder.log / name for name in names], place, files)
@@ -203,12 +190,12 @@ def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Backup:
         sha256[plan.segment] = sha256_of(folder.log / plan.source, plan.position)
     if LEADER_EPOCHS not in names:
         files.write(place / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
-    backup = _Backup(folder=place, state=State.TRIMMING, sha256=sha256, details={"plan": to_json(plan)})
-    return backup.record_state(State.TRIMMING, files)
+    backup = Backup(folder=place, state=State.TRIMMING, sha256=sha256, details={"plan": to_json(plan)})
+    return backup.record(State.TRIMMING, files)
 
 
-def _carry_out(folder: MetadataFolder, backup: _Backup, files: Files) -> None:
-    plan = backup.plan
+def _carry_out(folder: MetadataFolder, backup: Backup, files: Files) -> None:
+    plan = _plan_in(backup)
     segment = folder.log / plan.segment
     if plan.source and not segment.exists():
         files.copy(backup.folder / plan.source, segment, position=plan.position)
@@ -219,10 +206,7 @@ def _carry_out(folder: MetadataFolder, backup: _Backup, files: Files) -> None:
         cut = cut_epochs(parse_epochs(read_regular(epochs).decode()), plan.start_offset)
         files.write(epochs, write_epochs(cut), like=epochs)
     files.sync(folder.log)
-    backup.record_state(State.TRIMMED, files)
-
-
-# --- the proof ---
+    backup.record(State.TRIMMED, files)
 
 
 def _prove(folder: MetadataFolder, plan: TrimPlan, release: Release, cache: ReleaseCache) -> None:

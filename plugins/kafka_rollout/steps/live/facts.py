@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.metadata_log.absence import UNAVAILABLE, AbsenceEstimate, absence_estimate
+from kafka_rollout.metadata_log.outage import UNAVAILABLE, AbsenceEstimate, absence_estimate
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.approval import shown_once

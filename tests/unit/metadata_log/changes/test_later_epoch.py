@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.metadata_log.changes.later_epoch import raise_epoch
+from kafka_rollout.metadata_log.changes.install import raise_epoch
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
 from tests.paths import FIXTURES
 
