@@ -98,18 +98,7 @@ def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
     """Return the changes from one scan to the next. A new partition counts as loadable before."""
     asked = _releases(before) & _releases(after)
     old = {_place_of(verdict): verdict.verdict for verdict in before.verdicts}
-    changes = [
-        VerdictChange(
-            release=verdict.release,
-            topic=verdict.topic,
-            partition=verdict.partition,
-            before=old.get(_place_of(verdict)),
-            after=verdict.verdict,
-            first_failure=verdict.first_failure,
-        )
-        for verdict in after.verdicts
-        if verdict.release in asked
-    ]
+    changes = [_change(old.get(_place_of(verdict)), verdict) for verdict in after.verdicts if verdict.release in asked]
     steps = [(change.after.badness - (change.before or LoadVerdict.LOADS).badness, change) for change in changes]
     earlier, later = _classes(before), _classes(after)
     return ScanComparison(
@@ -127,17 +116,18 @@ def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
 
 def find_failing(scan: ScanResult) -> tuple[VerdictChange, ...]:
     """Return the failing and unknown verdicts of a scan that has no earlier scan to compare with."""
-    return tuple(
-        VerdictChange(
-            release=verdict.release,
-            topic=verdict.topic,
-            partition=verdict.partition,
-            before=None,
-            after=verdict.verdict,
-            first_failure=verdict.first_failure,
-        )
-        for verdict in scan.verdicts
-        if verdict.verdict.blocks or verdict.verdict is LoadVerdict.UNKNOWN
+    found = (one for one in scan.verdicts if one.verdict.blocks or one.verdict is LoadVerdict.UNKNOWN)
+    return tuple(_change(None, verdict) for verdict in found)
+
+
+def _change(before: LoadVerdict | None, after: ReleaseVerdict) -> VerdictChange:
+    return VerdictChange(
+        release=after.release,
+        topic=after.topic,
+        partition=after.partition,
+        before=before,
+        after=after.verdict,
+        first_failure=after.first_failure,
     )
 
 
