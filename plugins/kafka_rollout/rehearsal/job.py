@@ -1,14 +1,15 @@
-"""The order for one rehearsal: what the process in the sandbox gets."""
+"""The order for one rehearsal, what the process in the sandbox gets, and the port of the steps that give it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.planning.request import Request, request_on_copy
-from kafka_rollout.rehearsal.result import Contents
+from kafka_rollout.rehearsal.result import Contents, RehearsalResult
 from kafka_rollout.releases.facts import Release
 
 GATE_TIMEOUT_S = 180.0
@@ -63,3 +64,15 @@ def order_rehearsal(
     """
     of_copy = request_on_copy(request, gate_timeout_s=gate_timeout_s, scan=direction is Direction.DOWNGRADE)
     return RehearsalJob(cluster=cluster, direction=direction, request=of_copy, releases=tuple(releases))
+
+
+class Rehearsals(Protocol):
+    """Rehearsals of one cluster on this machine. The cluster is only read."""
+
+    def rehearse(self, job: RehearsalJob, on_progress: Callable[[str], None]) -> RehearsalResult:
+        """Copy the cluster, carry out the job on the copy and remove it. A failure of the copy is in the result.
+
+        Raises RefusedError if no rehearsal is possible here, with the reason: files that cannot be read, too little
+        memory or disk, a configuration that would reach other systems. Raises UserError for invalid copies.
+        """
+        ...

@@ -33,7 +33,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.findings.clients import has_old_requests
 from kafka_rollout.planning.findings.zookeeper import refuse_zookeeper_mode
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
-from kafka_rollout.rehearsal.port import Rehearsals
+from kafka_rollout.rehearsal.job import Rehearsals
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import identify_by_levels
 from kafka_rollout.run.events import Approval
