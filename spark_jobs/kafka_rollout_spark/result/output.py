@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,62 +18,49 @@ import pyarrow.parquet as pq
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.coordinator_logs.findings import check_rollback
-from kafka_rollout.coordinator_logs.scan import OwnerRecords, ReleaseVerdict, ScanResult
+from kafka_rollout.coordinator_logs.scan import (
+    BrokenRecords,
+    Damage,
+    LogSize,
+    OwnerRecords,
+    ReleaseVerdict,
+    ScanResult,
+    TaggedFields,
+)
+from kafka_rollout.kafka.formats.record_kinds import RecordKind
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 STANDARD_OUTPUT = Path("-")
 _ROWS_AT_ONCE = 50_000
 
-_PLACE = {"cluster": pa.string(), "scanned_at": pa.timestamp("ms", tz="UTC"), "topic": pa.string()}
-_RECORDS = {
-    **_PLACE,
-    "partition": pa.int32(),
-    "key_version": pa.int32(),
-    "value_version": pa.int32(),
-    "count": pa.int64(),
-    "first_offset": pa.int64(),
+_STAMP = {"cluster": pa.string(), "scanned_at": pa.timestamp("ms", tz="UTC")}
+_INT32 = ("partition", "key_version", "value_version")
+_TYPES = {
+    **{"int": pa.int64(), "str": pa.string()},
+    **dict.fromkeys(("tuple[Release, ...]", "tuple[str, ...]"), pa.list_(pa.string())),
 }
-_LIVE = {"live": pa.int64()}
+
+
+def _columns(kind: type[DataclassInstance]) -> dict[str, pa.DataType]:
+    """Return a column for each field of a kind of values."""
+    types = {one.name: _TYPES[str(one.type).removesuffix(" | None")] for one in fields(kind)}
+    return {name: pa.int32() if name in _INT32 else type_ for name, type_ in types.items()}
+
+
 _TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
-    "classes": {**_RECORDS, **_LIVE},
+    "classes": _columns(RecordKind),
     "verdicts": {
-        **_PLACE,
-        "partition": pa.int32(),
-        "release": pa.string(),
-        "verdict": pa.string(),
-        "ignored": pa.int64(),
-        "failure_offset": pa.int64(),
-        "failure_reason": pa.string(),
+        **{"release": pa.string(), "topic": pa.string(), "partition": pa.int32(), "verdict": pa.string()},
+        **{"ignored": pa.int64(), "failure_offset": pa.int64(), "failure_reason": pa.string()},
     },
-    "findings": {
-        **_PLACE,
-        **dict.fromkeys(("release", "code", "severity", "subject", "sentence", "remedy"), pa.string()),
-    },
-    "broken": {**_RECORDS, **_LIVE, "part": pa.string(), "releases": pa.list_(pa.string()), "reason": pa.string()},
-    "tagged": {
-        **_RECORDS,
-        "path": pa.string(),
-        "tag": pa.int64(),
-        "name": pa.string(),
-        "known_by": pa.list_(pa.string()),
-        "owners": pa.list_(pa.string()),
-        "owners_left_out": pa.int64(),
-    },
-    "owners": {**_RECORDS, **_LIVE, "owner": pa.string(), "name": pa.string()},
-    "sizes": {
-        **_PLACE,
-        "partition": pa.int32(),
-        **dict.fromkeys(("records", "batches", "control_batches", "log_bytes"), pa.int64()),
-        **dict.fromkeys(("first_timestamp", "last_timestamp"), pa.int64()),
-    },
-    "damage": {
-        **_PLACE,
-        "partition": pa.int32(),
-        "file": pa.string(),
-        "position": pa.int64(),
-        "log_bytes": pa.int64(),
-        "sentence": pa.string(),
-        "offsets": pa.int64(),
-    },
+    "findings": dict.fromkeys(("topic", "release", "code", "severity", "subject", "sentence", "remedy"), pa.string()),
+    "broken": _columns(BrokenRecords),
+    "tagged": _columns(TaggedFields),
+    "owners": _columns(OwnerRecords),
+    "sizes": _columns(LogSize),
+    "damage": _columns(Damage),
 }
 
 
@@ -105,7 +92,7 @@ def write_parquet(result: ScanResult, owners: Iterable[OwnerRecords], folder: Pa
     return tuple(
         _write_table(
             ({**stamp, **row} for row in rows[table]),
-            pa.schema(columns.items()),
+            pa.schema({**_STAMP, **columns}.items()),
             folder / f"{table}-{stamp['scanned_at']}.parquet",
         )
         for table, columns in _TABLES.items()
