@@ -1,18 +1,38 @@
-"""The rows that the workers of a scan return: one wide Arrow schema, in which every kind of row has its own columns.
+"""What the workers of a scan get, bytes of logs (LogBytes), and the rows that they return.
 
-Rows are partial: each worker reports what it read. merge/merged.py merges them by `kind` and MERGE_BY: the sum of
-`SUMS`, the least of `MINIMA`, the greatest of `MAXIMA`, the value of `OF_FIRST` in the row with the least
-`first_offset`, and of `OF_LAST` in the row with the greatest `last_offset`. Nulls do not count.
+There is one wide Arrow schema, in which every kind of row has its own columns. Rows are partial: each worker reports
+what it read. merge/merged.py merges them by `kind` and MERGE_BY: the sum of `SUMS`, the least of `MINIMA`, the greatest
+of `MAXIMA`, the value of `OF_FIRST` in the row with the least `first_offset`, and of `OF_LAST` in the row with the
+greatest `last_offset`. Nulls do not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBytes:
+    """Bytes of one partition that begin at a record batch. They must stay valid until the next LogBytes are read.
+
+    Records with start <= offset < end count; a batch counts if its last offset is in this range. `file` and `position`
+    are the place of the bytes in a segment. Fetched bytes have no file: the place of damage in them is an offset.
+    """
+
+    topic: str
+    partition: int
+    data: memoryview
+    start: int = 0
+    end: int = 2**63 - 1
+    file: str | None = None
+    position: int = 0
+
 
 OPENED, ENDED = "opened", "ended"  # transactional batches of a producer, and transaction markers
 
@@ -96,6 +116,21 @@ def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any
         else:
             arrays.append(pa.nulls(size, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=WORKER_ROWS)
+
+
+def damage_row(
+    topic: str,
+    partition: int,
+    sentence: str,
+    position: int,
+    *,
+    file: str = "",
+    log_bytes: int = 0,
+    last: int | None = None,
+) -> pa.RecordBatch:
+    """Return a row of kind `damage`. `last`: the last offset of damage in a live log."""
+    columns = {"file": file, "position": position, "log_bytes": log_bytes, "last_offset": last, "sentence": sentence}
+    return rows(RowKind.DAMAGE, topic, partition, 1, **{name: [content] for name, content in columns.items()})
 
 
 def of_kind(table: pa.Table, kind: RowKind) -> pa.Table:

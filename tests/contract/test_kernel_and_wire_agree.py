@@ -26,14 +26,13 @@ from kafka_rollout.kafka.formats.message_writer import encode as encode_message
 from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.log_reader import worker_rows
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.programs import write_programs
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.result.result import damage_of
-from kafka_rollout_spark.rows import ENDED, OPENED, RowKind, of_kind
+from kafka_rollout_spark.rows import ENDED, OPENED, LogBytes, RowKind, of_kind
 from tests.paths import FIXTURES
 from tests.unit.kafka.formats.message_strategies import values
 from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.log_reader import LogReader
-from kafka_rollout_spark.kernel import keys, reducing, scanning, tables
+from kafka_rollout_spark.kernel import keys, scanning, tables
 from kafka_rollout_spark.kernel.cache import COMPLETE
 from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.rows import LogBytes
 
 
 def compile_kernel() -> None:
@@ -25,9 +25,8 @@ def compile_kernel() -> None:
     counts = np.zeros(1, dtype=np.int64).ctypes.data
     keys.count_by_bucket(control, counts)
     keys.copy_to_buckets(control, 0, counts)
-    keys.fill_table(control)
-    reducing.fill_table(0, 1, 0, 0)
-    reducing.add_entries(0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+    keys.fill_table(0, 1, 0, 0, 0)
+    keys.add_entries(0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
     scanning.batches_end(0, 0)
     scanning.count_batch(control, 0, 0, 0, 0, 0)
     COMPLETE.touch()

@@ -19,15 +19,15 @@ from kafka_rollout.kafka.formats.field_rules import decode_checked
 from kafka_rollout.kafka.formats.log_types import Batch, LogFormatError, RecordSpan
 from kafka_rollout.kafka.formats.messages import MessageFormatError
 from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
-from kafka_rollout_spark.decode.log_bytes import LogBytes
+from kafka_rollout.kafka.formats.varints import zigzag_varint
 from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows
-from kafka_rollout_spark.kernel import keys, noting, producers, scanning
+from kafka_rollout_spark.kernel import keys, noting, scanning
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.hashing import hashes_of_name
-from kafka_rollout_spark.kernel.libraries import Decompressors
+from kafka_rollout_spark.kernel.libraries import Libraries
 from kafka_rollout_spark.kernel.programs import write_programs
 from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.rows import LogBytes, RowKind, damage_row
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4
@@ -68,13 +68,14 @@ class LogReader:
         self._states = self._memory(t.STATES_AT, t.STATES_SIZE, t.STATE_BYTES if deep else 0)
         self._hash_numbers = spec.hash_numbers.table()
         self._control[t.HASH_NUMBERS] = self._hash_numbers.ctypes.data
-        self._decompressors = Decompressors.create()
+        self._libraries = Libraries.create()
         for place, address in (
-            (t.LZ4_CONTEXT, self._decompressors.lz4_context),
-            (t.LZ4_RESET, self._decompressors.lz4_reset),
-            (t.LZ4_DECOMPRESS, self._decompressors.lz4_decompress),
-            (t.ZSTD_CONTEXT, self._decompressors.zstd_context),
-            (t.ZSTD_DECOMPRESS, self._decompressors.zstd_decompress),
+            (t.CRC32C, self._libraries.crc32c),
+            (t.LZ4_CONTEXT, self._libraries.lz4_context),
+            (t.LZ4_RESET, self._libraries.lz4_reset),
+            (t.LZ4_DECOMPRESS, self._libraries.lz4_decompress),
+            (t.ZSTD_CONTEXT, self._libraries.zstd_context),
+            (t.ZSTD_DECOMPRESS, self._libraries.zstd_decompress),
         ):
             self._control[place] = address
         self._reasons: dict[tuple[int, str, int], str] = {}
@@ -84,7 +85,7 @@ class LogReader:
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self._decompressors.close()
+        self._libraries.close()
 
     def _memory(self, at: int, size: int, count: int) -> Memory:
         memory = np.empty(count, dtype=np.uint8)
@@ -131,7 +132,7 @@ class LogReader:
                     yield from self._drain_names()
                 case noting.FULL_STATES:
                     yield from self._drain_states()
-                case producers.FULL_PRODUCERS:
+                case noting.FULL_PRODUCERS:
                     yield from self._drain_producers()
                 case keys.FULL_KEYS:
                     yield from self._make_room_for_keys()
@@ -199,16 +200,15 @@ class LogReader:
 
     def _damage(self, chunk: LogBytes, at: int, size: int, error: LogFormatError) -> pa.RecordBatch:
         """A row with the bytes of a segment, or the offsets of the batch as its header names them, or of the rest."""
+        damaged = chunk.topic, chunk.partition, error.sentence
         if chunk.file is not None:
-            place = {"file": [chunk.file], "position": [chunk.position + at], "log_bytes": [size]}
-            return self._rows.rows(RowKind.DAMAGE, 1, sentence=[error.sentence], **place)
+            return damage_row(*damaged, chunk.position + at, file=chunk.file, log_bytes=size)
         batch = chunk.data[at : at + size]
         header = header_at(batch, 0, 0)
         first, last = max(chunk.start, int(self._control[t.LAST_OFFSET]) + 1), chunk.end - 1
         if header is not None and header.size == len(batch):
             first, last = max(chunk.start, header.base_offset), min(header.last_offset, last)
-        place = {"file": [""], "position": [first], "last_offset": [max(first, last)], "log_bytes": [0]}
-        return self._rows.rows(RowKind.DAMAGE, 1, sentence=[error.sentence], **place)
+        return damage_row(*damaged, first, last=max(first, last))
 
     def _find_reasons(self, chunk: LogBytes) -> None:
         """Find out why the first records of the new broken classes do not parse. Their batches are in this chunk."""
@@ -280,7 +280,10 @@ class LogReader:
         if self._tables.key_table is smaller:
             yield from self._empty_key_table()
         else:
-            keys.fill_table(self._at)
+            keys.fill_table(
+                self._tables.key_table.ctypes.data, len(self._tables.key_table),
+                self._tables.key_entries.ctypes.data, int(self._control[t.KEYS_USED]), t.ENTRY,
+            )  # fmt: skip
 
     def _drain_keys(self) -> Iterator[pa.RecordBatch]:
         while keys.insert_queued(self._at) == keys.FULL_KEYS:
@@ -342,16 +345,6 @@ def _as_record(span: RecordSpan, data: bytes, delta: int) -> bytes:
         data[at : at + max(size, 0)]
         for at, size in ((span.key_at, span.key_length), (span.value_at, span.value_length))
     )
-    numbers = [_varint(number) for number in (delta, span.key_length, span.value_length)]
+    numbers = [zigzag_varint(number) for number in (delta, span.key_length, span.value_length)]
     body = b"".join((b"\0\0", numbers[0], numbers[1], key, numbers[2], value, b"\0"))
-    return _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    """Return the zigzag varint of a number, as in records of the format v2."""
-    value, out = (value << 1) ^ (value >> 63), bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return zigzag_varint(len(body)) + body

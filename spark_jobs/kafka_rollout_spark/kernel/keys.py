@@ -1,4 +1,4 @@
-"""The newest record of each key of one log.
+"""The newest record of each key: of one log, and of a bucket, merged from the entries of all workers.
 
 Each key has an entry; entries are in the order of the keys' first records. A hash table with open addressing maps a key
 to its entry. Python enlarges the table, or empties table and entries. Two hashes identify a key (hashing.py).
@@ -6,6 +6,8 @@ to its entry. Python enlarges the table, or empties table and entries. Two hashe
 Coordinators write the same keys in about the same order again and again, so consecutive records use neighbouring
 entries. Only the reads of the table, with 8 bytes per slot, are at random places. Records wait in a queue until the
 processor has prefetched their slot and entry.
+
+In a bucket, each key has an item (`known`) instead of an entry, and Python enlarges both.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ FULL_KEYS = 4
 # Fields of an entry: two hashes of the key (the first is never 0), hash of the group or transactional id (0: not
 # needed), offset − BASE | class << 32.
 FIRST, SECOND, OWNER, PACKED = range(4)
+# Fields of an item: as in an entry, but offset and class are separate.
+OFFSET, CLASS, KNOWN = 3, 4, 5
 _PLACE = t.ENTRY  # additional field in the queue: the slot
 _OFFSET_MASK = 0xFFFFFFFF
-_BYTES, _WAITING_BYTES = 8 * t.ENTRY, 8 * t.WAITING_ENTRY
+_BYTES, _WAITING_BYTES, _ITEM_BYTES = 8 * t.ENTRY, 8 * t.WAITING_ENTRY, 8 * KNOWN
 # A slot: the lower 32 bits are the number of the entry + 1 (0: empty), the upper 32 bits are from the second hash.
 _NUMBER, _OF_HASH = 0xFFFFFFFF, -(1 << 32)
 
@@ -83,15 +87,11 @@ def insert_queued(control: int) -> int:
 
 
 @compiled
-def fill_table(control: int) -> None:
-    """Insert all entries into an empty table."""
-    table, mask = value(control, t.KEY_TABLE), value(control, t.KEY_SLOTS) - 1
-    for number in range(value(control, t.KEYS_USED)):
-        entry = value(control, t.KEY_ENTRIES) + _BYTES * number
-        slot = value(entry, FIRST) & mask
-        while value(table, slot) != 0:
-            slot = (slot + 1) & mask
-        set_value(table, slot, value(entry, SECOND) << 32 | (number + 1))
+def fill_table(table: int, slots: int, entries: int, used: int, entry_size: int) -> None:
+    """Insert all entries, or items, into an empty table. `entry_size`: numbers of one."""
+    for number in range(used):
+        entry = entries + 8 * entry_size * number
+        _insert_number(table, slots - 1, value(entry, FIRST), value(entry, SECOND), number + 1)
 
 
 @compiled
@@ -120,3 +120,63 @@ def slot_of(table: int, mask: int, slot: int, second: int) -> int:
     while value(table, slot) != 0 and (value(table, slot) ^ second << 32) & _OF_HASH != 0:
         slot = (slot + 1) & mask
     return slot
+
+
+@compiled
+def add_entries(
+    table: int, slots: int, known: int, used: int, room: int, entries: int, at: int, end: int, base: int, classes: int
+) -> tuple[int, int]:
+    """Merge the entries (keys.py) `at` to `end`. Stops when `room` keys could be exceeded.
+
+    `base`: added to the offsets of the entries. `classes`: address of a list: class of the entries → class of the
+    items. Returns (number of the next entry, number of keys).
+    """
+    mask = slots - 1
+    while at < end:
+        some = min(t.AHEAD, end - at)
+        if used + some > room:
+            break
+        for place in range(at, at + some):
+            prefetch(table + 8 * (value(entries + _BYTES * place, FIRST) & mask))
+        for place in range(at, at + some):
+            entry = entries + _BYTES * place
+            slot = slot_of(table, mask, value(entry, FIRST) & mask, value(entry, SECOND))
+            prefetch(known + _ITEM_BYTES * ((value(table, slot) & _NUMBER) - 1))
+        for place in range(at, at + some):
+            entry = entries + _BYTES * place
+            first, second, packed = value(entry, FIRST), value(entry, SECOND), value(entry, PACKED)
+            offset = base + (packed & 0xFFFFFFFF)
+            one = _find(table, mask, known, first, second)
+            if one == 0:
+                one = known + _ITEM_BYTES * used
+                used += 1
+                _insert_number(table, mask, first, second, used)
+                set_value(one, FIRST, first)
+                set_value(one, SECOND, second)
+            elif value(one, OFFSET) > offset:
+                continue
+            set_value(one, OWNER, value(entry, OWNER))
+            set_value(one, OFFSET, offset)
+            set_value(one, CLASS, value(classes, packed >> 32))
+        at += some
+    return at, used
+
+
+@inlined
+def _find(table: int, mask: int, known: int, first: int, second: int) -> int:
+    """Return the address of a key's item; 0 if there is none."""
+    slot = slot_of(table, mask, first & mask, second)
+    while value(table, slot) != 0:
+        one = known + _ITEM_BYTES * ((value(table, slot) & _NUMBER) - 1)
+        if value(one, FIRST) == first and value(one, SECOND) == second:
+            return one
+        slot = slot_of(table, mask, (slot + 1) & mask, second)
+    return 0
+
+
+@inlined
+def _insert_number(table: int, mask: int, first: int, second: int, number: int) -> None:
+    slot = first & mask
+    while value(table, slot) != 0:
+        slot = (slot + 1) & mask
+    set_value(table, slot, second << 32 | number)

@@ -1,6 +1,7 @@
-"""Addresses of the C functions of lz4 and zstd in this process; the extension modules of two packages export them.
+"""Addresses of C functions in this process for CRC32C, lz4 and zstd, which extension modules of packages export.
 
 If the functions of a codec are not found (another build of the package), its context is 0 and Python decompresses it.
+Without a function for CRC32C the kernel computes it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import ctypes
 import importlib
 from dataclasses import dataclass
 
+import crc32c
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decompressors:
+class Libraries:
     """Addresses of the C functions and of their contexts. One scan uses a context at a time."""
 
+    crc32c: int = 0
     lz4_context: int = 0
     lz4_reset: int = 0
     lz4_decompress: int = 0
@@ -21,10 +25,11 @@ class Decompressors:
     zstd_decompress: int = 0
 
     @classmethod
-    def create(cls) -> Decompressors:
+    def create(cls) -> Libraries:
         lz4 = _functions("lz4.frame._frame", "LZ4F_resetDecompressionContext", "LZ4F_decompress")
         zstd = _functions("backports.zstd._zstd", "ZSTD_decompressDCtx")
         return cls(
+            crc32c=_crc32c(),
             lz4_context=_lz4_context() if lz4 else 0,
             lz4_reset=lz4[0] if lz4 else 0,
             lz4_decompress=lz4[1] if lz4 else 0,
@@ -52,6 +57,16 @@ def _functions(module: str, *names: str) -> tuple[int, ...]:
         return tuple(ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in names)
     except (ImportError, OSError, AttributeError):
         return ()
+
+
+def _crc32c() -> int:
+    """Return the function that crc32c has chosen for this processor (PyInit__crc32c), if it gives the right result."""
+    names = ("_crc32c_hw_adler", "_crc32c_hw_arm64") if crc32c.hardware_based else ("_crc32c_sw_slicing_by_8",)
+    for address in (found[0] for name in names if (found := _functions("crc32c._crc32c", name))):
+        function = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_ulong)(address)
+        if function(0xFFFFFFFF, b"123456789", 9) == 0xE3069283 ^ 0xFFFFFFFF:
+            return address
+    return 0
 
 
 def _lz4_context() -> int:

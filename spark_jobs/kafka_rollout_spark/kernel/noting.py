@@ -1,7 +1,9 @@
 """Adds one record to the tables: its class, group or transactional id, committed topic, tags, state and key.
 
-Each step that can find a table full is a stage. STAGE is the number of finished stages of the current record. Room in
-the table of keys (keys.py) is ensured before a record begins.
+Of transactional batches, only the headers are added (note_producer).
+
+Each step of a record that can find a table full is a stage. STAGE is the number of finished stages of the current
+record. Room in the table of keys (keys.py) is ensured before a record begins.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from kafka_rollout_spark.kernel.walking import FAILED, TAGS_AT_ONCE, TAGS_SEEN, 
 FULL_CLASSES = 1
 FULL_NAMES = 2
 FULL_STATES = 3
+FULL_PRODUCERS = 6
 FAR = 5  # the batch is before BASE, or too far after it for the offsets of entries
 
 OWNER_NAME, COMMITS_NAME, TAG_NAME, GROUP_NAME = 0, 1, 2, 3  # kinds of names; GROUP_NAME: a group that commits
@@ -260,4 +263,28 @@ def _note_state(
     at = value(control, t.STATES_AT) + item(control, t.STATE_AT, slot)
     copy(at, key_at, key_size)
     copy(at + key_size, value_at, max(value_size, 0))
+    return True
+
+
+@compiled
+def note_producer(control: int, producer: int, base: int, last: int, is_marker: int) -> bool:
+    """Add a batch or a marker to its producer id, also if it was added before. Return False if the table is full."""
+    slots = value(control, t.PRODUCER_SLOTS)
+    slot = ((producer * _SPREAD) >> 40) & (slots - 1)
+    while item(control, t.PRODUCER_FIRST, slot) != 0 or item(control, t.PRODUCER_MARKER, slot) != 0:
+        if item(control, t.PRODUCER_ID, slot) == producer:
+            break
+        slot = (slot + 1) & (slots - 1)
+    else:
+        if 2 * value(control, t.PRODUCERS) >= slots:
+            return False
+        add(control, t.PRODUCERS, 1)
+        set_item(control, t.PRODUCER_ID, slot, producer)
+    # Offsets are stored plus 1, so that 0 means none.
+    if is_marker:
+        set_item(control, t.PRODUCER_MARKER, slot, max(item(control, t.PRODUCER_MARKER, slot), last + 1))
+        return True
+    first = item(control, t.PRODUCER_FIRST, slot)
+    set_item(control, t.PRODUCER_FIRST, slot, base + 1 if first == 0 else min(first, base + 1))
+    set_item(control, t.PRODUCER_LAST, slot, max(item(control, t.PRODUCER_LAST, slot), last + 1))
     return True

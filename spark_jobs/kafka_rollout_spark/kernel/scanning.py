@@ -27,16 +27,17 @@ from kafka_rollout_spark.kernel.memory import (
 from kafka_rollout_spark.kernel.noting import (
     FAR,
     FULL_CLASSES,
+    FULL_PRODUCERS,
     class_of,
     count_in_class,
     note_key,
+    note_producer,
     note_record,
     versions_code,
 )
-from kafka_rollout_spark.kernel.producers import FULL_PRODUCERS, note_producer
 from kafka_rollout_spark.kernel.walking import FAILED
 
-# Results of `scan`, in addition to the FULL_… codes of noting and producers. The batch in question begins at POSITION
+# Results of `scan`, in addition to the FULL_… codes of noting. The batch in question begins at POSITION
 # and has SIZE bytes.
 CUT_OFF = 20  # fewer bytes are left than a batch needs
 NO_BATCH = 21  # no batch can begin here
@@ -114,7 +115,8 @@ def _open_batch(control: int) -> int:
     set_value(control, t.SIZE, size)
     if magic != 2:
         return LEGACY
-    if crc32c(at + _ATTRIBUTES_AT, size - _ATTRIBUTES_AT) != (int32_at(at + 17) & 0xFFFFFFFF):
+    crc = crc32c(value(control, t.CRC32C), at + _ATTRIBUTES_AT, size - _ATTRIBUTES_AT)
+    if crc != (int32_at(at + 17) & 0xFFFFFFFF):
         return CORRUPT
     attributes, last, records = int16_at(at + _ATTRIBUTES_AT), base + int32_at(at + 23), int32_at(at + 57)
     if last < base or records < 0:

@@ -46,7 +46,8 @@ LAST_CLASS = 93  # class of the previous record; −1: none
 FIRST_SEED, SECOND_SEED, HASH_NUMBERS = range(94, 97)
 GROUPS = 97  # number of stored names of groups that committed in this log
 PRODUCER_SLOTS, PRODUCERS = range(98, 100)
-_CONTROLS = 100
+CRC32C = 100  # address of the C function; 0: none
+_CONTROLS = 101
 
 MOST_CLASSES = 2048
 SLOTS_OF_CLASSES = 4 * MOST_CLASSES

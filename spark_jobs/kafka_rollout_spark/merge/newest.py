@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_rollout_spark.kernel import keys, reducing
+from kafka_rollout_spark.kernel import keys
 from kafka_rollout_spark.kernel.tables import ENTRY
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind, rows
 
@@ -38,7 +38,7 @@ class NewestOfKeys:
         classes = np.array([self._class(row, fields) for fields in json.loads(row["classes"])], dtype=np.int64)
         at = 0
         while True:
-            at, self._used = reducing.add_entries(
+            at, self._used = keys.add_entries(
                 self._table.ctypes.data, len(self._table), self._known.ctypes.data, self._used, len(self._known),
                 entries.ctypes.data, at, len(entries), row["first_offset"], classes.ctypes.data,
             )  # fmt: skip
@@ -47,7 +47,7 @@ class NewestOfKeys:
             self._grow()
 
     def _room(self) -> Any:
-        return np.empty((int(_FULL * len(self._table)), reducing.KNOWN), dtype=np.int64)
+        return np.empty((int(_FULL * len(self._table)), keys.KNOWN), dtype=np.int64)
 
     def _grow(self) -> None:
         slots = 2 * len(self._table)
@@ -56,7 +56,7 @@ class NewestOfKeys:
         smaller = self._known
         self._known = self._room()
         self._known[: self._used] = smaller[: self._used]
-        reducing.fill_table(self._table.ctypes.data, slots, self._known.ctypes.data, self._used)
+        keys.fill_table(self._table.ctypes.data, slots, self._known.ctypes.data, self._used, keys.KNOWN)
 
     def _class(self, row: dict[str, Any], fields: Any) -> int:
         key_version, value_version, broken = fields
@@ -66,7 +66,7 @@ class NewestOfKeys:
     def rows(self) -> Iterator[pa.RecordBatch]:
         classes = list(self._classes)
         known = self._known[: self._used]
-        counts = np.bincount(known[:, reducing.CLASS], minlength=len(classes)).tolist()
+        counts = np.bincount(known[:, keys.CLASS], minlength=len(classes)).tolist()
         found = []
         for (topic, partition, key_version, value_version, broken), live in zip(classes, counts, strict=True):
             of_class = {
@@ -77,7 +77,7 @@ class NewestOfKeys:
             found += [{"kind": RowKind.BROKEN, **of_class, "part": p, "releases": names} for p, names in broken]
         yield pa.RecordBatch.from_pylist(found, schema=WORKER_ROWS)
         owned = np.flatnonzero(known[:, keys.OWNER])
-        owners_of_all, classes_of_all = known[owned, keys.OWNER], known[owned, reducing.CLASS]
+        owners_of_all, classes_of_all = known[owned, keys.OWNER], known[owned, keys.CLASS]
         for place, (topic, partition, key_version, value_version, _) in enumerate(classes):
             owners, lives = np.unique(owners_of_all[classes_of_all == place], return_counts=True)
             if len(owners):

@@ -13,8 +13,7 @@ from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
 from kafka_rollout.kafka.formats.record_kinds import LogRange
-from kafka_rollout_spark.decode.log_bytes import LogBytes
-from kafka_rollout_spark.rows import RowKind, rows
+from kafka_rollout_spark.rows import LogBytes, damage_row
 from kafka_rollout_spark.source.splits import Range
 
 _OFFSETS_PER_RANGE = 2_000_000  # several workers can read one long partition
@@ -50,19 +49,8 @@ class LiveLogs:
                             end=min(log.end, fetched.end),
                         )
                 except UnreadableOffsetError as error:
-                    damage.append(
-                        rows(
-                            RowKind.DAMAGE,
-                            log.topic,
-                            log.partition,
-                            1,
-                            file=[""],
-                            position=[error.offset],
-                            last_offset=[log.end - 1],
-                            log_bytes=[0],
-                            sentence=[error.sentence],
-                        )
-                    )
+                    where = log.topic, log.partition
+                    damage.append(damage_row(*where, error.sentence, error.offset, last=log.end - 1))
 
 
 def cut_logs(logs: Sequence[LogRange], most: int = _OFFSETS_PER_RANGE) -> tuple[LogRange, ...]:

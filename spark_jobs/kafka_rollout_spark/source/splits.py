@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from kafka_rollout.coordinator_logs.reading.segments import SegmentRange
 from kafka_rollout.kafka.formats.record_kinds import LogRange
-from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.rows import LogBytes
 
 Range = LogRange | SegmentRange
 Split = tuple[Range, ...]

@@ -12,11 +12,10 @@ import sys
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.log_types import Batch, Codec
 from kafka_rollout.kafka.formats.record_batch import batches, payload
-from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.log_reader import worker_rows
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.merge.newest import reduce_entries
-from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.rows import LogBytes, RowKind
 from tests.paths import FIXTURES
 from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, COMPRESS, CRC_AT, HEADER_BYTES
 from tests.unit.spark.kernel.test_tables import LOGS, deep, log_of

@@ -13,7 +13,7 @@ from bench.scan.coordinator_log import make_batches
 from kafka_rollout.kafka.formats.log_types import Codec
 from kafka_rollout_spark import kernel
 from kafka_rollout_spark.merge import newest
-from kafka_rollout_spark.decode.log_bytes import LogBytes
+from kafka_rollout_spark.rows import LogBytes
 from kafka_rollout_spark.decode.compile_kernel import compile_kernel
 from kafka_rollout_spark.decode.log_reader import worker_rows, whole_batches
 from kafka_rollout_spark.merge.newest import reduce_entries

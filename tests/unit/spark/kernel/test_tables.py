@@ -23,7 +23,6 @@ from kafka_rollout.kafka.formats.coordinator_records import classify
 from kafka_rollout.kafka.formats.log_types import Codec
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.log_reader import whole_batches, worker_rows
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.compiling import compiled
@@ -32,7 +31,7 @@ from kafka_rollout_spark.kernel.spec import FACTORS, PRIME, DecodingSpec, HashNu
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.merge.newest import reduce_entries
-from kafka_rollout_spark.rows import MERGE_BY, RowKind
+from kafka_rollout_spark.rows import MERGE_BY, LogBytes, RowKind
 from tests.paths import FIXTURES
 from tests.unit.kafka.formats.test_record_batch import encode
 
