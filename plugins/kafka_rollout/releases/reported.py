@@ -40,9 +40,9 @@ class ReportedRelease:
 def identify_release(text: str, catalogue: Catalogue, overrides: Mapping[str, str]) -> ReportedRelease:
     """Return the release by which a reported version is evaluated. `overrides`: version → Apache release."""
     if text in overrides:
-        return _of_release(text, Release.parse(overrides[text]), catalogue, vendor="", source="", overridden=True)
+        return _of_release(text, Release.parse(overrides[text]), catalogue, overridden=True)
     if (plain := _parse(text)) is not None:
-        return _of_release(text, plain, catalogue, vendor="", source="", overridden=False)
+        return _of_release(text, plain, catalogue)
     for rule in catalogue.vendors:
         if match := re.fullmatch(rule.pattern, text):
             return _by_rule(text, match[1], rule, catalogue)
@@ -82,7 +82,7 @@ def identify_by_levels(
 
 def _by_rule(text: str, base: str, rule: VendorRule, catalogue: Catalogue) -> ReportedRelease:
     if not rule.minors:
-        return _of_release(text, Release.parse(base), catalogue, rule.vendor, rule.source, overridden=False)
+        return _of_release(text, Release.parse(base), catalogue, rule.vendor, rule.source)
     minor = rule.minors.get(base)
     line = [release for release in catalogue if f"{release.major}.{release.minor}" == minor]
     if minor is None or not line:
@@ -100,7 +100,7 @@ def _by_rule(text: str, base: str, rule: VendorRule, catalogue: Catalogue) -> Re
 
 
 def _of_release(
-    text: str, apache: Release, catalogue: Catalogue, vendor: str, source: str, *, overridden: bool
+    text: str, apache: Release, catalogue: Catalogue, vendor: str = "", source: str = "", *, overridden: bool = False
 ) -> ReportedRelease:
     release = apache
     neighbours: tuple[Release, ...] = ()

@@ -90,7 +90,8 @@ class ReleaseCache:
         return home / "libs"
 
     def _home(self, kind: str, name: str, locked: Mapping[str, str]) -> Path:
-        return self.cache / kind / f"{name}-{_digest(locked)[:8]}"
+        digest = hashlib.sha256(json.dumps(locked, sort_keys=True).encode()).hexdigest()
+        return self.cache / kind / f"{name}-{digest[:8]}"
 
     def known(self) -> tuple[Release, ...]:
         """The releases that have a lock."""
@@ -126,19 +127,29 @@ class ReleaseCache:
         import tenacity  # only here: the cache is opened by commands that never download
 
         draft = home.parent / f".{home.name}-draft"  # a stopped fetch continues in it; this process has the lock
-        progress = DownloadProgress(title, len(locked))
+        seen, total, began = 0, len(locked), time.monotonic()
         digests = {Module.parse(text): digest for text, digest in locked.items()}
+
+        def say(text: str) -> None:
+            print(f"{title}: {text}", file=sys.stderr, flush=True)
+
+        def count(_: str) -> None:
+            nonlocal seen
+            seen = min(seen + 1, total)  # a second attempt downloads some again
+            if seen % 10 == 0:
+                say(f"{seen} of {total} jars")
 
         def load(repository: Repository) -> None:
             paths = {module: draft / "libs" / module.file for module in digests}
             left = [one for one, path in paths.items() if not path.is_file() or sha256_of_jar(path) != digests[one]]
-            repository.jars(left, draft / "libs", on_jar=progress.jar)
+            repository.jars(left, draft / "libs", on_jar=count)
 
+        say(f"downloading {total} jars")
         try:
             retrying = tenacity.Retrying(
                 retry=tenacity.retry_if_exception_type(TransientError),
                 stop=tenacity.stop_after_attempt(_ATTEMPTS),
-                before_sleep=lambda _: progress.again(),
+                before_sleep=lambda _: say("the download failed, trying again"),
                 reraise=True,
             )
             with open_repository() as repository:
@@ -148,7 +159,7 @@ class ReleaseCache:
             if home.exists():  # an incomplete folder without jars
                 shutil.rmtree(home)
             draft.rename(home)
-            progress.done()
+            say(f"{total} jars downloaded and verified in {time.monotonic() - began:.0f} s")
         except FatalError:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -178,10 +189,6 @@ def sha256_of_jar(path: Path) -> str:
         return _DIGESTS[known]
 
 
-def _digest(locked: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(locked, sort_keys=True).encode()).hexdigest()
-
-
 @contextmanager
 def exclusive(path: Path, title: str) -> Iterator[None]:
     """One process at a time; the kernel releases the lock when its holder exits."""
@@ -193,28 +200,6 @@ def exclusive(path: Path, title: str) -> Iterator[None]:
             print(f"{title}: waiting for another process that downloads it", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-class DownloadProgress:
-    """One line every few jars on stderr."""
-
-    def __init__(self, title: str, total: int) -> None:
-        self._title, self._total, self._seen, self._began = title, total, 0, time.monotonic()
-        self._say(f"downloading {total} jars")
-
-    def jar(self, name: str) -> None:
-        self._seen = min(self._seen + 1, self._total)
-        if self._seen % 10 == 0:
-            self._say(f"{self._seen} of {self._total} jars")
-
-    def again(self) -> None:
-        self._say("the download failed, trying again")
-
-    def done(self) -> None:
-        self._say(f"{self._total} jars downloaded and verified in {time.monotonic() - self._began:.0f} s")
-
-    def _say(self, text: str) -> None:
-        print(f"{self._title}: {text}", file=sys.stderr, flush=True)
 
 
 def main(names: list[str]) -> int:
