@@ -114,14 +114,20 @@ class LocalRehearsals:
         on_progress(needed.sentence)
         below = self.folder or rehearsal_folder(self.settings)
         self._refuse_many_bytes(needed)
-        refuse_shortage(needed, below)
-        fetch_releases(job, self.settings)
+        if short := find_shortage(needed, free_memory=free_memory(), free_disk=free_disk(below)):
+            remedy = "Rehearse on a machine with more, with fewer nodes (--nodes), or from copies of the files."
+            raise RefusedError(short, remedy=remedy)
+        cache = ReleaseCache.from_settings(self.settings)
+        for release in job.releases:  # the sandbox has no network
+            cache.libs(release)
+        cache.agents()
         with new_sandbox(below) as sandbox:
+            of_hosts = (_HOSTS,) if isinstance(self.runtime, HostCommands) else ()
             not_covered = copy_cluster(sandbox, self.cluster, files, needed, on_progress)
             timeout_s = job.request.gate_timeout_s + needed.partitions * _GATE_S_OF_REPLICA
             job = replace(
                 job,
-                not_covered=(*job.not_covered, *not_covered, *self._not_of_hosts),
+                not_covered=(*job.not_covered, *not_covered, *of_hosts),
                 estimate=needed.sentence,
                 request=replace(job.request, gate_timeout_s=timeout_s),
                 isolation=_ISOLATED,
@@ -130,10 +136,6 @@ class LocalRehearsals:
                 later=None if job.real is None else read_contents(self.admin, self.clock, job.real),
             )
             return run_job(sandbox, job, command, on_progress)
-
-    @property
-    def _not_of_hosts(self) -> tuple[str, ...]:
-        return (_HOSTS,) if isinstance(self.runtime, HostCommands) else ()
 
     def _refuse_disabled(self) -> None:
         if not self.settings.rehearse:
@@ -193,22 +195,6 @@ def estimate_copy(files: Sequence[NodeFiles]) -> Estimate:
     """Return memory and disk of a copy."""
     sizes = {one.node.node_id: one.size() for one in files}
     return estimate({node_id: folders for node_id, (folders, _) in sizes.items()}, sum(s for _, s in sizes.values()))
-
-
-def refuse_shortage(needed: Estimate, folder: Path) -> None:
-    """Raise RefusedError if this machine has too little memory or disk."""
-    if short := find_shortage(needed, free_memory=free_memory(), free_disk=free_disk(folder)):
-        raise RefusedError(
-            short, remedy="Rehearse on a machine with more, with fewer nodes (--nodes), or from copies of the files."
-        )
-
-
-def fetch_releases(job: RehearsalJob, settings: Settings) -> None:
-    """Fetch missing jars: the sandbox has no network."""
-    cache = ReleaseCache.from_settings(settings)
-    for release in job.releases:
-        cache.libs(release)
-    cache.agents()
 
 
 def copy_cluster(
