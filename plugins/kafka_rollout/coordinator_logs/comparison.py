@@ -96,7 +96,7 @@ _WORDS: Mapping[LoadVerdict, str] = {
 
 def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
     """Return the changes from one scan to the next. A new partition counts as loadable before."""
-    asked = _releases(before) & _releases(after)
+    asked = {*before.releases} & {*after.releases}
     old = {_place_of(verdict): verdict.verdict for verdict in before.verdicts}
     changes = [_change(old.get(_place_of(verdict)), verdict) for verdict in after.verdicts if verdict.release in asked]
     steps = [(change.after.badness - (change.before or LoadVerdict.LOADS).badness, change) for change in changes]
@@ -140,7 +140,7 @@ def _point(scan: ScanResult) -> TrendPoint:
     by_topic: Counter[str] = Counter()
     for size in scan.sizes:
         by_topic[size.topic] += size.log_bytes
-    failing = dict.fromkeys(sorted(_releases(scan)), 0)
+    failing = dict.fromkeys(scan.releases, 0)
     for verdict in scan.verdicts:
         failing[verdict.release] += verdict.verdict.blocks
     return TrendPoint(
@@ -150,10 +150,6 @@ def _point(scan: ScanResult) -> TrendPoint:
 
 def _place_of(verdict: ReleaseVerdict) -> tuple[Release, str, int]:
     return (verdict.release, verdict.topic, verdict.partition)
-
-
-def _releases(scan: ScanResult) -> set[Release]:
-    return {verdict.release for verdict in scan.verdicts}
 
 
 def _places(scan: ScanResult) -> set[_Place]:
@@ -203,7 +199,7 @@ def _growth(before: ScanResult, after: ScanResult) -> tuple[Growth, ...]:
 def _not_compared(before: ScanResult, after: ScanResult) -> tuple[str, ...]:
     sentences = []
     for one, other, name in ((before, after, "earlier"), (after, before, "later")):
-        if releases := sorted(_releases(one) - _releases(other)):
+        if releases := [release for release in one.releases if release not in other.releases]:
             sentences.append(f"Only the {name} scan covers {few(releases, limit=9)}.")
     if lost := sorted(_places(before) - _places(after)):
         sentences.append(f"Only the earlier scan read {few(f'{topic}-{partition}' for topic, partition in lost)}.")

@@ -34,7 +34,7 @@ def find_unscanned_ranges(scanned: Iterable[LogRange], now: Iterable[LogRange]) 
 
 def releases_of(catalogue: Catalogue, scan: ScanResult) -> tuple[Release, ...]:
     """Return the releases of a scan. A scan without logs has no verdicts: then all releases of the catalogue."""
-    return tuple(sorted({verdict.release for verdict in scan.verdicts})) or tuple(catalogue)
+    return scan.releases or tuple(catalogue)
 
 
 def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> ScanResult:

@@ -125,7 +125,7 @@ def find_remedies(
     The times use the topic configuration of the scan, or Kafka's defaults if the scan has none.
     """
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
-    asked = sorted({verdict.release for verdict in scan.verdicts}) if releases is None else list(releases)
+    asked = scan.releases if releases is None else tuple(releases)
     found = ((release, find_incompatible_records(scan, catalogue, release)) for release in asked)
     return tuple(_remedy(scan, catalogue, release, offences) for release, offences in found if offences)
 

@@ -275,6 +275,11 @@ class ScanResult:
         return sum(size.control_batches for size in self.sizes)
 
     @property
+    def releases(self) -> tuple[Release, ...]:
+        """The releases that the scan has a verdict for."""
+        return tuple(sorted({verdict.release for verdict in self.verdicts}))
+
+    @property
     def standing(self) -> Mapping[Release, LoadVerdict]:
         """The worst verdict of each release over all partitions."""
         worst: dict[Release, LoadVerdict] = {}

@@ -95,7 +95,7 @@ def ignored_tags(
 ) -> tuple[IgnoredTag, ...]:
     """Return every tag of the logs that a release (default: of the scan's) ignores although it reads the record."""
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
-    asked = sorted({verdict.release for verdict in scan.verdicts}) if releases is None else list(releases)
+    asked = scan.releases if releases is None else tuple(releases)
     by_tag: defaultdict[tuple[str, int, int, str, int], list[TaggedFields]] = defaultdict(list)
     for found in scan.tagged:
         by_tag[found.topic, found.key_version, found.value_version, found.path, found.tag].append(found)
