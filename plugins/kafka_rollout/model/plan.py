@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from enum import StrEnum
+from functools import cached_property
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import (
@@ -191,7 +192,7 @@ class RunTerms:
     first_batch: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: it keeps its hash
 class Plan:
     """The plan of a run, frozen by its first task. `release_steps` is empty if every node already runs the target.
 
@@ -237,7 +238,7 @@ class Plan:
             checks=(*(c for c in self.checks if c.check not in titles), *results_of(ran, unknown or {})),
         )
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 (hex) of the planned changes, without observations: findings, `checks` and `unchecked`.
 

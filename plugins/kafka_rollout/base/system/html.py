@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from functools import cache
+from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -15,8 +17,13 @@ from kafka_rollout.base.wording import size
 
 def page_environment(settings: Settings) -> Environment:
     """Return the environment of include/templates. It escapes each value as one visible line."""
+    return _environment(settings.include / "templates")
+
+
+@cache  # it keeps the compiled templates, and a run writes its report several times
+def _environment(templates: Path) -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(settings.include / "templates"),
+        loader=FileSystemLoader(templates),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
