@@ -162,7 +162,7 @@ def roll(ports: ClusterPorts, answers: TerminalAnswers | None = None, **options:
         "target": R431,
         "plans_features": False,
         "scan": False,
-        "interval_s": 1.0,
+        "soak_s": 0.0,
     }
     services = shell_services(ports, Settings.from_environment(), None)
     return run_procedure(UPGRADE, ports, Request(**{**given, **options}), answers or answers_of(ports), services)

@@ -60,6 +60,7 @@ def request(target: str, *, dry_run: bool = False, level: int | None = None) -> 
         checks=1,
         interval_s=1.0,
         gate_timeout_s=600.0,
+        soak_s=0.0,
     )
 
 

@@ -78,7 +78,7 @@ def finalize(
             of.run.attach(file, scan)
 
     monkeypatch.setattr(cli_services, "scan_logs", scan_logs)
-    request = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL)
+    request = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, soak_s=0.0)
     answers = Rejecting(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     services = shell_services(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError) as refused:

@@ -23,7 +23,7 @@ from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 
-WEAK = Request(target=R431, scan=False, rehearse=False)
+WEAK = Request(target=R431, scan=False, rehearse=False, interval_s=7.0)
 
 
 @pytest.fixture(autouse=True)

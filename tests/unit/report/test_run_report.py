@@ -88,7 +88,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     ports = fake_ports(FakeCluster(R391), tmp_path)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1 <b>", confirms=False)
     services = shell_services(ports, Settings.from_environment(), None)
-    assert run_procedure(UPGRADE, ports, Request(target=R431, scan=False), answers, services) == 0
+    assert run_procedure(UPGRADE, ports, Request(target=R431, scan=False, soak_s=0.0), answers, services) == 0
     return ports
 
 

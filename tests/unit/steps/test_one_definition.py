@@ -47,7 +47,7 @@ def with_greeting() -> Procedure:
 
 def rolled(home: Path) -> Any:
     ports = fake_ports(FakeCluster(), home)
-    request = Request(target=R431, plans_features=False, scan=False)
+    request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     services = shell_services(ports, Settings.from_environment(), None)
     assert run_procedure(with_greeting(), ports, request, answers, services) == 0

@@ -47,7 +47,7 @@ def run(tmp_path: Path, rehearsed: RehearsalResult | None, **options: Any) -> An
     world = FakeCluster()
     world.rehearsed = rehearsed
     ports = fake_ports(world, tmp_path)
-    request = Request(target=R431, plans_features=False, scan=False, **options)
+    request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0, **options)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     try:
         run_procedure(UPGRADE, ports, request, answers, Silent())
@@ -95,7 +95,7 @@ def test_a_run_that_was_refused_by_its_rehearsal_is_rehearsed_again(tmp_path: Pa
     world = FakeCluster()
     world.rehearsed = result(Outcome.FAILED, BROKEN)
     ports = fake_ports(world, tmp_path)
-    request = Request(target=R431, plans_features=False, scan=False)
+    request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     with pytest.raises(RefusedError, match="Invalid value 14000"):
         run_procedure(UPGRADE, ports, request, answers, Silent())
