@@ -113,7 +113,7 @@ class Fleet:
     def scan(self, cluster: str, *, age_s: float = 0.0) -> None:
         """A scan of a cluster with groups of the newer protocol: the oldest releases cannot load them."""
         result = small_scan(get_catalogue(Settings.from_environment()), at=time.time() - age_s)
-        scan_history(self.home, cluster).keep(result, "")
+        scan_history(self.home, cluster).keep(result, "", run_id="scheduled__scan")
 
     def lock(self, cluster: str, run_id: str) -> None:
         change_lock(self.home).acquire(cluster, run_id, "Upgrade to 4.3.1.", for_s=600)

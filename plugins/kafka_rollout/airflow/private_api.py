@@ -132,6 +132,11 @@ def can_control(user: Any, dag_id: str) -> bool:
     return _is_authorized(user, dag_id, "PUT", "RUN")
 
 
+def can_trigger(user: Any, dag_id: str) -> bool:
+    """Return whether the user can start runs of a DAG. Airflow checks the same when it starts one."""
+    return _is_authorized(user, dag_id, "POST", "RUN")
+
+
 def can_answer(user: Any, dag_id: str, assigned: Collection[str]) -> bool:
     """Return whether the user can answer a Human-in-the-loop request of a DAG.
 
@@ -145,7 +150,7 @@ def can_answer(user: Any, dag_id: str, assigned: Collection[str]) -> bool:
     return not assigned or get_auth_manager().is_authorized_hitl_task(assigned_users=set(assigned), user=user)
 
 
-def _is_authorized(user: Any, dag_id: str, method: Literal["GET", "PUT"], entity: str) -> bool:
+def _is_authorized(user: Any, dag_id: str, method: Literal["GET", "POST", "PUT"], entity: str) -> bool:
     """`entity`: name of a DagAccessEntity."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails

@@ -43,6 +43,7 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
         "verify": "cluster.verify",
         "scan": "scan.scan",
         "scans": "scans",
+        "downgrade-options": "downgrade_options.downgrade_options",
         "groups": "groups",
     },
     "Change a cluster": {

@@ -11,7 +11,11 @@ from kafka_rollout.releases.facts import Release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """A scan of a scheduled run. `scan`: its name in the history; `verdicts`: the worst verdict of each release."""
+    """A scan. `scan`: its name in the history; `verdicts`: the worst verdict of each release.
+
+    `run_id`: the scheduled run; empty for a command. `topics`: those that the scan has; None in a scan of an earlier
+    version.
+    """
 
     at: float
     run_id: str
@@ -21,6 +25,7 @@ class Scanned:
     log_bytes: int
     partitions: int
     verdicts: Mapping[Release, LoadVerdict]
+    topics: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

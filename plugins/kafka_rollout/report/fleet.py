@@ -25,6 +25,7 @@ from kafka_rollout.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, phase_of
+from kafka_rollout.report.downgrade_options import LOADS, OptionState, judge_options
 from kafka_rollout.run.events import Observed
 from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.projections.questions import subject_of
@@ -32,7 +33,6 @@ from kafka_rollout.run.projections.questions import subject_of
 UNKNOWN = "unknown"
 WORKING = frozenset({Phase.PLANNING, Phase.ROLLING, Phase.ROLLING_BACK, Phase.FINALIZING})
 _ASKS = {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION}
-_LOADS = {LoadVerdict.LOADS, LoadVerdict.LOADS_IGNORING}
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet evaluates a cell that begins with one of these
 
 
@@ -61,9 +61,10 @@ class FleetRow:
     `phase`: of the run that matters, as in the status. `releases`: release or `unknown` → number of nodes. `builds`:
     version of a vendor's build, with the vendor → number of nodes. `problems`: what is not healthy, at the time
     `observed`; `changed`: the newest change by a run since. `is_live`: observed now. `verdicts`: release → result if
-    its coordinators load the logs, at the time `scanned`. `downgrade_to`: older releases that load them. `waits_for`:
-    requests without an answer. `in_progress`: ids of runs. `releases_behind`: releases of the catalogue above the
-    oldest running one. `defects`: known defects of the running releases.
+    its coordinators load the logs, at the time `scanned`. `downgrade_to`: the open options
+    (report/downgrade_options.py). `waits_for`: requests without an answer. `in_progress`: ids of runs.
+    `releases_behind`: releases of the catalogue above the oldest running one. `defects`: known defects of the running
+    releases.
     """
 
     cluster: str
@@ -148,7 +149,7 @@ def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow
         is_live=facts.is_live,
         scanned=None if facts.scan is None else iso(facts.scan.scanned_at),
         verdicts=None if facts.scan is None else {str(one): verdict.value for one, verdict in _sorted(facts.scan)},
-        downgrade_to=None if facts.scan is None or oldest is None else _downgrade_to(facts.scan, oldest),
+        downgrade_to=_downgrade_to(facts, catalogue, now),
         check=facts.check,
         waits_for=tuple(
             subject_of(asked)
@@ -206,8 +207,12 @@ def _sorted(scan: Scanned) -> list[tuple[Release, LoadVerdict]]:
     return sorted(scan.verdicts.items(), reverse=True)
 
 
-def _downgrade_to(scan: Scanned, oldest: Release) -> tuple[str, ...]:
-    return tuple(str(release) for release, verdict in _sorted(scan) if release < oldest and verdict in _LOADS)
+def _downgrade_to(facts: ClusterFacts, catalogue: Catalogue, now: float) -> tuple[str, ...] | None:
+    """Return the open options; None if none is open and some are unknown."""
+    judged = judge_options(facts.spec, catalogue, facts.observation, facts.scan, now)
+    found = [str(one.release) for one in judged if one.state is OptionState.OPEN]
+    is_known = bool(judged) and all(one.state is not OptionState.UNKNOWN for one in judged)
+    return tuple(found) if found or is_known else None
 
 
 def _newest_patch(catalogue: Catalogue, release: Release) -> Release:
@@ -283,7 +288,7 @@ def _verdicts(row: FleetRow) -> str:
     for verdict in sorted(LoadVerdict, key=lambda one: -one.badness):
         found = [release for release, value in row.verdicts.items() if value == verdict]
         if found:
-            which = few(found) if verdict.badness and verdict not in _LOADS else str(len(found))
+            which = few(found) if verdict.badness and verdict not in LOADS else str(len(found))
             parts.append(f"{which} {_VERDICTS[verdict]}")
     return "; ".join(parts) or "none"
 

@@ -67,7 +67,7 @@ def test_a_cluster_that_waits_names_the_request_and_what_to_do(rows: dict[str, F
     assert cell["waits"].startswith('=HYPERLINK("http://evil")\\u202e')
     assert "manual__o" in cell["next"]
     assert cell["verdicts"].startswith("3.4.0, 3.3.2, 3.3.1, 3.3.0 fail; ")
-    assert cell["downgrade"] == "3.9.0, 3.8.1, 3.7.2, 3.6.2 and 2 more"
+    assert cell["downgrade"] == "3.9.0, 3.8.1, 3.7.2"
     assert cell["behind"] == "13 (newest 4.4.0, patch 3.9.2)"
 
 

@@ -17,6 +17,7 @@ from kafka_rollout.airflow.private_api import (
     can_answer,
     can_control,
     can_read_runs,
+    can_trigger,
     current_user,
     require_control,
     require_runs,
@@ -26,6 +27,7 @@ from kafka_rollout.airflow.views.console import clusters_with_run, console_of
 from kafka_rollout.airflow.views.drawings import traffic_svg
 from kafka_rollout.airflow.views.fleet import fleet_table, read_rows
 from kafka_rollout.airflow.views.live import LIVE
+from kafka_rollout.airflow.views.options import options_of
 from kafka_rollout.airflow.views.records import check_page, find_run, page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.airflow.views.shown import shown
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
@@ -39,12 +41,15 @@ from kafka_rollout.steps.procedures.kinds import KINDS
 
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {
+    "common.js": "text/javascript",
     "dom.js": "text/javascript",
     "page.js": "text/javascript",
     "theme.js": "text/javascript",
     "page.css": "text/css",
     "fleet.js": "text/javascript",
     "fleet.css": "text/css",
+    "downgrade.js": "text/javascript",
+    "downgrade.css": "text/css",
 }
 
 # The page runs only its own script; the report runs none.
@@ -82,7 +87,11 @@ _user = current_user()
 @app.get("/", dependencies=[_may_see_airflow])
 def page() -> FileResponse:
     """Return the page. Its script reads /console, /runs and /scans."""
-    return FileResponse(STATIC / "page.html", media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
+    return _page("page.html")
+
+
+def _page(name: str) -> FileResponse:
+    return FileResponse(STATIC / name, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
 
 @app.get("/static/{name}", dependencies=[_may_see_airflow])
@@ -159,10 +168,32 @@ def status(cluster: str, user: Any = _user) -> Any:
     return shown(found.to_json())
 
 
+@app.get("/downgrade", dependencies=[_may_see_airflow])
+def downgrade() -> FileResponse:
+    """Return the page of the downgrade options of a cluster. Its script reads /downgrade/options."""
+    return _page("downgrade.html")
+
+
+@app.get("/downgrade/options", dependencies=[_may_see_airflow])
+def downgrade_options(cluster: str, user: Any = _user) -> Any:
+    """Return the downgrade options of a cluster, from the runs and scans whose own DAG the user can read.
+
+    A cluster that the user cannot see is answered as one that does not exist.
+    """
+    settings = Settings.from_environment()
+    clusters = list_readable_clusters(settings)[0]
+    found = None
+    if cluster in clusters:
+        found = options_of(clusters[cluster], settings, may_read=_reader(user), may_trigger=partial(can_trigger, user))
+    if found is None:
+        raise HTTPException(404, "There is no such cluster, or you cannot read its DAGs.")
+    return shown(found)
+
+
 @app.get("/fleet", dependencies=[_may_see_airflow])
 def fleet() -> FileResponse:
     """Return the page of all clusters. Its script reads /fleet/rows."""
-    return FileResponse(STATIC / "fleet.html", media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
+    return _page("fleet.html")
 
 
 @app.get("/fleet/rows", dependencies=[_may_see_airflow])

@@ -49,7 +49,8 @@ def fleet_table(rows: Sequence[FleetRow], problems: Sequence[str], chosen: Seque
 
 def _links(row: FleetRow) -> dict[str, str]:
     """Return the pages of Airflow by the column that links to them, relative to the page."""
+    options = {"downgrade": f"downgrade?cluster={quote(row.cluster, safe='')}"}
     if not row.dag or not row.run:
-        return {}
+        return options
     run = f"../dags/{quote(row.dag, safe='')}/runs/{quote(row.run, safe='')}"
-    return {"state": run, **({"waits": f"{run}/required_actions"} if row.waits_for else {})}
+    return {**options, "state": run, **({"waits": f"{run}/required_actions"} if row.waits_for else {})}

@@ -34,13 +34,13 @@ def expected_node_step_s(events: Sequence[Event], soak_s: float) -> float:
     A node step counts from its last stop. One that waited for a person does not: its gate failed, or its node was
     started again.
     """
-    if done := _undisturbed_seconds(events):
+    if done := undisturbed_seconds(events):
         return median(done)
     rehearsed = newest(events, Rehearsed)
     return (median(rehearsed.node_seconds.values()) if rehearsed and rehearsed.node_seconds else NODE_S) + soak_s
 
 
-def _undisturbed_seconds(events: Sequence[Event]) -> list[float]:
+def undisturbed_seconds(events: Sequence[Event]) -> list[float]:
     stopped: dict[GateRef, float] = {}
     started: set[GateRef] = set()
     found: dict[GateRef, float] = {}

@@ -176,6 +176,12 @@ class SqlScanHistory:
             row = connection.execute(query).one_or_none()
         return None if row is None else _scanned(row)
 
+    def summaries(self) -> tuple[Scanned, ...]:
+        """Return all stored scans without their records, oldest first."""
+        query = select(scans).where(scans.c.cluster == self.cluster).order_by(scans.c.name)
+        with self._database.reading() as connection:
+            return tuple(_scanned(row) for row in connection.execute(query))
+
     def page_of_run(self, run_id: str) -> str | None:
         """Return the report of a run's newest scan; None if there is none, or if it was removed from the history."""
         query = select(scans).where(scans.c.cluster == self.cluster, scans.c.run_id == run_id)
@@ -223,5 +229,6 @@ def _summary(result: ScanResult) -> dict[str, Any]:
         "records": result.records,
         "log_bytes": result.log_bytes,
         "partitions": len(result.logs),
+        "topics": sorted({log.topic for log in result.logs}),
         "verdicts": {str(release): str(verdict) for release, verdict in result.standing.items()},
     }

@@ -17,7 +17,7 @@ from kafka_rollout.metadata_log.log_choice import (
     ChosenLog,
     describe_no_return,
 )
-from kafka_rollout.metadata_log.outage import unwritable
+from kafka_rollout.metadata_log.outage import WITHOUT_QUORUM_S, unwritable
 from kafka_rollout.metadata_log.snapshot_use import has_majority
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
@@ -46,7 +46,7 @@ from kafka_rollout.steps.common.node_steps import (
 from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.offline.late_nodes import install_late, stop_late
-from kafka_rollout.steps.offline.outage import WITHOUT_QUORUM_S, watch_service
+from kafka_rollout.steps.offline.outage import watch_service
 from kafka_rollout.steps.offline.snapshot import (
     at_once,
     choose_once,

@@ -11,7 +11,14 @@ from typing import Any
 
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.metadata_log.log_choice import describe_no_return
-from kafka_rollout.metadata_log.outage import OutageEstimate, expected, not_serving, outage_estimate, unwritable
+from kafka_rollout.metadata_log.outage import (
+    WITHOUT_QUORUM_S,
+    OutageEstimate,
+    expected,
+    not_serving,
+    outage_estimate,
+    unwritable,
+)
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.report.run_report import MeasuredOutage, OutageReport
@@ -21,9 +28,6 @@ from kafka_rollout.run.projections.offline import outages, unwritable_before
 from kafka_rollout.steps.common.approval import shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until
-
-# A combined node without a quorum waits in its controlled shutdown for no one.
-WITHOUT_QUORUM_S = 60.0
 
 
 def check_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.gates.check import GateKind, GatePolicy
+from kafka_rollout.metadata_log.outage import WITHOUT_QUORUM_S
 from kafka_rollout.model.topology import Role
 from kafka_rollout.report.run_report import DowngradeReport
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
@@ -69,7 +70,7 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     assert measured.seconds is not None
     assert 0 <= measured.writable_s <= measured.seconds <= took + 0.1
     assert told.expected_s is not None
-    assert told.expected_at_most_s == told.expected_s + outage.WITHOUT_QUORUM_S
+    assert told.expected_at_most_s == told.expected_s + WITHOUT_QUORUM_S
     assert f"about {told.expected_s:.0f} s, up to 3 min. Stop" in expected
     assert "up to 60 s more if a controller does not stop by itself" in expected
     assert str(told.expected) in report.sentence

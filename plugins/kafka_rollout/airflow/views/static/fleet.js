@@ -1,23 +1,14 @@
+import { ask, follow } from "./common.js";
 import { h, patch } from "./dom.js";
 
 const REFRESH_S = 10;
 const TYPING_MS = 250;
 const FILES = ["csv", "json"];
-const LINKS = { waits: "Answer", state: "Open the run" };
+const LINKS = { waits: "Answer", state: "Open the run", downgrade: "Options" };
 const form = document.getElementById("filter");
 const state = document.getElementById("state");
 let timer = 0;
 let asked = 0; // number of the newest request: an older answer is not shown
-
-// Airflow's frame does not allow links to open pages or files, so the page around the frame follows the link.
-function follow(event) {
-  if (window.parent === window) return;
-  event.preventDefault();
-  const outer = window.parent.document.createElement("a");
-  for (const name of ["href", "target", "download"]) if (event.currentTarget.hasAttribute(name)) outer[name] = event.currentTarget[name];
-  outer.rel = "noopener";
-  outer.click();
-}
 
 function query() {
   const chosen = new FormData(form);
@@ -30,8 +21,9 @@ function cell(row, column, at) {
     h("a", { href: `./?cluster=${encodeURIComponent(row.cluster)}` }, text), row.needs_human && h("span", { class: "unseen" }, " needs a human"));
   const unknown = text === "unknown" || text === "never";
   const href = column.id in LINKS && row.links[column.id];
+  const outside = href && href.startsWith("../");
   return h("td", { role: "cell", "data-column": column.id, "data-title": column.title, class: unknown ? "unknown" : null },
-    h("span", {}, text), href && h("a", { href, target: "_top", on: { click: follow } }, LINKS[column.id]));
+    h("span", {}, text), href && h("a", outside ? { href, target: "_top", on: { click: follow } } : { href }, LINKS[column.id]));
 }
 
 function show(found) {
@@ -54,9 +46,7 @@ async function refresh() {
   const number = ++asked;
   for (const kind of FILES) document.getElementById(kind).href = `fleet/rows.${kind}?${query()}`;
   try {
-    const answer = await fetch(`fleet/rows?${query()}`, { headers: { Accept: "application/json" } });
-    if (!answer.ok) throw new Error(answer.status === 401 ? "sign in to Airflow first" : `Airflow responded with HTTP status ${answer.status}`);
-    const found = await answer.json();
+    const found = await ask(`fleet/rows?${query()}`);
     if (number === asked) show(found);
   } catch (error) {
     if (number === asked) state.textContent = `Cannot refresh: ${error.message}.`;

@@ -1,3 +1,4 @@
+import { VERDICTS, ask, clock, duration, follow, link, now, plural, reportOfScan, state, time, when } from "./common.js";
 import { h, patch } from "./dom.js";
 
 const ACTIVE_S = 2; // between two refreshes while a run is in progress
@@ -10,35 +11,8 @@ const ANSWER_AFTER_S = 6; // Airflow can lose an answer that comes before the as
 const SHOWN_OPEN = 12; // nodes of a rack that is not folded
 
 const wanted = new URLSearchParams(location.search);
-const page = { clusters: [], consoles: new Map(), kafka: new Map(), scans: [], scansAt: 0, problem: "", readAt: 0, offset: 0 };
+const page = { clusters: [], consoles: new Map(), kafka: new Map(), scans: [], scansAt: 0, problem: "", readAt: 0 };
 const drafts = new Map(); // record id → answer that the user prepares
-
-// ---- words, numbers and times ----
-
-const now = () => Date.now() / 1000 + page.offset;
-const plural = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
-
-function duration(seconds) {
-  const whole = Math.max(0, Math.round(seconds));
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
-  const hours = Math.floor(whole / 3600);
-  return hours < 48 ? `${hours} h ${String(Math.floor(whole / 60) % 60).padStart(2, "0")} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
-}
-
-function clock(at) {
-  const text = new Date(at * 1000).toISOString();
-  const today = new Date(now() * 1000).toISOString().slice(0, 10);
-  return `${text.startsWith(today) ? "" : `${text.slice(0, 10)} `}${text.slice(11, 19)} UTC`;
-}
-
-function when(at, { relative = true } = {}) {
-  const seconds = at - now();
-  const distance = seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
-  const iso = new Date(at * 1000).toISOString();
-  return h("time", { datetime: iso, title: `${iso.slice(0, 10)} ${iso.slice(11, 19)} UTC` }, clock(at), relative && h("span", { class: "soft" }, ` (${distance})`));
-}
-
 const seconds = (iso) => Date.parse(iso) / 1000;
 
 // Each state: symbol, word and color.
@@ -62,26 +36,11 @@ const OUTCOME = {
 };
 const TRENDS = { falls: "↓ it falls", rises: "↑ it rises", stays: "→ it does not fall" };
 
-function state([symbol, tone], word) {
-  return h("span", { class: `state ${tone}` }, h("span", { "aria-hidden": "true" }, `${symbol} `), word);
-}
-
 // ---- links ----
 
-// Airflow's frame does not allow links to open pages, so the page around the frame follows the link.
-function follow(event) {
-  if (window.parent === window) return;
-  event.preventDefault();
-  const outer = window.parent.document.createElement("a");
-  outer.href = event.currentTarget.href;
-  outer.target = event.currentTarget.target;
-  outer.rel = "noopener";
-  outer.click();
-}
-
-const link = (text, href, target = "_top") => h("a", { key: `${text} ${href}`, href, target, rel: "noopener", on: { click: follow } }, text);
 const runLink = (run) => run.dag_id && link("run in Airflow", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}`);
 const reportLink = (run) => run.has_report && link("report", `dags/${encodeURIComponent(run.dag_id)}/report?run_id=${encodeURIComponent(run.run_id)}`, "_blank");
+const optionsLink = (cluster) => h("a", { key: "options", href: `downgrade?cluster=${encodeURIComponent(cluster)}` }, "downgrade options");
 const clusterLink = (text, cluster) => h("a", { key: text, href: `?cluster=${encodeURIComponent(cluster)}` }, text);
 
 // ---- the console of a cluster ----
@@ -95,7 +54,7 @@ function consoleOf(found) {
       run && h("strong", { key: "title" }, run.title),
       state([symbol, tone], found.status.phase.replaceAll("-", " ")),
       run?.began_at && h("span", { key: "began", class: "soft" }, "began ", when(run.began_at)),
-      run && runLink(run), run && reportLink(run),
+      run && runLink(run), run && reportLink(run), optionsLink(found.cluster),
       run && h("span", { key: "id", class: "soft id" }, run.run_id)),
     found.problem && h("p", { key: "problem", class: "bad" }, found.problem),
     lockLine(found),
@@ -442,11 +401,6 @@ function card(run) {
 
 // ---- coordinator logs ----
 
-const VERDICTS = {
-  loads: ["loads", ["✔", "good"]], loads_ignoring: ["loads, ignores some", ["!", "fair"]], fails: ["fails", ["✖", "bad"]], loses: ["loses ids", ["✖", "bad"]],
-  not_loaded: ["not loaded", ["–", "soft"]], unknown: ["unknown", ["?", "bad"]],
-};
-
 function age(seconds) {
   if (seconds < 120) return "just now";
   if (seconds < 7200) return `${Math.round(seconds / 60)} minutes ago`;
@@ -456,7 +410,7 @@ function age(seconds) {
 
 function scanCard(found) {
   const scan = found.scan;
-  const report = scan && link("report", `dags/${encodeURIComponent(found.dag_id)}/scan?run_id=${encodeURIComponent(scan.run_id)}&task_id=scan_coordinator_logs`, "_blank");
+  const report = scan && link("report", reportOfScan(found.dag_id, scan.run_id), "_blank");
   return h("article", { key: `scan ${found.cluster}`, class: "scan", "aria-label": `Coordinator logs of ${found.cluster}` },
     h("div", { class: "head" }, h("strong", null, "Coordinator logs"), h("span", null, found.cluster),
       scan && [h("span", { key: "age", class: found.overdue ? "bad" : "soft" }, `scanned ${age(now() - scan.scanned_at)}`), h("span", { key: "records", class: "soft" }, `${plural(scan.records, "record")} in ${plural(scan.partitions, "partition")}`)],
@@ -505,15 +459,6 @@ const isActive = (found) => found.lock || found.runs.some((run) => run.state ===
 const pause = () => ([...page.consoles.values(), ...page.clusters].some(isActive) ? ACTIVE_S : QUIET_S);
 const isBusy = (cluster) => isActive(cluster) || cluster.problem || (cluster.runs[0] && !cluster.runs[0].is_trial && (!cluster.runs[0].outcome || cluster.runs[0].outcome === "stopped"));
 
-async function ask(what, options = {}) {
-  const answer = await fetch(what, { ...options, headers: { Accept: "application/json", ...options.headers } });
-  if (answer.ok) return answer.json();
-  if (answer.status === 401) throw new Error("sign in to Airflow first");
-  const said = await answer.json().catch(() => ({}));
-  const detail = typeof said.detail === "string" ? `: ${said.detail.replace(/\.$/, "")}` : "";
-  throw Object.assign(new Error(`Airflow responded with HTTP status ${answer.status}${detail}`), { status: answer.status });
-}
-
 const consoleAt = (parameters) => ask(`console?${new URLSearchParams(parameters)}`);
 
 async function read() {
@@ -527,7 +472,7 @@ async function read() {
     found = await Promise.all(busy.map((cluster) => consoleAt({ cluster: cluster.cluster })));
   }
   page.consoles = new Map(found.map((one) => [one.cluster, { ...one, runs: one.runs.map((run) => ({ ...run, cluster: one.cluster })) }]));
-  if (found.length) page.offset = found[0].now - Date.now() / 1000;
+  if (found.length) time.offset = found[0].now - Date.now() / 1000;
   if (Date.now() / 1000 - page.scansAt > SCANS_S) {
     page.scans = await ask("scans");
     page.scansAt = Date.now() / 1000;

@@ -1,0 +1,548 @@
+"""Each downgrade option of one cluster with all that is stored about it: records, levels, methods and history.
+
+Pure: the caller reads, and passes the time in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from kafka_rollout.base.durations import duration
+from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.wording import count, few
+from kafka_rollout.coordinator_logs.history import Scanned
+from kafka_rollout.coordinator_logs.incompatible_records import IncompatibleRecords, find_incompatible_records
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult, worst_of
+from kafka_rollout.metadata_log.log_choice import describe_no_return
+from kafka_rollout.metadata_log.outage import (
+    UNAVAILABLE,
+    WITHOUT_QUORUM_S,
+    absence_estimate,
+    expected,
+    outage_estimate,
+    span,
+)
+from kafka_rollout.model.plan import FeatureChange
+from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.lowering import OF_ROLLS, WhereRefused, live_obstacles
+from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.report.downgrade_options import (
+    FRESH_S,
+    LOADS,
+    LOGS,
+    Judged,
+    OptionState,
+    Reason,
+    judge_options,
+    running_releases,
+    state_of,
+)
+from kafka_rollout.run.events import Event, Planned, events_of
+from kafka_rollout.run.offline_events import LiveLowered
+from kafka_rollout.run.projections.node_times import expected_node_step_s, undisturbed_seconds
+from kafka_rollout.run.projections.observations import Observation
+from kafka_rollout.run.projections.offline import outages
+from kafka_rollout.run.step_events import Finalized
+
+LISTED = 5  # kinds of records per log, and partitions per kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCheck:
+    """A stored check: its document and run."""
+
+    run_id: str
+    at: float
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionFacts:
+    """What is stored about a cluster, as far as the reader can see it.
+
+    `scans`: oldest first, without their records; `results`: by name of a scan, at least the newest one and those of
+    `scans_to_compare`. `checks`: oldest first. `runs`: run id → events, the last changed run first. `sees_scans`: False
+    if the reader cannot read scans and checks.
+    """
+
+    spec: ClusterSpec
+    observation: Observation | None
+    scans: Sequence[Scanned] = ()
+    results: Mapping[str, ScanResult]
+    checks: Sequence[StoredCheck] = ()
+    runs: Mapping[str, Sequence[Event]]
+    sees_scans: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockingRecords:
+    """Records of one kind. `count`: of all partitions; `current`: of these, the newest of their key, None if unknown.
+
+    `stops`: the release does not load them; else it ignores them. `first`: places of the first ones.
+    """
+
+    title: str
+    count: int
+    current: int | None
+    stops: bool
+    reason: str
+    first: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogVerdict:
+    """The verdict of one release for one coordinator log. `kinds`: number of all kinds; `records`: the first ones."""
+
+    log: str
+    verdict: LoadVerdict | None
+    sentence: str
+    kinds: int = 0
+    records: tuple[BlockingRecords, ...] = ()
+
+
+class MethodName(StrEnum):
+    ROLLING = "rolling"
+    LIVE = "live"
+    OFFLINE = "offline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One method. `is_possible`: None if it is unknown. `why`: a sentence. `outage`, `takes`, `undo`: sentences.
+
+    `command`: a dry run of it. `parameters`: fields of the DAG's form.
+    """
+
+    name: MethodName
+    is_possible: bool | None
+    why: str
+    outage: str = ""
+    restarts: int = 0
+    takes: str = ""
+    undo: str = ""
+    command: str = ""
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionChange:
+    """One change of an option. `state`: since then; None: levels or methods changed, the logs did not. `run_id`: the
+    run or the scheduled scan or check; empty for a command.
+    """
+
+    at: float
+    state: OptionState | None
+    sentence: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastPlan:
+    """The newest plan of a downgrade to the release. `blockers`: as text."""
+
+    at: float
+    run_id: str
+    blockers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    release: Release
+    is_newest_patch: bool
+    state: OptionState
+    reasons: tuple[Reason, ...]
+    path: tuple[Release, ...]
+    logs: tuple[LogVerdict, ...]
+    lowered: tuple[str, ...]
+    methods: tuple[Method, ...]
+    history: tuple[OptionChange, ...]
+    last_plan: LastPlan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DowngradeOptions:
+    """All options of a cluster. Times: epoch seconds. `problem`: why nothing is known; empty if options are known.
+
+    `of_methods`: changes of what rolling and live downgrades need, for all options.
+    """
+
+    cluster: str
+    as_of: float
+    releases: tuple[Release, ...]
+    levels: Mapping[str, int]
+    observed_at: float | None
+    scanned_at: float | None
+    scan: str
+    scan_run: str
+    checked_at: float | None
+    problem: str
+    options: tuple[Option, ...]
+    of_methods: tuple[OptionChange, ...]
+
+
+def build_options(facts: OptionFacts, catalogue: Catalogue, now: float) -> DowngradeOptions:
+    """Return the options of a cluster at the time `now` (epoch seconds)."""
+    scan = facts.scans[-1] if facts.scans else None
+    check = facts.checks[-1] if facts.checks else None
+    judged = judge_options(facts.spec, catalogue, facts.observation, scan, now)
+    newest = {max(group) for group in _lines(one.release for one in judged).values()}
+    built = tuple(
+        Option(
+            release=one.release,
+            is_newest_patch=one.release in newest,
+            state=one.state,
+            reasons=_readable(facts, one.reasons),
+            path=one.path,
+            logs=_logs(facts, catalogue, one.release, scan),
+            lowered=tuple(_lowering(catalogue, one, change) for change in one.lowered),
+            methods=_methods(facts, catalogue, one, facts.observation, now) if one.path and facts.observation else (),
+            history=_history(facts, catalogue, one.release),
+            last_plan=_last_plan(facts, one.release),
+        )
+        for one in judged
+    )
+    observed = None if facts.observation is None else facts.observation.observed
+    return DowngradeOptions(
+        cluster=facts.spec.name,
+        as_of=now,
+        releases=tuple(running_releases(facts.observation)),
+        levels={} if observed is None else observed.finalized,
+        observed_at=None if observed is None else observed.at,
+        scanned_at=None if scan is None else scan.scanned_at,
+        scan="" if scan is None else scan.scan,
+        scan_run="" if scan is None else scan.run_id,
+        checked_at=None if check is None else check.at,
+        problem=_problem(facts, catalogue, built),
+        options=built,
+        of_methods=_of_methods(facts.checks),
+    )
+
+
+def _problem(facts: OptionFacts, catalogue: Catalogue, options: Sequence[Option]) -> str:
+    how = f"Trigger its scan DAG, or plan: `kafka-rollout plan --cluster {facts.spec.name} --to RELEASE`."
+    running = running_releases(facts.observation)
+    if not running:
+        return f"The options are unknown: nothing stored says which release the nodes run. {how}"
+    if running[0] not in catalogue:
+        return f"The options are unknown: release {running[0]} is not in the catalogue."
+    return "" if options else f"The catalogue has no release below {running[0]}."
+
+
+def _readable(facts: OptionFacts, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    if facts.sees_scans or not reasons:
+        return reasons
+    return (Reason(sentence="You cannot read the scans of this cluster.", remedy="Ask for the right to its scan DAG."),)
+
+
+def _lines(releases: Iterable[Release]) -> dict[tuple[int, int], list[Release]]:
+    found: dict[tuple[int, int], list[Release]] = {}
+    for release in releases:
+        found.setdefault((release.major, release.minor), []).append(release)
+    return found
+
+
+def _lowering(catalogue: Catalogue, judged: Judged, change: FeatureChange) -> str:
+    by = ""
+    if change.feature == METADATA_VERSION:
+        by = f" Kafka does not lower it online: {judged.refused}" if judged.refused else " Kafka lowers it online."
+    return f"{change.feature} {change.current} → {change.target}.{by} {change.loss}"
+
+
+# ---- verdicts and records ----
+
+
+def _logs(facts: OptionFacts, catalogue: Catalogue, release: Release, scan: Scanned | None) -> tuple[LogVerdict, ...]:
+    result = None if scan is None else facts.results.get(scan.scan)
+    if scan is None or result is None:
+        told = "No scan is stored." if facts.sees_scans else "You cannot read the scans."
+        return tuple(LogVerdict(log=log, verdict=None, sentence=told) for log in LOGS)
+    records = find_incompatible_records(result, catalogue, release)
+    topics = dict.fromkeys((*LOGS, *(log.topic for log in result.logs)))
+    return tuple(_log(result, release, topic, [one for one in records if one.topic == topic], scan) for topic in topics)
+
+
+def _log(
+    result: ScanResult, release: Release, topic: str, records: Sequence[IncompatibleRecords], scan: Scanned
+) -> LogVerdict:
+    verdicts = [one for one in result.verdicts if one.release == release and one.topic == topic]
+    if not verdicts:
+        if scan.run_id and not any(log.topic == topic for log in result.logs):
+            told = "The topic did not exist at the scan."
+            return LogVerdict(log=topic, verdict=LoadVerdict.LOADS, sentence=told)
+        return LogVerdict(log=topic, verdict=None, sentence="The scan has no verdict about this log.")
+    worst = worst_of(one.verdict for one in verdicts)
+    affected = [one for one in verdicts if one.verdict is worst]
+    first = next((one.first_failure for one in affected if one.first_failure is not None), None)
+    where = "" if worst in LOADS else f" in {len(affected)} of {count(len(verdicts), 'partition')}"
+    why = "" if first is None else f" First: {topic}-{affected[0].partition}, offset {first.offset}: {first.reason}."
+    return LogVerdict(
+        log=topic,
+        verdict=worst,
+        sentence=f"{_VERDICT[worst]}{where}.{why}",
+        kinds=len(records),
+        records=tuple(_blocking(one) for one in records[:LISTED]),
+    )
+
+
+_VERDICT = {
+    LoadVerdict.LOADS: "It loads the log",
+    LoadVerdict.LOADS_IGNORING: "It loads the log and ignores some records",
+    LoadVerdict.LOSES: "It loads the log and loses transactional ids",
+    LoadVerdict.FAILS: "It does not load the log",
+    LoadVerdict.UNKNOWN: "A part of the log could not be read",
+    LoadVerdict.NOT_LOADED: "It has no coordinator for this log",
+}
+
+
+def _blocking(records: IncompatibleRecords) -> BlockingRecords:
+    return BlockingRecords(
+        title=records.title,
+        count=records.count,
+        current=records.live,
+        stops=records.stops,
+        reason=records.reason,
+        first=tuple(
+            f"{records.topic}-{one.partition}, offset {one.first_offset} ({one.count:,})"
+            for one in records.partitions[:LISTED]
+        ),
+    )
+
+
+# ---- methods ----
+
+
+def _methods(
+    facts: OptionFacts, catalogue: Catalogue, judged: Judged, observation: Observation, now: float
+) -> tuple[Method, ...]:
+    spec, check = facts.spec, facts.checks[-1] if facts.checks else None
+    state = state_of(spec, observation)
+    of_rolls = roll_blockers(check.document) if check is not None else ()
+    is_checked = check is not None and now - check.at <= FRESH_S
+    level = next((c.target for c in judged.lowered if c.feature == METADATA_VERSION), None)
+    obstacles = live_obstacles(spec, catalogue, state, level, of_rolls) if level is not None else ()
+    closed = _first(judged)
+    methods = []
+    for name in MethodName:
+        wrong, needs_check = _against(spec, judged, name, obstacles, of_rolls)
+        possible: bool | None = not wrong
+        if judged.state is OptionState.CLOSED:
+            possible, wrong = False, closed
+        elif not wrong and judged.state is OptionState.UNKNOWN:
+            possible, wrong = None, closed
+        elif not wrong and needs_check and not is_checked:
+            possible = None
+            wrong = "No check of the last 48 h says whether each node can be stopped alone."
+        methods.append(_method(facts, judged, name, possible, wrong))
+    return tuple(methods)
+
+
+def _first(judged: Judged) -> str:
+    return judged.reasons[0].sentence if judged.reasons else ""
+
+
+def _against(
+    spec: ClusterSpec, judged: Judged, name: MethodName, obstacles: Sequence[str], of_rolls: Sequence[Finding]
+) -> tuple[str, bool]:
+    """Return why the method is not possible (empty if it is), and whether it needs the findings of a check."""
+    if not spec.manages_nodes:
+        return f"The runtime {spec.runtime} cannot replace nodes.", False
+    if name is MethodName.ROLLING:
+        if judged.refused:
+            return f"Kafka does not lower metadata.version online: {judged.refused}", False
+        return _few_findings(of_rolls), True
+    if not judged.refused:
+        return "It is not needed: Kafka lowers every level online.", False
+    if name is MethodName.LIVE:
+        return f"Not possible: {few(obstacles)}." if obstacles else "", True
+    return "" if obstacles else "It is not needed: a live downgrade is possible, which stops less.", False
+
+
+def _few_findings(found: Sequence[Finding]) -> str:
+    return f"Blocked by {few(f'{one.code} ({one.subject})' for one in found)}." if found else ""
+
+
+def roll_blockers(document: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Return the blockers of a stored check that prevent replacing one node at a time."""
+    return tuple(
+        Finding(
+            code=group["code"],
+            severity=Severity.BLOCKER,
+            subject=one["subject"],
+            sentence=one["sentence"],
+            remedy=one["remedy"],
+        )
+        for entry in document["checks"]
+        for group in entry["findings"]
+        if group["code"] in OF_ROLLS and group["severity"] == Severity.BLOCKER
+        for one in group["objects"]
+    )
+
+
+_WHY = {
+    MethodName.ROLLING: "Kafka lowers the levels while all nodes serve; then each node is replaced.",
+    MethodName.LIVE: "The run stops only the controllers and lowers metadata.version; then each node is replaced.",
+    MethodName.OFFLINE: "The run stops all nodes, lowers metadata.version and starts them on the older release.",
+}
+
+
+def _method(facts: OptionFacts, judged: Judged, name: MethodName, possible: bool | None, wrong: str) -> Method:
+    number, steps = len(facts.spec.nodes), len(judged.path)
+    where = {MethodName.LIVE: WhereRefused.LIVE, MethodName.OFFLINE: WhereRefused.OFFLINE}.get(name, WhereRefused.STOP)
+    parameters: dict[str, Any] = {"target_release": str(judged.release), "dry_run": True}
+    words = f"{RUN_COMMANDS[RunOf.DOWNGRADE].name} --cluster {facts.spec.name} --to {judged.release}"
+    if where is not WhereRefused.STOP:
+        parameters["where_refused"] = where.value
+        words += f" --where-refused {where}"
+    method = Method(name=name, is_possible=possible, why=wrong or _WHY[name], parameters=parameters)
+    if possible is False:
+        return method
+    at_once = name is MethodName.OFFLINE
+    before = len(facts.spec.controllers) if name is MethodName.LIVE else 0
+    return replace(
+        method,
+        outage=_outage(facts, name),
+        restarts=number if at_once else number * steps + before,
+        takes="The outage, and the checks before and after it." if at_once else _takes(number * steps, facts.runs),
+        undo=_undo(facts.spec, judged, name),
+        command=f"kafka-rollout {words} --dry-run",
+    )
+
+
+def _outage(facts: OptionFacts, name: MethodName) -> str:
+    spec = facts.spec
+    if name is MethodName.ROLLING:
+        return "None is expected: one node at a time is stopped, and its partitions have other replicas in sync."
+    if name is MethodName.LIVE:
+        measured = [
+            one.without_controller_s for events in facts.runs.values() for one in events_of(events, LiveLowered)
+        ]
+        past = f" An earlier live downgrade took {span(measured[0])}." if measured else ""
+        least = absence_estimate([0] * len(spec.controllers)).total_s
+        return (
+            f"At least about {span(least)} without an active controller; more by the size of the metadata log, which "
+            f"the approval shows.{past} {UNAVAILABLE[0]}"
+        )
+    replicas = 0 if facts.observation is None else facts.observation.observed.partitions
+    estimate = outage_estimate(len(spec.nodes), [], replicas, forced_after_s=WITHOUT_QUORUM_S)
+    took = [one.seconds for events in facts.runs.values() for one in outages(events) if one.seconds is not None]
+    past = f" An earlier one took {span(took[0])}." if took else ""
+    return (
+        f"The whole cluster, at least {expected(estimate.total_s, estimate.longest_s)}; more by metadata log and "
+        f"replicas, which the approval shows.{past}"
+    )
+
+
+def _takes(node_steps: int, runs: Mapping[str, Sequence[Event]]) -> str:
+    done = [seconds for events in runs.values() for seconds in undisturbed_seconds(events)]
+    seconds = median(done) if done else expected_node_step_s((), Request().soak_s)
+    source = f"as {count(len(done), 'node step')} of earlier runs took" if done else "assumed, soak included"
+    return (
+        f"About {duration(seconds * node_steps)} for {count(node_steps, 'node step')}, one after the other, without "
+        f"approvals ({span(seconds)} each, {source})."
+    )
+
+
+def _undo(spec: ClusterSpec, judged: Judged, name: MethodName) -> str:
+    if name is MethodName.OFFLINE:
+        return describe_no_return(spec)
+    levels = " Lowered levels stay lowered: raise them again with kafka_features." if judged.lowered else ""
+    if name is MethodName.LIVE:
+        return (
+            "A failed switch is undone until the controllers elect a leader at the lower level. Metadata that is lost "
+            f"at the lower level does not come back.{levels}"
+        )
+    return f"A rollback returns the nodes to the newer release at any time.{levels}"
+
+
+# ---- history ----
+
+
+def scans_to_compare(scans: Sequence[Scanned]) -> tuple[str, ...]:
+    """Return the names of the scans between which the verdict of a release changed. `scans`: oldest first."""
+    changed = [
+        (before.scan, after.scan)
+        for before, after in pairwise(scans)
+        if any(_by_verdict(before, one) is not _by_verdict(after, one) for one in after.verdicts)
+    ]
+    return tuple(dict.fromkeys(name for pair in changed for name in pair))
+
+
+def _by_verdict(scan: Scanned, release: Release) -> OptionState:
+    verdict = scan.verdicts.get(release, LoadVerdict.UNKNOWN)
+    return OptionState.CLOSED if verdict.blocks else OptionState.OPEN if verdict in LOADS else OptionState.UNKNOWN
+
+
+def _history(facts: OptionFacts, catalogue: Catalogue, release: Release) -> tuple[OptionChange, ...]:
+    """Return the changes of one option, newest first: verdicts of scans, and levels that runs finalized."""
+    found = []
+    for before, after in pairwise(facts.scans):
+        was, now = _by_verdict(before, release), _by_verdict(after, release)
+        if was is not now:
+            why = _why_changed(facts, catalogue, release, before, after)
+            told = f"The coordinator logs: {was} → {now}. {why}"
+            found.append(OptionChange(at=after.scanned_at, state=now, sentence=told, run_id=after.run_id))
+    found += _level_changes(facts, catalogue, release)
+    return tuple(sorted(found, key=lambda change: -change.at))
+
+
+def _why_changed(facts: OptionFacts, catalogue: Catalogue, release: Release, before: Scanned, after: Scanned) -> str:
+    results = [facts.results.get(scan.scan) for scan in (before, after)]
+    if any(result is None for result in results):
+        return "One of the scans cannot be read any more."
+    kinds = [
+        {(one.topic, one.title): one for one in find_incompatible_records(result, catalogue, release) if one.stops}
+        for result in results
+        if result is not None
+    ]
+    new = [f"{one.count:,} × {one.title} in {one.topic}" for key, one in kinds[1].items() if key not in kinds[0]]
+    gone = [f"{one.title} in {one.topic}" for key, one in kinds[0].items() if key not in kinds[1]]
+    parts = [f"New: {few(new)}." if new else "", f"Gone: {few(gone)}." if gone else ""]
+    return " ".join(filter(None, parts)) or "The kinds of records did not change."
+
+
+def _level_changes(facts: OptionFacts, catalogue: Catalogue, release: Release) -> list[OptionChange]:
+    known = catalogue.get(release).features
+    done = sorted(
+        ((event, run_id) for run_id, events in facts.runs.items() for event in events_of(events, Finalized)),
+        key=lambda one: one[0].at,
+    )
+    fits: dict[str, bool] = {}
+    found = []
+    for event, run_id in done:
+        for feature, level in event.levels.items():
+            most = known[feature].supported.max if feature in known else 0
+            if (level <= most) is not fits.get(feature, True):
+                fits[feature] = level <= most
+                verb = "supports it" if level <= most else f"supports at most {most}, so it must be lowered first"
+                told = f"Run {run_id} finalized {feature} at {level}; {release} {verb}."
+                found.append(OptionChange(at=event.at, state=None, sentence=told, run_id=run_id))
+    return found
+
+
+def _of_methods(checks: Sequence[StoredCheck]) -> tuple[OptionChange, ...]:
+    """Return the changes of the findings that prevent replacing one node at a time, newest first."""
+    found = []
+    for before, after in pairwise(checks):
+        was, now = ({one.identity for one in roll_blockers(check.document)} for check in (before, after))
+        for text, identities in (("New in the check", now - was), ("Gone in the check", was - now)):
+            if identities:
+                told = f"{text}: {few(f'{code} ({subject})' for code, subject in sorted(identities))}."
+                found.append(OptionChange(at=after.at, state=None, sentence=told, run_id=after.run_id))
+    return tuple(reversed(found))
+
+
+def _last_plan(facts: OptionFacts, release: Release) -> LastPlan | None:
+    plans = [
+        LastPlan(at=event.at, run_id=run_id, blockers=event.blockers)
+        for run_id, events in facts.runs.items()
+        for event in events_of(events, Planned)
+        if event.run_of is RunOf.DOWNGRADE and event.target == release
+    ]
+    return max(plans, key=lambda plan: plan.at, default=None)
