@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.derivation.coordinators.shards import serialized
+from kafka_rollout.derivation.coordinators.loaders import serialized
 from kafka_rollout.derivation.documents import (
     definition_file,
     facts_document,

@@ -56,7 +56,6 @@ def key_versions(key: Message) -> range:
 
 
 def kafka_jars(libs: Path) -> list[Path]:
-    """Return the jars of Kafka itself."""
     return sorted(path for path in libs.glob("*.jar") if re.match(r"kafka[-_]", path.name))
 
 

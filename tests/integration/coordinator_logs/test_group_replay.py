@@ -9,8 +9,8 @@ import pytest
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.derivation.coordinators.group_families import GROUP_ID, MEMBER_ID, Records
+from kafka_rollout.derivation.coordinators.loaders import GROUP_SERDE, Record, refusals
 from kafka_rollout.derivation.coordinators.records import SERDE_OF_3_9
-from kafka_rollout.derivation.coordinators.shards import GROUP_SERDE, Record, refusals
 from kafka_rollout.derivation.jars import coordinator_messages
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.group_replay import CURRENT, GroupRecord, GroupReplay

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kafka_rollout.derivation.coordinators.loaders import Record, Refusal
 from kafka_rollout.derivation.coordinators.rules import fill_message
-from kafka_rollout.derivation.coordinators.shards import Record, Refusal
 from kafka_rollout.derivation.jars import Message, key_versions
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.group_replay import CURRENT, GROUP, MEMBER

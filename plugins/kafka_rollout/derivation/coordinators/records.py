@@ -20,11 +20,13 @@ from kafka_rollout.derivation.coordinators.loaders import (
     Loader,
     default_group_loader,
     group_loader,
+    is_ignored,
+    serialized_key,
+    serialized_value,
     share_loader,
     transaction_loader,
 )
 from kafka_rollout.derivation.coordinators.rules import field_rules
-from kafka_rollout.derivation.coordinators.shards import serialized_key, serialized_value
 from kafka_rollout.derivation.coordinators.writers import Written, has_old_group_coordinator
 from kafka_rollout.derivation.gaps import Gaps
 from kafka_rollout.derivation.jars import Message, key_versions
@@ -168,7 +170,7 @@ def _outcome(loader: Loader, key: bytes, value: bytes) -> str:
     except Py4JJavaError as error:
         # CoordinatorLoaderImpl catches this one, warns and continues; any other stops the load of the partition.
         return "ignored" if java_class(error).endswith("$UnknownRecordTypeException") else "refused"
-    return "ignored" if loader.ignores(taken_for) else "read"
+    return "ignored" if is_ignored(taken_for) else "read"
 
 
 def _complaint(loader: Loader, key: bytes, value: bytes, unknown: int) -> str:
