@@ -121,12 +121,12 @@ def _defects() -> Iterator[str]:
     rows = []
     for one in load_catalogue(ROOT / "include").advisories:
         affected = ", ".join(
-            f"{first}" if first == last else f"{first} to {last or 'now'}" for first, last in one.affected
+            f"{found.first}" if found.first == found.last else f"{found.first} to {found.last or 'now'}"
+            for found in one.affected
         )
         if one.below_metadata_version is not None:
             affected += f", below metadata.version {one.below_metadata_version}"
-        whose = "clients" if one.of_clients else "brokers"
-        rows.append((one.id, f"{affected} ({whose})", f"{one.condition} {one.defect}", one.remedy, one.source))
+        rows.append((one.id, f"{affected} ({one.concerns})", f"{one.condition} {one.defect}", one.remedy, one.source))
     return _table(("id", "affected releases", "defect", "remedy", "source"), rows)
 
 

@@ -281,17 +281,24 @@ class VendorRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AffectedReleases:
+    """Releases with a defect, from the first to the last. `last` None: no release corrects it."""
+
+    first: Release
+    last: Release | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advisory:
     """A known defect of Kafka. The sentences are shown as they are.
 
-    `id`: Kafka's issue, a CVE, or a name. `affected`: first and last release with it; last None: no release corrects
-    it. `of_clients`: the release of the clients decides, not that of the nodes. `below_metadata_version`: only below
+    `id`: Kafka's issue, a CVE, or a name. `concerns`: those whose release decides. `below_metadata_version`: only below
     this finalized level. `source`: where the defect is documented.
     """
 
     id: str
-    affected: tuple[tuple[Release, Release | None], ...]
-    of_clients: bool
+    affected: tuple[AffectedReleases, ...]
+    concerns: Literal["brokers", "clients"]
     condition: str
     defect: str
     remedy: str
@@ -299,7 +306,7 @@ class Advisory:
     below_metadata_version: int | None = None
 
     def affects(self, release: Release) -> bool:
-        return any(first <= release and (last is None or release <= last) for first, last in self.affected)
+        return any(one.first <= release and (one.last is None or release <= one.last) for one in self.affected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,5 +366,4 @@ def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
 
 
 def gap_of_log(topic: str) -> str:
-    """Return the name of the gap of a coordinator log that was not derived."""
     return f"coordinator_logs.{topic}"

@@ -41,7 +41,7 @@ def advisory_findings(
                 f"Kafka {few(affected)}, {advisory.id}",
                 f"Known defect. Affected: {advisory.condition} {advisory.defect} Source: {advisory.source}.",
                 advisory.remedy,
-                severity=INFO if advisory.of_clients else WARNING,
+                severity=INFO if advisory.concerns == "clients" else WARNING,
             )
         )
     return tuple(found)

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
@@ -47,42 +47,28 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Vendor(_Strict):
-    vendor: str
-    pattern: str
-    source: str
-    minors: dict[str, str] = {}
-
-    @field_validator("pattern")
-    @classmethod
-    def _has_one_group(cls, pattern: str) -> str:
-        if re.compile(pattern).groups != 1:
-            raise ValueError("it needs exactly one group")
-        return pattern
-
-
 class _Vendors(_Strict):
-    rules: list[_Vendor]
+    rules: list[VendorRule]
 
-
-class _Affected(_Strict):
-    first: Release
-    last: Release | None = None
-
-
-class _Advisory(_Strict):
-    id: str
-    affected: list[_Affected] = Field(min_length=1)
-    concerns: Literal["brokers", "clients"]
-    condition: str
-    defect: str
-    remedy: str
-    source: str = Field(min_length=1)
-    below_metadata_version: int | None = None
+    @field_validator("rules")
+    @classmethod
+    def _have_one_group(cls, rules: list[VendorRule]) -> list[VendorRule]:
+        for rule in rules:
+            if re.compile(rule.pattern).groups != 1:
+                raise ValueError(f"the pattern of {rule.vendor} needs exactly one group")
+        return rules
 
 
 class _Advisories(_Strict):
-    advisories: list[_Advisory]
+    advisories: list[Advisory]
+
+    @field_validator("advisories")
+    @classmethod
+    def _are_complete(cls, advisories: list[Advisory]) -> list[Advisory]:
+        for one in advisories:
+            if not (one.affected and one.source):
+                raise ValueError(f"{one.id} needs affected releases and a source")
+        return advisories
 
 
 # In a dictionary, because pydantic takes no configuration for a dataclass itself.
@@ -105,7 +91,6 @@ def release_files(*folders: Path, of: str = "releases") -> dict[Release, Path]:
 
 
 def get_catalogue(settings: Settings | None = None) -> Catalogue:
-    """Return the facts of every supported release."""
     return load_catalogue(*(settings or Settings.from_environment()).catalogue_folders)
 
 
@@ -121,12 +106,8 @@ def load_catalogue(*folders: Path) -> Catalogue:
         raise UserError(f"The catalogue {folders[0] / 'releases'} contains no release.", remedy=_REMEDY)
     return Catalogue(
         {release: load_facts(path) for release, path in found.items()},
-        tuple(
-            VendorRule(**rule.model_dump())
-            for file in _read_all(folders, "vendors.json", _Vendors)
-            for rule in file.rules
-        ),
-        tuple(_advisory(one) for file in _read_all(folders, "advisories.json", _Advisories) for one in file.advisories),
+        tuple(rule for file in _read_all(folders, "vendors.json", _Vendors) for rule in file.rules),
+        tuple(one for file in _read_all(folders, "advisories.json", _Advisories) for one in file.advisories),
     )
 
 
@@ -140,14 +121,6 @@ def _read_all(folders: Iterable[Path], name: str, form: type[_File]) -> Iterator
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"]) or "the file"
                 raise UserError(f"The rules {path} are invalid: {where}: {first['msg']}.", remedy=_REMEDY) from None
-
-
-def _advisory(one: _Advisory) -> Advisory:
-    return Advisory(
-        affected=tuple((affected.first, affected.last) for affected in one.affected),
-        of_clients=one.concerns == "clients",
-        **one.model_dump(exclude={"affected", "concerns"}),
-    )
 
 
 def load_facts(path: Path) -> ReleaseFacts:

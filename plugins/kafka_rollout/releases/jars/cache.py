@@ -94,7 +94,6 @@ class ReleaseCache:
         return self.cache / kind / f"{name}-{digest[:8]}"
 
     def known(self) -> tuple[Release, ...]:
-        """The releases that have a lock."""
         return tuple(release_files(*self.catalogue_folders, of=LOCKS))
 
     def _folder(self, kind: str, name: str, title: str) -> Path:

@@ -121,7 +121,6 @@ def _classes_called(libs: Path, simple_name: str) -> list[str]:
 
 
 def java_class(error: Py4JJavaError) -> str:
-    """Name of the Java exception's class."""
     return str(error.java_exception.getClass().getName())
 
 
