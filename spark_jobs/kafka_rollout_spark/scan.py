@@ -171,7 +171,7 @@ class Scanned:
             )
         return taken.shortened()
 
-    def owners_of_tags(self, states: Iterable[StateRecord]) -> parts.OwnersOfTags:
+    def owners_of_tags(self, states: Iterable[StateRecord]) -> dict[parts.TagPlace, list[str] | None]:
         """The groups and transactional ids whose current record has a tagged field.
 
         Of committed offsets, they are the groups with a record of the same version: it exists for the field.
@@ -190,7 +190,7 @@ class Scanned:
                 listed.add((kind[0], kind[2]))
             for *kind, path, tag in tags:
                 owners[*kind, path, tag] |= groups[tuple(kind)]
-        return parts.OwnersOfTags(owners, listed)
+        return {place: sorted(owners[place]) if (place[0], place[2]) in listed else None for place in tags}
 
     @staticmethod
     def _committing(contents: MergedRows) -> dict[str, int]:

@@ -109,7 +109,6 @@ class LogReader:
         control[t.LAST_OFFSET] = control[t.LAST_TIMESTAMP] = -1
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the remaining rows of the log."""
         yield from self._drain()
         control = self._control
         columns = {

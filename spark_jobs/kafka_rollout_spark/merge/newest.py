@@ -33,7 +33,6 @@ class NewestOfKeys:
         self._classes: dict[LiveClass, int] = {}
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add the entries of one row of kind `entries`."""
         entries = np.frombuffer(row["entries"], dtype=np.int64).reshape(-1, ENTRY)
         classes = np.array([self._class(row, fields) for fields in json.loads(row["classes"])], dtype=np.int64)
         at = 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -32,21 +32,6 @@ TagPlace = tuple[str, int, int, int, str, int]
 
 TAG_PLACE = ("topic", "partition", "key_version", "value_version", "path", "tag")
 _VERSION_BYTES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class OwnersOfTags:
-    """The groups and transactional ids whose current record has a tagged field.
-
-    `listed`: topic and key version of the record types of which owners are known.
-    """
-
-    names: Mapping[TagPlace, Collection[str]]
-    listed: Collection[tuple[str, int]]
-
-    def find(self, place: TagPlace) -> list[str] | None:
-        topic, _, key_version, *_ = place
-        return sorted(self.names.get(place, ())) if (topic, key_version) in self.listed else None
 
 
 def values(kind: type[Value], table: pa.Table | pa.RecordBatch, **columns: Sequence[Any]) -> Iterator[Value]:
@@ -78,15 +63,16 @@ def broken_records(few: pa.Table) -> tuple[BrokenRecords, ...]:
 
 
 def tagged_fields(
-    few: pa.Table, catalogue: Catalogue, schemas: Schemas, owners: OwnersOfTags
+    few: pa.Table, catalogue: Catalogue, schemas: Schemas, owners: Mapping[TagPlace, Sequence[str] | None]
 ) -> tuple[TaggedFields, ...]:
+    """`owners`: the sorted names of those whose current record has the field; None if they are not listed."""
     rows = of_kind(few, RowKind.TAG)
     places = list(tuples(rows.select(TAG_PLACE)))
     names = [
         {release: name for release in catalogue if (name := _tag_name(schemas, release, place)) is not None}
         for place in places
     ]
-    listed = [owners.find(place) for place in places]
+    listed = [owners[place] for place in places]
     tagged = values(
         TaggedFields,
         rows,
