@@ -78,7 +78,6 @@ class ChosenLog:
 
     @property
     def snapshot(self) -> str:
-        """File name of the snapshot."""
         offset = self.end_offset if self.snapshot_offset is None else self.snapshot_offset
         return f"{offset:020}-{self.snapshot_epoch:010}.checkpoint"
 
@@ -140,7 +139,6 @@ class WrittenSnapshot:
 
 
 def describe_no_return(cluster: ClusterSpec) -> str:
-    """Return the point of no return as a text."""
     combined = [node.node_id for node in cluster.nodes if node.is_controller and node.is_broker]
     if combined:
         are = "is a broker" if len(combined) == 1 else "are brokers"

@@ -48,8 +48,6 @@ class Estimate:
 
 
 class OutageEstimate(Estimate):
-    """Expected seconds without service in an offline downgrade."""
-
     __slots__ = ()
 
     @property

@@ -70,7 +70,6 @@ def follows_snapshot(log: NodeLog, chosen: ChosenLog) -> bool:
 
 
 def has_majority(voters: Collection[int], of: Iterable[int]) -> bool:
-    """Return whether some nodes contain a majority of the voters."""
     return len(set(voters) & set(of)) >= majority(len(set(voters)))
 
 

@@ -75,7 +75,6 @@ class Files:
             os.unlink(path.name, dir_fd=parent)
 
     def remove_all(self, paths: Iterable[Path]) -> None:
-        """Remove files in this order."""
         for path in paths:
             self.remove(path)
 

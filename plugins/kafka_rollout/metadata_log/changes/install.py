@@ -63,8 +63,6 @@ class State(StrEnum):
 
 
 class _Backup(Backup):
-    """The backup of an installation."""
-
     __slots__ = ()
 
     @property

@@ -286,14 +286,13 @@ class ImageClasses:
 
     def _snapshot_id(self, end_offset: int, epoch: int) -> Any:
         names = (f"{_COMMON}.OffsetAndEpoch", "org.apache.kafka.raft.OffsetAndEpoch")
-        return self.jvm.static(next(name for name in names if self.jvm.find_class(name)))(end_offset, epoch)
+        return self.jvm.moved(*names)(end_offset, epoch)
 
     def _voters(self, kraft: KRaft) -> Any:
         if kraft.voters is None:
             return None
         buffer = self.jvm.packages.java.nio.ByteBuffer.wrap(bytearray(kraft.voters))
-        utils = next(name for name in _CONTROL_RECORDS if self.jvm.find_class(name))
-        record = self.jvm.static(utils).deserializeVotersRecord(buffer)
+        record = self.jvm.moved(*_CONTROL_RECORDS).deserializeVotersRecord(buffer)
         return self.jvm.packages.org.apache.kafka.raft.VoterSet.fromVotersRecord(record)
 
 

@@ -26,6 +26,7 @@ from kafka_rollout.metadata_log.disk.folder import (
 )
 from kafka_rollout.metadata_log.records import RecordType
 
+_NO_KRAFT = KRaft()
 _MARKERS = (RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION, RecordType.ABORT_TRANSACTION)
 
 
@@ -41,25 +42,17 @@ class LogContents:
     from_offset: int
     end_offset: int
     epoch: int
-    timestamp: int
-    kraft: KRaft
-    dropped: tuple[range, ...]
-    open_transaction: int | None
+    timestamp: int = 0
+    kraft: KRaft = _NO_KRAFT
+    dropped: tuple[range, ...] = ()
+    open_transaction: int | None = None
 
 
 def read_contents(folder: MetadataFolder, *, snapshot: Checkpoint | None) -> LogContents:
     """Read a snapshot and the log after it (None: the whole log)."""
     start = snapshot.end_offset if snapshot else 0
-    before = LogContents(
-        snapshot=snapshot,
-        from_offset=start,
-        end_offset=start,
-        epoch=snapshot.epoch if snapshot else 0,
-        timestamp=0,
-        kraft=KRaft(),
-        dropped=(),
-        open_transaction=None,
-    )
+    epoch = snapshot.epoch if snapshot else 0
+    before = LogContents(snapshot=snapshot, from_offset=start, end_offset=start, epoch=epoch)
     return _add(before, read_start(folder, snapshot))
 
 

@@ -222,7 +222,6 @@ def _epoch(of_the_log: int, asked: int | None) -> int:
 
 
 def _lower_features(loaded: LoadedLog, features: Mapping[str, int], cache: ReleaseCache) -> LoadedLog:
-    """Return the loaded log with features at lower levels."""
     known = load_catalogue(*cache.catalogue_folders).get(loaded.classes.release).features
     finalized = dict(loaded.image.features().finalizedVersions())
     for name, level in features.items():

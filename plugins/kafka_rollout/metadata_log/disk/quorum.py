@@ -96,7 +96,6 @@ def quorum_state(folder: MetadataFolder) -> dict[str, Any]:
 
 
 def voters_in(record: bytes) -> frozenset[int]:
-    """Ids of the voters in a VotersRecord."""
     return frozenset(voter["voterId"] for voter in decode_voters(record))
 
 
