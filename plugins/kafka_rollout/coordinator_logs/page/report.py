@@ -59,13 +59,12 @@ def render_scan(
     catalogue: Catalogue,
     *,
     earlier: Sequence[ScanResult] = (),
-    settings: Settings | None = None,
 ) -> str:
     """Return the page of a scan. `earlier`: scans of the same cluster, for the trend and the latest changes."""
     before = max((other for other in earlier if other.scanned_at < scan.scanned_at), key=_time, default=None)
     points = trend([*(other for other in earlier if other.scanned_at < scan.scanned_at), scan])
     remedies = find_remedies(scan, catalogue)
-    environment = page_environment(settings or Settings.from_environment())
+    environment = page_environment(Settings.from_environment())
     environment.filters |= {"span": in_words}
     return environment.get_template(TEMPLATE).render(
         scan=scan,

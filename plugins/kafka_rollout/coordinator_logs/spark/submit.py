@@ -92,7 +92,6 @@ def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
 
 
 def spark_submit() -> Path:
-    """Return the path of spark-submit of the installed PySpark."""
     return _folder_of("pyspark") / "bin" / "spark-submit"
 
 

@@ -192,7 +192,6 @@ def read_backup_release(cluster: ClusterSpec, backup: Path) -> Release:
 
 
 def estimate_copy(files: Sequence[NodeFiles]) -> Estimate:
-    """Return memory and disk of a copy."""
     sizes = {one.node.node_id: one.size() for one in files}
     return estimate({node_id: folders for node_id, (folders, _) in sizes.items()}, sum(s for _, s in sizes.values()))
 

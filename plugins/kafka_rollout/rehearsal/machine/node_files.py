@@ -56,8 +56,6 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FilesHere:
-    """Source for the files on this machine."""
-
     def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
         with reading(directory), os.scandir(directory) as entries:
             names = [entry.name for entry in entries if PARTITION.fullmatch(entry.name) and entry.is_dir()]

@@ -60,7 +60,6 @@ class Sandbox:
 
 
 def rehearsal_folder(settings: Settings) -> Path:
-    """Return the folder in which copies are made by default."""
     return settings.home / "rehearsals"
 
 
