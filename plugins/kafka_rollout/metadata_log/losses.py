@@ -57,34 +57,28 @@ class LossReport:
     notes: tuple[str, ...]
 
 
-# Fields that identify the object, by record definition.
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "RegisterBrokerRecord": ("brokerId",),
-    "RegisterControllerRecord": ("controllerId",),
-    "TopicRecord": ("topicId",),
-    "PartitionRecord": ("topicId", "partitionId"),
-    "ConfigRecord": ("resourceType", "resourceName", "name"),
-    "ClientQuotaRecord": ("entity", "key"),
-    "ProducerIdsRecord": (),
-    "AccessControlEntryRecord": ("id",),
-    "UserScramCredentialRecord": ("name", "mechanism"),
-    "DelegationTokenRecord": ("tokenId",),
-    "FeatureLevelRecord": ("name",),
-    "ZkMigrationStateRecord": (),
-}
-_WHOLE = {
-    "RegisterBrokerRecord": "broker registration",
-    "RegisterControllerRecord": "controller registration",
-    "ConfigRecord": "configuration",
-    "ClientQuotaRecord": "client quota",
-    "ProducerIdsRecord": "producer ids",
-    "AccessControlEntryRecord": "ACL",
-    "UserScramCredentialRecord": "SCRAM credential",
-    "DelegationTokenRecord": "delegation token",
-    "FeatureLevelRecord": "feature level",
-    "ZkMigrationStateRecord": "ZooKeeper migration state",
-    "TopicRecord": "topic",
-    "PartitionRecord": "partition",
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A record definition. `keys`: fields that identify the object. `subject`: format of its name (_subject)."""
+
+    keys: tuple[str, ...]
+    what: str
+    subject: str = "the cluster"
+
+
+_KINDS = {
+    "RegisterBrokerRecord": _Kind(("brokerId",), "broker registration", "broker {brokerId}"),
+    "RegisterControllerRecord": _Kind(("controllerId",), "controller registration", "controller {controllerId}"),
+    "TopicRecord": _Kind(("topicId",), "topic", "topic {name}"),
+    "PartitionRecord": _Kind(("topicId", "partitionId"), "partition", "{topic}-{partitionId}"),
+    "ConfigRecord": _Kind(("resourceType", "resourceName", "name"), "configuration", "{name} of {resource}"),
+    "ClientQuotaRecord": _Kind(("entity", "key"), "client quota", "{key} of {entities}"),
+    "ProducerIdsRecord": _Kind((), "producer ids"),
+    "AccessControlEntryRecord": _Kind(("id",), "ACL", "{principal} on {resourceName} ({id})"),
+    "UserScramCredentialRecord": _Kind(("name", "mechanism"), "SCRAM credential", "user {name} ({scram})"),
+    "DelegationTokenRecord": _Kind(("tokenId",), "delegation token", "token {tokenId} of {owner}"),
+    "FeatureLevelRecord": _Kind(("name",), "feature level", "{name}"),
+    "ZkMigrationStateRecord": _Kind((), "ZooKeeper migration state"),
 }
 _FIELD_KINDS = {
     ("RegisterBrokerRecord", "cordonedLogDirs"): "cordoned log directories",
@@ -101,8 +95,8 @@ _SECRETS = {
     ("DelegationTokenRecord", "hmac"),
     ("ConfigRecord", "value"),  # the value of a broker setting can be a password
 }
-_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-_RESOURCES = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
+_MECHANISMS: Mapping[Any, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_RESOURCES: Mapping[Any, str] = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
 
 
 def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tuple[tuple[Loss, ...], tuple[Loss, ...]]:
@@ -115,8 +109,9 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
         subject = _subject(record, topics)
         fields = left.get(_key(record))
         if fields is None:
-            kind = _WHOLE.get(record.name, record.name)
-            losses.append(Loss(kind, subject, f"The {kind} of {subject} is lost{_level(record)}."))
+            kind = _KINDS[record.name].what if record.name in _KINDS else record.name
+            level = f" (level {record.fields['featureLevel']})" if record.name == "FeatureLevelRecord" else ""
+            losses.append(Loss(kind, subject, f"The {kind} of {subject} is lost{level}."))
             continue
         for name, value in record.fields.items():
             if _canonical(value) == _canonical(fields.get(name)):
@@ -144,8 +139,8 @@ def with_paths(losses: Iterable[Loss], paths: Mapping[str, str]) -> tuple[Loss, 
 
 
 def _key(record: ImageRecord) -> str:
-    names = _KEYS.get(record.name)
-    fields = record.fields if names is None else {name: record.fields[name] for name in names}
+    kind = _KINDS.get(record.name)
+    fields = record.fields if kind is None else {name: record.fields[name] for name in kind.keys}
     return f"{record.name} {_canonical(fields)}"
 
 
@@ -179,38 +174,17 @@ def says_something(record: ImageRecord) -> bool:
 
 
 def _subject(record: ImageRecord, topics: Mapping[str, str]) -> str:
-    fields = record.fields
-    match record.name:
-        case "RegisterBrokerRecord":
-            return f"broker {fields['brokerId']}"
-        case "RegisterControllerRecord":
-            return f"controller {fields['controllerId']}"
-        case "TopicRecord":
-            return f"topic {fields['name']}"
-        case "PartitionRecord":
-            return f"{topics.get(fields['topicId'], fields['topicId'])}-{fields['partitionId']}"
-        case "ConfigRecord":
-            resource = _RESOURCES.get(fields["resourceType"], f"resource type {fields['resourceType']}")
-            return f"{fields['name']} of {resource} {fields['resourceName'] or '(default)'}"
-        case "ClientQuotaRecord":
-            entity = ", ".join(f"{one['entityType']} {one['entityName'] or '(default)'}" for one in fields["entity"])
-            return f"{fields['key']} of {entity}"
-        case "AccessControlEntryRecord":
-            return f"{fields['principal']} on {fields['resourceName']} ({fields['id']})"
-        case "UserScramCredentialRecord":
-            return f"user {fields['name']} ({_MECHANISMS.get(fields['mechanism'], fields['mechanism'])})"
-        case "DelegationTokenRecord":
-            return f"token {fields['tokenId']} of {fields['owner']}"
-        case "FeatureLevelRecord":
-            return str(fields["name"])
-        case _:
-            return "the cluster"
-
-
-def _level(record: ImageRecord) -> str:
-    if record.name == "FeatureLevelRecord":
-        return f" (level {record.fields['featureLevel']})"
-    return ""
+    fields, kind = record.fields, _KINDS.get(record.name)
+    if kind is None:
+        return "the cluster"
+    type_, of = fields.get("resourceType"), fields.get("entity", ())
+    shown = {
+        "topic": topics.get(fields.get("topicId", ""), fields.get("topicId")),
+        "resource": f"{_RESOURCES.get(type_, f'resource type {type_}')} {fields.get('resourceName') or '(default)'}",
+        "entities": ", ".join(f"{one['entityType']} {one['entityName'] or '(default)'}" for one in of),
+        "scram": _MECHANISMS.get(fields.get("mechanism"), fields.get("mechanism")),
+    }
+    return kind.subject.format(**{**fields, **shown})
 
 
 def _format(value: Any) -> str:

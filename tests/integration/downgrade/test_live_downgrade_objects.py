@@ -16,7 +16,7 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.metadata_log.changes.places import temporary_copy
-from kafka_rollout.metadata_log.classes.loss_report import image_records, load_log
+from kafka_rollout.metadata_log.classes.loss_report import StoredRecords, load_log
 from kafka_rollout.metadata_log.disk.folder import open_folder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
@@ -128,7 +128,7 @@ def image(ports: ClusterPorts, node: NodeSpec, cache: ReleaseCache, release: Rel
     ):
         out = Path(name) / "image.checkpoint"
         loaded.classes.write_records(loaded.image, out, level=loaded.level)
-        return sorted(map(repr, image_records(out, cache, release)))
+        return sorted(map(repr, StoredRecords.read(out, release).decoded(cache)))
 
 
 def test_open_transactions_groups_of_every_type_and_an_accepted_loss(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,10 +40,6 @@ class LoadedLog:
     level: int
     levels: dict[int, str]
     supported: VersionRange
-
-    def read(self, checkpoint: Path, work: Path) -> Any:
-        """Return the image in a snapshot. `work`: a folder for copies."""
-        return replay_checkpoint(self.classes, checkpoint, work)
 
 
 def replay_checkpoint(classes: ImageClasses, checkpoint: Path, work: Path) -> Any:
@@ -139,9 +135,10 @@ def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, r
             loaded.classes.write_records(loaded.image, before, level=loaded.level)
             kafka_losses = loaded.classes.write_records(loaded.image, lower, level=to_level)
             # Written again at the old level, the image lacks what the lower level cannot store.
-            loaded.classes.write_records(loaded.read(lower, work), after, level=loaded.level)
+            loaded.classes.write_records(replay_checkpoint(loaded.classes, lower, work), after, level=loaded.level)
             notes = _notes(loaded, to_level, cache)
-            losses, default_only = compare(*(image_records(path, cache, release) for path in (before, after)))
+            images = (StoredRecords.read(path, release).decoded(cache) for path in (before, after))
+            losses, default_only = compare(*images)
     return LossReport(
         from_level=loaded.level,
         to_level=to_level,
@@ -196,26 +193,32 @@ def feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> list
     ]
 
 
-def image_records(checkpoint: Path, cache: ReleaseCache, release: Release) -> list[ImageRecord]:
-    """The records of a snapshot that the release wrote, decoded by its definitions."""
-    return decode_records(stored_records(checkpoint), checkpoint, cache, release)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRecords:
+    """The records of a snapshot as they are stored, without control records. `release`: wrote it."""
 
+    path: Path
+    release: Release
+    records: list[MetadataRecord]
 
-def stored_records(checkpoint: Path) -> list[MetadataRecord]:
-    """The records of a snapshot, without control records."""
-    return [record for batch in read_checkpoint(checkpoint) if not batch.is_control for record in batch.records]
+    @classmethod
+    def read(cls, path: Path, release: Release) -> StoredRecords:
+        records = [record for batch in read_checkpoint(path) if not batch.is_control for record in batch.records]
+        return cls(path=path, release=release, records=records)
 
+    def but(self, other: StoredRecords) -> StoredRecords:
+        """The records that the other snapshot does not have. Equal bytes are equal metadata."""
+        known = {record.value for record in other.records}
+        return replace(self, records=[record for record in self.records if record.value not in known])
 
-def decode_records(
-    records: Iterable[MetadataRecord], checkpoint: Path, cache: ReleaseCache, release: Release
-) -> list[ImageRecord]:
-    """Decode some records of a snapshot by the definitions of the release that wrote it."""
-    schemas = metadata_schemas(release, *cache.catalogue_folders)
-    found = []
-    for record in records:
-        schema = schemas.get(record.type)
-        if schema is None or record.version not in schema.valid_versions:
-            raise damaged(checkpoint, f"it has a record of type {record.type}, version {record.version}")
-        layout = schema.layout(record.version)
-        found.append(ImageRecord(schema.name, decode(layout, record.value, record.body_at).value))
-    return found
+    def decoded(self, cache: ReleaseCache) -> list[ImageRecord]:
+        """Decode the records by the definitions of the release."""
+        schemas = metadata_schemas(self.release, *cache.catalogue_folders)
+        found = []
+        for record in self.records:
+            schema = schemas.get(record.type)
+            if schema is None or record.version not in schema.valid_versions:
+                raise damaged(self.path, f"it has a record of type {record.type}, version {record.version}")
+            layout = schema.layout(record.version)
+            found.append(ImageRecord(schema.name, decode(layout, record.value, record.body_at).value))
+        return found

@@ -18,19 +18,19 @@ from kafka_rollout.base.system.files import reading
 from kafka_rollout.metadata_log.classes.images import ImageClasses, image_classes, java_errors
 from kafka_rollout.metadata_log.classes.loss_report import (
     LoadedLog,
+    StoredRecords,
     check_level,
-    decode_records,
     feature_needs,
     floor_note,
     load_log,
     load_tail,
+    replay_checkpoint,
     replay_log,
-    stored_records,
 )
 from kafka_rollout.metadata_log.classes.scanner import ReplayCheck
-from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.metadata_log.log_choice import WrittenSnapshot
-from kafka_rollout.metadata_log.losses import ImageRecord, Loss, compare, says_something
+from kafka_rollout.metadata_log.losses import Loss, compare, says_something
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -170,12 +170,12 @@ def _write(
     )
     before, again, after = (work / f"{name}.checkpoint" for name in ("before", "again", "after"))
     loaded.classes.write_records(loaded.image, before, level=loaded.level)
-    image = loaded.read(written, work)
+    image = replay_checkpoint(loaded.classes, written, work)
     loaded.classes.write_records(image, again, level=to_level)
     loaded.classes.write_records(image, after, level=loaded.level)
-    source = _Stored.read(written, release)
-    _refuse_difference(source, _Stored.read(again, release), cache)
-    losses = _losses(_Stored.read(before, release), _Stored.read(after, release), cache)
+    source = StoredRecords.read(written, release)
+    _refuse_difference(source, StoredRecords.read(again, release), cache)
+    losses = _losses(StoredRecords.read(before, release), StoredRecords.read(after, release), cache)
     for proof in lowering.proofs:
         _prove(source, to_level, contents.kraft.version, proof, cache, work)
     written.chmod(0o600)
@@ -240,7 +240,7 @@ def _lower_features(loaded: LoadedLog, features: Mapping[str, int], cache: Relea
 
 
 def _prove(  # noqa: PLR0917
-    source: _Stored,
+    source: StoredRecords,
     level: int,
     kraft_version: int,
     classes: ImageClasses,
@@ -265,31 +265,10 @@ def _prove(  # noqa: PLR0917
         if target >= _FIRST_WITH_IMAGE_WRITER:
             path = work / f"read-by-{target}.checkpoint"
             classes.write_records(loaded.image, path, level=level)
-            _refuse_difference(source, _Stored.read(path, target), cache)
+            _refuse_difference(source, StoredRecords.read(path, target), cache)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """The records of a snapshot as they are stored. `release`: wrote it."""
-
-    path: Path
-    release: Release
-    records: list[MetadataRecord]
-
-    @classmethod
-    def read(cls, path: Path, release: Release) -> _Stored:
-        return cls(path=path, release=release, records=stored_records(path))
-
-    def but(self, other: _Stored) -> _Stored:
-        """The records that the other snapshot does not have. Equal bytes are equal metadata."""
-        known = {record.value for record in other.records}
-        return replace(self, records=[record for record in self.records if record.value not in known])
-
-    def decoded(self, cache: ReleaseCache) -> list[ImageRecord]:
-        return decode_records(self.records, self.path, cache, self.release)
-
-
-def _losses(before: _Stored, after: _Stored, cache: ReleaseCache) -> tuple[Loss, ...]:
+def _losses(before: StoredRecords, after: StoredRecords, cache: ReleaseCache) -> tuple[Loss, ...]:
     """Return what the second image lacks. Only records that differ are decoded: a large cluster has many."""
     one, other = before.but(after).decoded(cache), after.but(before).decoded(cache)
     if any(record.name == "PartitionRecord" for record in one):  # the names of their topics can be in equal records
@@ -297,7 +276,7 @@ def _losses(before: _Stored, after: _Stored, cache: ReleaseCache) -> tuple[Loss,
     return compare(one, other)[0]
 
 
-def _refuse_difference(source: _Stored, other: _Stored, cache: ReleaseCache) -> None:
+def _refuse_difference(source: StoredRecords, other: StoredRecords, cache: ReleaseCache) -> None:
     """Raise RefusedError unless two snapshots hold the same metadata."""
     pair = source.but(other), other.but(source)
     first, second = ([one for one in image.decoded(cache) if says_something(one)] for image in pair)

@@ -58,7 +58,7 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
             newest_epoch = max(newest_epoch, epoch)
         for record in batch.records:
             if record.type == CONTROL_VOTERS:
-                voters = voters_in(record.value)
+                voters = frozenset(voter["voterId"] for voter in decode_voters(record.value))
     return NodeLog(
         node_id=node_id,
         epoch=epoch,
@@ -93,10 +93,6 @@ def quorum_state(folder: MetadataFolder) -> dict[str, Any]:
         return dict(found)
     except (ValueError, TypeError, RecursionError):
         raise damaged(path, "it is not a JSON object") from None
-
-
-def voters_in(record: bytes) -> frozenset[int]:
-    return frozenset(voter["voterId"] for voter in decode_voters(record))
 
 
 def decode_voters(record: bytes) -> list[dict[str, Any]]:
