@@ -6,6 +6,8 @@ No value is guessed: a fact that cannot be derived becomes a gap of the release 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.derivation import features, jars
@@ -25,6 +27,15 @@ from kafka_rollout.releases.facts import (
 from kafka_rollout.releases.jvm.jvm import Jvm
 
 Progress = Callable[[str], None]
+# Each function derives the fact with its name; the value if it cannot be derived.
+_OF_CLASSES: tuple[tuple[Callable[[Jvm], Any], Any], ...] = (
+    (features.oldest_requests, {}),
+    (features.config_names, frozenset()),
+    (features.config_defaults, {}),
+    (features.config_resources, frozenset()),
+    (features.has_current_metadata_version_metric, False),
+    (features.has_snapshot_emitter_metrics, False),
+)
 
 
 def derive_facts(
@@ -48,6 +59,9 @@ def derive_facts(
     new = gaps.derive("new_group_coordinator", lambda: new_group_coordinator(jvm, messages, ranges), None)
     progress("deriving metadata records, configuration and metrics")
     of_metadata_log = gaps.derive("metadata_log", lambda: metadata_log(jvm, release), None)
+    of_classes: dict[str, Any] = {
+        way.__name__: gaps.derive(way.__name__, partial(way, jvm), otherwise) for way, otherwise in _OF_CLASSES
+    }
     reference = intolerant.coordinator_logs if intolerant else logs
     missing = [name for name in gaps.reasons if name.startswith("coordinator_logs.")]
     return (
@@ -58,24 +72,13 @@ def derive_facts(
             coordinator_logs=logs,
             new_group_coordinator=new,
             coordinator_class=CoordinatorClass.UNKNOWN if missing else coordinator_class(logs, reference),
-            oldest_requests=gaps.derive("oldest_requests", lambda: features.oldest_requests(jvm), {}),
             java_minimum=gaps.derive("java_minimum", lambda: jars.java_minimum(libs), None),
-            config_names=gaps.derive("config_names", lambda: features.config_names(jvm), frozenset()),
-            config_defaults=gaps.derive("config_defaults", lambda: features.config_defaults(jvm), {}),
-            config_resources=gaps.derive("config_resources", lambda: features.config_resources(jvm), frozenset()),
-            has_current_metadata_version_metric=gaps.derive(
-                "has_current_metadata_version_metric",
-                lambda: features.has_current_metadata_version_metric(jvm),
-                False,
-            ),
-            has_snapshot_emitter_metrics=gaps.derive(
-                "has_snapshot_emitter_metrics", lambda: features.has_snapshot_emitter_metrics(jvm), False
-            ),
             logging=gaps.derive("logging", lambda: features.logging_backend(libs), "unknown"),
             lossy_downgrade_level=gaps.derive(
                 "lossy_downgrade_level", lambda: features.lossy_downgrade_level(libs), None
             ),
             gaps=dict(sorted(gaps.reasons.items())),
+            **of_classes,
         ),
         of_metadata_log,
     )
