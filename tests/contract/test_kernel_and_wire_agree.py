@@ -30,9 +30,9 @@ from kafka_rollout_spark.decode.log_reader import worker_rows
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.programs import write_programs
 from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.result.result import damage_of
 from kafka_rollout_spark.rows import ENDED, OPENED, LogBytes, RowKind, of_kind
+from kafka_rollout_spark.scan import make_spec
 from tests.paths import FIXTURES
 from tests.unit.kafka.formats.message_strategies import values
 from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode

@@ -1,4 +1,4 @@
-"""The input of a scan's workers, apart from the logs. The driver creates it (make_spec.py); picklable."""
+"""The input of a scan's workers, apart from the logs. The driver creates it (scan.py); picklable."""
 
 from __future__ import annotations
 

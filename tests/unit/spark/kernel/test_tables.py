@@ -28,10 +28,10 @@ from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.compiling import compiled
 from kafka_rollout_spark.kernel.hashing import hashes, hashes_of_name
 from kafka_rollout_spark.kernel.spec import FACTORS, PRIME, DecodingSpec, HashNumbers
-from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import MERGE_BY, LogBytes, RowKind
+from kafka_rollout_spark.scan import make_spec
 from tests.paths import FIXTURES
 from tests.unit.kafka.formats.test_record_batch import encode
 
