@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-fleet lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-fleet bench-gates bench-leaders-first lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -77,7 +77,7 @@ docs: setup ## build the documentation as a site in .site/html
 reference: setup ## write the reference parts of docs/ from the code: findings, commands, parameters, settings, …
 	@$(BIN)/python -m tools.reference_pages
 
-bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size bench-fleet ## run all benchmarks
+bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size bench-fleet bench-gates bench-leaders-first ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python -m bench.roll $(ARGS)
@@ -113,6 +113,12 @@ bench-scan-start: setup ## compare a scan of a small log with a bare Spark sessi
 
 bench-dag-size: setup ## measure size and parsing of the DAGs up to 1,000 brokers
 	$(BIN)/python -m bench.dag_size $(ARGS)
+
+bench-gates: setup ## measure one check of a gate with up to 200,000 partitions (ARGS=--real: real brokers)
+	$(BIN)/python -m bench.gates $(ARGS)
+
+bench-leaders-first: setup ## measure a batch that moves its leaderships before it stops
+	$(BIN)/python -m bench.leaders_first $(ARGS)
 
 bench-fleet: setup ## measure the pages with twelve clusters of 200 nodes and 1,000 runs each
 	$(BIN)/python -m bench.fleet $(ARGS)

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -30,11 +32,11 @@ from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaAdminClient
-from kafka.admin import ElectionType
-from kafka.structs import TopicPartition
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.kafka.client.requests import ClusterConnections
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -43,20 +45,25 @@ from tools.demo.local_cluster import LocalCluster
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "leaders_first.json"
 TOPIC, RATE, RACKS = "orders", 200.0, 3
-_WAIT_S = 300.0
+_WAIT_S = 90.0
+_PREFERRED = 0  # election type of ElectLeaders
 WAYS = ("shutdown", "first")
 
 
 class Traffic:
-    """A producer at RATE records a second; `window` returns the longest gap and the retries of a time."""
+    """A producer at RATE records a second; `window` returns the longest gap of a time."""
 
     def __init__(self, servers: str, partitions: int) -> None:
-        self._retries = 0
+        self.failed_requests = 0
         self._acknowledged: list[tuple[float, float]] = []  # (produced at, seconds until the acknowledgement)
         self.failed = 0
         self._ended = threading.Event()
-        settings = {"bootstrap.servers": servers, "acks": "all", "linger.ms": 5, "statistics.interval.ms": 200}
-        self._producer = Producer({**settings, "log_level": 0, "stats_cb": self._count})
+        settings = {"bootstrap.servers": servers, "acks": "all", "linger.ms": 5, "debug": "msg"}
+        log = logging.getLogger("bench.leaders_first")
+        log.setLevel(logging.DEBUG)
+        log.propagate = False
+        log.addFilter(self._count)
+        self._producer = Producer({**settings, "logger": log})
         self._partitions = partitions
         self._thread = threading.Thread(target=self._produce)
         self._thread.start()
@@ -71,11 +78,6 @@ class Traffic:
         time.sleep(2.0)
         gaps = [gap for at, gap in self._acknowledged if began <= at <= ended]
         return {"longest_gap_s": max(gaps), "records": len(gaps)}
-
-    @property
-    def retries(self) -> int:
-        time.sleep(0.5)  # one interval of the statistics, and some
-        return self._retries
 
     def _produce(self) -> None:
         number, began = 0, time.monotonic()
@@ -93,8 +95,9 @@ class Traffic:
         else:
             self.failed += 1
 
-    def _count(self, text: str) -> None:
-        self._retries = sum(broker["txretries"] for broker in json.loads(text)["brokers"].values())
+    def _count(self, record: logging.LogRecord) -> bool:
+        self.failed_requests += "encountered error" in record.getMessage()
+        return False
 
 
 def main() -> int:
@@ -132,26 +135,28 @@ def main() -> int:
 
 def _rounds(cluster: LocalCluster, number: int, partitions: int) -> list[dict[str, Any]]:
     servers = cluster.spec.bootstrap_servers
-    AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(TOPIC, partitions, 3)])[TOPIC].result(60)
-    admin = KafkaAdminClient(bootstrap_servers=servers.split(","))
+    creating = AdminClient({"bootstrap.servers": servers})  # a client without a name is closed before it is answered
+    creating.create_topics([NewTopic(TOPIC, partitions, 3)])[TOPIC].result(60)
     traffic, rounds = Traffic(servers, partitions), []
+    nodes = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=_WAIT_S)
     try:
-        placement = _wait(admin, lambda found: all(len(one["isr_nodes"]) == 3 for one in found))
-        orders = {one["partition_index"]: list(one["replica_nodes"]) for one in placement}
+        placement = _wait(nodes, lambda found: all(len(isr) == 3 for _, _, _, isr in found))
+        orders = {number: list(replicas) for number, _, replicas, _ in placement}
         for at in range(number):
             rack = "abc"[at % RACKS]
             batch = [node for node in cluster.spec.brokers if node.rack == rack]
             for way in WAYS if at % 2 else reversed(WAYS):
                 moved = _moved(orders, batch) if way == "first" else None
-                figures = _stop(cluster, admin, traffic, batch, moved)
+                figures = _stop(cluster, nodes, traffic, batch, moved)
                 rounds.append({"round": at, "rack": rack, "way": way, **figures})
                 print(rounds[-1], file=sys.stderr, flush=True)
                 for node in batch:
                     cluster.runtime.start(node)
-                _wait(admin, lambda found: all(len(one["isr_nodes"]) == 3 for one in found))
-                _lead(admin, orders)
+                _wait(nodes, lambda found: all(len(isr) == 3 for _, _, _, isr in found))
+                _lead(nodes, orders)
     finally:
         traffic.close()
+        nodes.close()
     if traffic.failed:
         raise SystemExit(f"{traffic.failed} records were not acknowledged.")
     return rounds
@@ -159,23 +164,24 @@ def _rounds(cluster: LocalCluster, number: int, partitions: int) -> list[dict[st
 
 def _stop(
     cluster: LocalCluster,
-    admin: KafkaAdminClient,
+    nodes: ClusterConnections,
     traffic: Traffic,
     batch: Sequence[NodeSpec],
     moved: Mapping[int, Sequence[int]] | None,
 ) -> dict[str, float]:
-    retries, began = traffic.retries, time.monotonic()
+    failed, began = traffic.failed_requests, time.monotonic()
     if moved is not None:
-        _lead(admin, moved)
+        _lead(nodes, moved)
     led = time.monotonic()
     with ThreadPoolExecutor(len(batch)) as pool:
-        list(pool.map(cluster.runtime.stop, batch))
+        list(pool.map(partial(cluster.runtime.stop, deadline_s=_WAIT_S), batch))
     ended = time.monotonic()
     return {
         "move_s": round(led - began, 2),
         "stop_s": round(ended - led, 2),
+        "load": round(os.getloadavg()[0], 1),
         **{name: round(value, 3) for name, value in traffic.window(began, ended).items()},
-        "retries": traffic.retries - retries,
+        "failed_requests": traffic.failed_requests - failed,
     }
 
 
@@ -185,19 +191,33 @@ def _moved(orders: Mapping[int, Sequence[int]], batch: Sequence[NodeSpec]) -> Ma
     return {index: sorted(nodes, key=lambda one: one in leaving) for index, nodes in orders.items()}
 
 
-def _lead(admin: KafkaAdminClient, orders: Mapping[int, Sequence[int]]) -> None:
+def _lead(nodes: ClusterConnections, orders: Mapping[int, Sequence[int]]) -> None:
     """Give each partition the order of its replicas, and wait until the first of each leads."""
-    admin.alter_partition_reassignments({TopicPartition(TOPIC, index): list(nodes) for index, nodes in orders.items()})
-    _wait(admin, lambda found: all(list(one["replica_nodes"]) == list(orders[one["partition_index"]]) for one in found))
-    admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(TOPIC, index) for index in orders], raise_errors=False)
-    _wait(admin, lambda found: all(one["leader_id"] == orders[one["partition_index"]][0] for one in found))
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+    partitions = [
+        topic.ReassignablePartition(partition_index=index, replicas=list(order)) for index, order in orders.items()
+    ]
+    reassign = partial(
+        AlterPartitionReassignmentsRequest,
+        timeout_ms=int(_WAIT_S * 1000),
+        topics=[topic(name=TOPIC, partitions=partitions)],
+    )
+    elected = ElectLeadersRequest.TopicPartitions(topic=TOPIC, partitions=list(orders))
+    elect = partial(
+        ElectLeadersRequest, election_type=_PREFERRED, topic_partitions=[elected], timeout_ms=int(_WAIT_S * 1000)
+    )
+    nodes.any_broker(reassign)
+    _wait(nodes, lambda found: all(list(replicas) == list(orders[number]) for number, _, replicas, _ in found))
+    nodes.any_broker(elect)
+    _wait(nodes, lambda found: all(leader == orders[number][0] for number, leader, _, _ in found))
 
 
-def _wait(admin: KafkaAdminClient, met: Any) -> list[dict[str, Any]]:
+def _wait(nodes: ClusterConnections, met: Callable[[Sequence[Any]], bool]) -> Sequence[Any]:
     until = time.monotonic() + _WAIT_S
     while True:
-        found: list[dict[str, Any]] = admin.describe_topics([TOPIC])[0]["partitions"]
-        if met(found):
+        topics, _ = nodes.topics(names=[TOPIC])
+        found: Sequence[Any] = topics[TOPIC].partitions if TOPIC in topics else ()
+        if found and met(found):  # a broker can answer before it has the new topic
             return found
         if time.monotonic() > until:
             raise SystemExit(f"The partitions did not change within {_WAIT_S:.0f} s: {found[:3]}")
@@ -210,7 +230,7 @@ def _summary(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         mine = [one for one in rounds if one["way"] == way]
         summary[way] = {
             name: [round(pick([one[name] for one in mine]), 3) for pick in (statistics.median, min, max)]
-            for name in ("longest_gap_s", "retries", "move_s", "stop_s")
+            for name in ("longest_gap_s", "failed_requests", "move_s", "stop_s")
         }
     return summary
 

@@ -25,6 +25,7 @@ from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.state import (
+    UNKNOWN_MIN_ISR,
     GroupState,
     Movements,
     NodeFeatures,
@@ -154,10 +155,21 @@ class FakeAdmin:
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)
 
-    def partitions(self, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
+    def partitions(
+        self,
+        *,
+        through: Collection[int] = (),
+        topics: Collection[str] | None = None,
+        min_isr_age_s: float | None = 0.0,
+    ) -> tuple[PartitionState, ...]:
         self._any_broker()
         self._cluster.advance()
-        return tuple(sorted(self._cluster.partition_states(), key=lambda p: (p.topic, p.partition)))
+        found = sorted(self._cluster.partition_states(), key=lambda p: (p.topic, p.partition))
+        return tuple(
+            one if min_isr_age_s is not None else replace(one, min_isr=UNKNOWN_MIN_ISR)
+            for one in found
+            if topics is None or one.topic in topics
+        )
 
     def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
         """`FakeCluster.coordinator_answers` replaces answers; groups and ids are those of the node's partitions."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import count
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
@@ -84,6 +85,11 @@ class BeforeStop:
     transactional_ids: frozenset[str] = frozenset()
     pid: int | None = None
     started_at: float | None = None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of its partitions, and those of the coordinators."""
+        return frozenset((*COORDINATOR_TOPICS, *(name.rpartition("-")[0] for name in self.in_isr | self.leads)))
 
     def is_of(self, process: ProcessState) -> bool:
         """Return whether the process is the one before the stop, so that the node was not started since."""

@@ -195,6 +195,7 @@ def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unch
         f"{who} reports {', '.join(worse or compared)}" if worse or compared else "",
         f"{who} does not report {few(unknown)}" if unknown else "",
         f"not compared: {few(skipped)}" if skipped else "",
+        "the counts of partitions are compared before a stop" if state.is_partial else "",
     ]
     return Condition(name=AGREES, is_met=not worse and not unknown, evidence="; ".join(filter(None, parts)))
 
@@ -215,12 +216,14 @@ def _doubt(state: ClusterState, leader_id: int) -> str:
 
 
 def _shown(state: ClusterState) -> dict[str, int]:
-    """Return counter → the same number as the brokers show it."""
+    """Return counter → the same number as the brokers show it; none about partitions if only some were read."""
     registered = state.registered
     fenced = registered.fenced
     counted = {ACTIVE_BROKERS: len(registered.brokers - (fenced or frozenset()))}
     if fenced is not None:
         counted[FENCED_BROKERS] = len(fenced)
+    if state.is_partial:
+        return counted
     return {
         **counted,
         OFFLINE_PARTITIONS: sum(p.leader < 0 for p in state.partitions),

@@ -84,7 +84,7 @@ def check_before_stop(
             conditions.append(_spare_without(state.partitions, unfenced, stopping))
     if max_under_replicated is not None:
         conditions.append(_few_under_replicated(kept, stopping, max_under_replicated))
-    if accepted := sorted({p.name for p in state.partitions} - {p.name for p in kept}):
+    if accepted := sorted(p.name for p in state.partitions if find_acceptance(accept_unavailable, p.topic)):
         evidence = f"{count(len(accepted), 'partition')}, not checked: {few(accepted)}"
         conditions.append(Condition(name="accepted as unavailable", is_met=True, evidence=evidence))
     return GateCheck(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))

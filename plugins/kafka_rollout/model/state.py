@@ -10,6 +10,7 @@ from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release, VersionRange
 
+UNKNOWN_MIN_ISR = 1 << 31  # more than any number of replicas, so that no condition is met by a value that was not read
 UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report them (ClientInformation.EMPTY)
 
 
@@ -233,7 +234,8 @@ class RegisteredNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition. `leader` −1: no leader. `min_isr`: the effective min.insync.replicas of the topic."""
+    """One partition. `leader` −1: no leader. `min_isr`: the effective min.insync.replicas of the topic, or
+    UNKNOWN_MIN_ISR."""
 
     topic: str
     partition: int
@@ -291,7 +293,7 @@ class ClusterState:
     inventory lacks a registered controller, empty if unknown.
     `active_controller`: the metrics of the leader of the quorum, read before `partitions`; None: not read.
     `read_from`: the broker that reported `registered` and `partitions` was one of these, whose metadata is current;
-    empty: the quorum shows none.
+    empty: the quorum shows none. `is_partial`: `partitions` are those of some topics only, without min.insync.replicas.
     """
 
     cluster_id: str
@@ -310,6 +312,7 @@ class ClusterState:
     registered_levels: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
     active_controller: NodeMetrics | None = None
     read_from: tuple[int, ...] = ()
+    is_partial: bool = False
 
     @property
     def finalized(self) -> Mapping[str, int]:

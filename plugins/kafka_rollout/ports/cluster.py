@@ -64,8 +64,16 @@ class ClusterQueries(Protocol):
         from the controllers answers with its last metadata."""
         ...
 
-    def partitions(self, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
-        """All partitions, internal topics included. `through`: as for `registered`."""
+    def partitions(
+        self,
+        *,
+        through: Collection[int] = (),
+        topics: Collection[str] | None = None,
+        min_isr_age_s: float | None = 0.0,
+    ) -> tuple[PartitionState, ...]:
+        """The partitions of these topics that exist; None: all partitions, internal topics included. `through`: as for
+        `registered`. `min_isr_age_s`: most seconds since this client read a topic's min.insync.replicas; None: the
+        values are not needed, and UNKNOWN_MIN_ISR."""
         ...
 
     def movements(self) -> Movements:

@@ -23,8 +23,9 @@ _T = TypeVar("_T")
 def read_cluster_now(cluster: ClusterSpec, security: ClientSecurity) -> ClusterNow:
     """Return the state. A query without an answer is in its `problems`, and its value is unknown."""
     from kafka_rollout.kafka.client.admin import KafkaAdmin
+    from kafka_rollout.run.store.opening import open_turns
 
-    with KafkaAdmin(cluster, security, timeout_s=_TIMEOUT_S) as admin:
+    with KafkaAdmin(cluster, security, timeout_s=_TIMEOUT_S, turns=open_turns(cluster.name)) as admin:
         return query_cluster_now(cluster, admin)
 
 

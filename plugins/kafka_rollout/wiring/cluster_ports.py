@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kafka_rollout.kafka.client.admin import KafkaAdmin
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.turns import RequestTurns
     from kafka_rollout.metadata_log.changes.places import Places
     from kafka_rollout.nodes.metrics import NodeMetricsReader
     from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
@@ -47,13 +48,14 @@ def open_cluster_ports(
     their changes are fenced.
     """
     from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
-    from kafka_rollout.run.store.opening import open_lock, open_run
+    from kafka_rollout.run.store.opening import open_lock, open_run, open_turns
 
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
     history = _History(run_id=run_id, run=open_run(cluster.name, run_id, settings), lock=open_lock(settings))
-    with _open(cluster, history, security, settings, ssh=ssh, adjust=adjust) as ports:
+    turns = open_turns(cluster.name, settings)
+    with _open(cluster, history, security, settings, ssh=ssh, adjust=adjust, turns=turns) as ports:
         yield ports
 
 
@@ -91,6 +93,7 @@ def _open(
     *,
     ssh: Callable[[str], SSHClient] | None = None,
     adjust: Callable[[ClusterPorts], ClusterPorts] = lambda ports: ports,
+    turns: RequestTurns | None = None,
 ) -> Iterator[ClusterPorts]:
     """Yield the fenced ports, and close their connections at the end; `ssh` and `adjust` as in `open_cluster_ports`."""
     from kafka_rollout.base.system.clock import SystemClock
@@ -106,7 +109,7 @@ def _open(
     closing = ExitStack()
     clock = SystemClock()
     fence = make_fence(history.lock, cluster.name, clock)
-    admin = KafkaAdmin(cluster, security, fence=fence)
+    admin = KafkaAdmin(cluster, security, fence=fence, turns=turns)
     nodes = _reach_nodes(
         cluster, admin, cache, catalogue, fence=fence, open_shell=lambda: _open_shell(settings, ssh, closing)
     )

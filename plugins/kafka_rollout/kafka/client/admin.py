@@ -33,24 +33,25 @@ from kafka_rollout.kafka.client.coordinators import ask_coordinators, list_group
 from kafka_rollout.kafka.client.elections import elect_preferred_leaders
 from kafka_rollout.kafka.client.features import node_features, send_feature_updates
 from kafka_rollout.kafka.client.messages import UnregisterBrokerRequest
+from kafka_rollout.kafka.client.min_isr import MinIsrValues
 from kafka_rollout.kafka.client.movements import read_movements
 from kafka_rollout.kafka.client.requests import (
     CONTROLLER_ENDPOINTS,
     ClusterConnections,
-    ResourceType,
     Target,
     broker_target,
     controller_target,
-    describe_configs,
     error_name,
     raise_for_error,
 )
 from kafka_rollout.kafka.client.rights import controllers_deny_listing, find_missing
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.turns import RequestTurns
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight
 from kafka_rollout.model.state import (
+    UNKNOWN_MIN_ISR,
     GroupState,
     Movements,
     NodeFeatures,
@@ -64,8 +65,6 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import METADATA_VERSION
 
 DEFAULT_TIMEOUT_S = 10.0
-
-_MIN_ISR = "min.insync.replicas"
 
 
 class KafkaAdmin:
@@ -82,12 +81,14 @@ class KafkaAdmin:
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         fence: Fence = unfenced,
+        turns: RequestTurns | None = None,
     ) -> None:
         self._fence = fence
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._security = security or ClientSecurity()
-        self._nodes = ClusterConnections(cluster, self._security, timeout_s=timeout_s)
+        self._nodes = ClusterConnections(cluster, self._security, timeout_s=timeout_s, turns=turns)
+        self._min_isr = MinIsrValues(self._nodes)
         self._last_leader: int | None = None
 
     def __enter__(self) -> KafkaAdmin:
@@ -176,41 +177,22 @@ class KafkaAdmin:
 
         return self._nodes.first_answer(targets, lambda: DescribeClusterRequest(**fields), accept)
 
-    def partitions(self, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
-        """All partitions that the user can describe, internal topics included, by name."""
-        topics, target = self._nodes.topics(through=through)
-        min_isr = self._min_insync_replicas(sorted(topics), target)
+    def partitions(
+        self,
+        *,
+        through: Collection[int] = (),
+        topics: Collection[str] | None = None,
+        min_isr_age_s: float | None = 0.0,
+    ) -> tuple[PartitionState, ...]:
+        """The partitions of these topics by name, internal topics included; None: of all that the user can describe."""
+        found, target = self._nodes.topics(through=through, names=topics)
+        known = dict.fromkeys(found, UNKNOWN_MIN_ISR)
+        min_isr = known if min_isr_age_s is None else self._min_isr.of(found, target, age_s=min_isr_age_s)
         return tuple(
-            PartitionState(
-                topic=name,
-                partition=partition.partition_index,
-                leader=partition.leader_id,
-                replicas=tuple(partition.replica_nodes),
-                isr=tuple(partition.isr_nodes),
-                min_isr=min_isr[name],
-            )
-            for name in sorted(min_isr)
-            for partition in sorted(topics[name].partitions, key=lambda p: p.partition_index)
+            PartitionState(topic=name, partition=number, leader=leader, replicas=replicas, isr=isr, min_isr=needed)
+            for name, needed in sorted(min_isr.items())
+            for number, leader, replicas, isr in found[name].partitions
         )
-
-    def _min_insync_replicas(self, topics: Sequence[str], target: Target) -> dict[str, int]:
-        """Effective min.insync.replicas by topic, in one request; a topic that was just deleted is left out."""
-        if not topics:
-            return {}
-        request = describe_configs([(ResourceType.TOPIC, name) for name in topics], [_MIN_ISR])
-        values: dict[str, int] = {}
-        for result in self._nodes.ask(target, request).results:
-            if error_name(result.error_code) == "UNKNOWN_TOPIC_OR_PARTITION":
-                continue
-            raise_for_error(
-                result.error_code,
-                what=f"DescribeConfigs of topic {result.resource_name}",
-                who=target.who,
-                right="DESCRIBE_CONFIGS on TOPIC",
-                message=result.error_message,
-            )
-            values[result.resource_name] = next(int(c.value) for c in result.configs if c.name == _MIN_ISR)
-        return values
 
     def movements(self) -> Movements:
         """Replicas that move between brokers or directories now."""

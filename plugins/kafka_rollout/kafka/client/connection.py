@@ -14,6 +14,7 @@ import ssl
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
+Decode = Callable[[memoryview], Any]
 CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35
 _MOST_AT_ONCE = 1 << 20
@@ -69,10 +71,11 @@ class NodeConnection:
         self._link: _Link | None = None
         self._has_answered = False  # so the security settings are right
 
-    def ask(self, request: Any, *, timeout_s: float, fence: Fence = unfenced) -> Any:
+    def ask(self, request: Any, *, timeout_s: float, fence: Fence = unfenced, decode: Decode | None = None) -> Any:
         """Send a request in the highest version that both sides support and return the response.
 
-        `fence` is called right before the request is sent, when the connection is open.
+        `fence` is called right before the request is sent, when the connection is open. `decode` decodes the body of
+        the response instead of kafka-python.
 
         Raises NotSentError (node not reached), TransientError (no response), RefusedError (authentication, TLS, or
         no suitable version of the request).
@@ -92,7 +95,7 @@ class NodeConnection:
                 ) from None
             fence()
             try:
-                response = link.exchange(request, deadline)
+                response = link.exchange(request, deadline, decode)
             except _NO_ANSWER as error:
                 self._drop()
                 reason, remedy = self._cause(error, timeout_s)
@@ -237,7 +240,7 @@ class _Link:
             api_versions={api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         )
 
-    def exchange(self, request: Any, deadline: float) -> Any:
+    def exchange(self, request: Any, deadline: float, decode: Decode | None = None) -> Any:
         self._correlation_id += 1
         request.with_header(correlation_id=self._correlation_id, client_id=CLIENT_ID)
         self._socket.settimeout(_remaining(deadline))
@@ -250,7 +253,7 @@ class _Link:
         header = io.BytesIO(answer[:_MOST_HEADER_BYTES])
         if response_class.parse_header(header).correlation_id != self._correlation_id:
             raise ValueError("the response belongs to another request")
-        return response_class.decode(answer[header.tell() :])
+        return (decode or response_class.decode)(answer[header.tell() :])
 
     def _receive(self, size: int, deadline: float) -> memoryview:
         """`size` is what the node announces: memory grows with the bytes that arrive."""

@@ -82,19 +82,16 @@ def _topics(
     topics: dict[str, dict[str, Any]] = {}
     leaders: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for topic in found.values():
-        partitions = sorted(topic.partitions, key=lambda one: one.partition_index)
         topics[topic.name] = {
             "id": str(topic.topic_id),
-            "replicas": [sorted(partition.replica_nodes) for partition in partitions],
+            "replicas": [sorted(replicas) for _, _, replicas, _ in topic.partitions],
         }
-        for partition in partitions:
-            if partition.leader_id < 0 and leaderless:
+        for number, leader, _, _ in topic.partitions:
+            if leader < 0 and leaderless:
                 continue
-            if partition.leader_id < 0:
-                raise TransientError(
-                    f"{topic.name}-{partition.partition_index} has no leader, so its end offset is unknown."
-                )
-            leaders[partition.leader_id][topic.name].append(partition.partition_index)
+            if leader < 0:
+                raise TransientError(f"{topic.name}-{number} has no leader, so its end offset is unknown.")
+            leaders[leader][topic.name].append(number)
     return topics, leaders, source
 
 

@@ -8,18 +8,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, TypeVar
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
-from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.wording import few_failures
-from kafka_rollout.kafka.client.connection import NodeConnection, NotSentError
+from kafka_rollout.kafka.client.connection import Decode, NodeConnection, NotSentError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.topic_metadata import TopicMetadata, decode_topics, describe_topics
+from kafka_rollout.kafka.client.turns import PARTITIONS_PER_S, SMALL_S, RequestTurns
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 
 _T = TypeVar("_T")
@@ -40,11 +42,6 @@ class ResourceType(IntEnum):
 def host_and_port(host: str, port: int) -> str:
     """Return the text of an address; an IPv6 address is in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def all_topics() -> Any:
-    """Metadata of all topics."""
-    return MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
 
 def describe_configs(
@@ -195,7 +192,11 @@ def _and(message: str | None) -> str:
 class ClusterConnections:
     """Connections to the nodes of a cluster: opened at the first request, kept, and opened again when lost."""
 
-    def __init__(self, cluster: ClusterSpec, security: ClientSecurity, *, timeout_s: float) -> None:
+    def __init__(
+        self, cluster: ClusterSpec, security: ClientSecurity, *, timeout_s: float, turns: RequestTurns | None = None
+    ) -> None:
+        self._turns = turns  # None: of a process that is alone
+        self._is_small = False
         self.brokers = tuple(t for t in map(broker_target, cluster.brokers) if t)
         self.controllers = tuple(t for t in map(controller_target, cluster.controllers) if t)
         self._security = security
@@ -205,9 +206,17 @@ class ClusterConnections:
         self._lock = threading.Lock()
         self._closed = False
 
-    def ask(self, target: Target, request: Any, *, timeout_s: float | None = None, fence: Fence = unfenced) -> Any:
+    def ask(
+        self,
+        target: Target,
+        request: Any,
+        *,
+        timeout_s: float | None = None,
+        fence: Fence = unfenced,
+        decode: Decode | None = None,
+    ) -> Any:
         """Return the response of this node. Raises TransientError or RefusedError as NodeConnection does, and what
-        `fence` raises, which is called right before the request is sent."""
+        `fence` raises, which is called right before the request is sent. `decode`: as there."""
         with self._lock:
             if self._closed:
                 raise NotSentError(f"{target.who} was not queried: the connections are closed.")
@@ -218,7 +227,7 @@ class ClusterConnections:
                 self._connections[target.address] = connection
         try:
             response = connection.ask(
-                request, timeout_s=self._timeout_s if timeout_s is None else timeout_s, fence=fence
+                request, timeout_s=self._timeout_s if timeout_s is None else timeout_s, fence=fence, decode=decode
             )
         except TransientError:
             self._failed_at[target.address] = time.monotonic()
@@ -245,12 +254,13 @@ class ClusterConnections:
         *,
         only_if_not_sent: bool = False,
         fence: Fence = unfenced,
+        decode: Decode | None = None,
     ) -> Any:
         """Return `accept` of the first response for which it raises no error.
 
         Nodes that failed last time are queried last; the remaining nodes share the time limit. With
         `only_if_not_sent`, which is for changes, the next node is queried only if the request was not sent. `fence` is
-        called before each request is sent.
+        called before each request is sent. `decode`: as for NodeConnection.ask.
         Raises the last RefusedError if there was one, since it has a remedy, else TransientError with every node.
         """
         deadline = time.monotonic() + self._timeout_s
@@ -261,7 +271,7 @@ class ClusterConnections:
             if only_if_not_sent:
                 share_s = max(share_s, deadline - time.monotonic())
             try:
-                return accept(self.ask(target, request(), timeout_s=share_s, fence=fence), target)
+                return accept(self.ask(target, request(), timeout_s=share_s, fence=fence, decode=decode), target)
             except NotSentError as error:
                 failures.append(error)
             except (TransientError, RefusedError) as error:
@@ -288,18 +298,33 @@ class ClusterConnections:
         response: tuple[Any, Target] = self.first_answer(targets, request, lambda *response: response, fence=fence)
         return response
 
-    def topics(self, *, through: Collection[int] = ()) -> tuple[dict[str, Any], Target]:
-        """Return topic name → metadata of all topics that the user can describe, and the broker that reported them.
+    def topics(
+        self, *, through: Collection[int] = (), names: Collection[str] | None = None
+    ) -> tuple[dict[str, TopicMetadata], Target]:
+        """Return topic name → metadata of these topics, and the broker that reported them.
 
-        `through`: as for any_broker.
+        `names` None: all topics that the user can describe, when it is a broker's turn. `through`: as for any_broker.
         """
-        response, target = self.any_broker(all_topics, through=through)
-        found = {}
-        for topic in response.topics:
+        targets = self.brokers_of(through)
+        turns = self._turns if names is None and targets and not self._is_small else None
+        if turns is not None:
+            first, wait_s = turns.take([target.node_id for target in targets])
+            time.sleep(wait_s)
+            targets = tuple(sorted(targets, key=lambda target: target.node_id != first))
+        request = partial(describe_topics, names)
+        described: Sequence[TopicMetadata]
+        described, target = self.first_answer(targets, request, lambda *found: found, decode=decode_topics)
+        if turns is not None:
+            length_s = sum(len(topic.partitions) for topic in described) / PARTITIONS_PER_S
+            self._is_small = length_s < SMALL_S
+            if not self._is_small:
+                turns.set_length(target.node_id, length_s)
+        topics = {}
+        for topic in described:
             if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted
                 raise_for_error(topic.error_code, what=f"topic {topic.name}", who=target.who, right="DESCRIBE on TOPIC")
-                found[topic.name] = topic
-        return found, target
+                topics[topic.name] = topic
+        return topics, target
 
     def close(self) -> None:
         with self._lock:

@@ -23,7 +23,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 
 metadata = MetaData()
 
@@ -114,6 +114,9 @@ checks = _table(
     body=Text,
     page=Text,
 )
+
+# A broker answers the next request about all partitions from `free_at` on. `length_s`: of its last turn, in seconds.
+turns = _table("turns", key=("cluster", "node_id"), cluster=_NAME, node_id=Integer, free_at=Float, length_s=Float)
 
 alerts = _table("alerts", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, at=Float, body=Text)
 

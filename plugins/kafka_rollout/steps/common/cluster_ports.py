@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.model.caught_up import find_current_brokers
+from kafka_rollout.model.caught_up import check_current, find_current_brokers
 from kafka_rollout.model.request_log import find_logged_requests
 from kafka_rollout.model.right_findings import refuse_without_reading
 from kafka_rollout.model.rights import PINNING, READING, need_of
@@ -68,6 +68,7 @@ _T = TypeVar("_T")
 
 # Nodes are queried in parallel, because most of the time is waiting for responses.
 _ASKED_AT_ONCE = 8
+_ASKED_FOR_APPLIED = 3
 AUTO_JOIN = "controller.quorum.auto.join.enable"
 _NO_PARTITIONS: tuple[PartitionState, ...] = ()
 _NO_GROUPS: tuple[GroupState, ...] = ()
@@ -150,12 +151,20 @@ def _logs_with_old_requests(ports: ClusterPorts, state: ClusterState) -> Iterato
 
 
 def observe_some(
-    ports: ClusterPorts, nodes: Sequence[NodeSpec], *, metrics: bool, brokers: bool = True
+    ports: ClusterPorts,
+    nodes: Sequence[NodeSpec],
+    *,
+    metrics: bool,
+    brokers: bool = True,
+    topics: Collection[str] | None = None,
+    min_isr_age_s: float = 0.0,
 ) -> ClusterState:
     """Observe a part of the cluster for a gate: some nodes, and with `brokers` the quorum, registrations and
     partitions.
 
-    `cluster_id`, groups and transactions stay empty; a node that was not queried is not in `nodes`.
+    `cluster_id`, groups and transactions stay empty; a node that was not queried is not in `nodes`. `topics`: only
+    their partitions are read, without min.insync.replicas, through a broker that has applied the newest metadata.
+    `min_isr_age_s`: as for `ClusterQueries.partitions`.
     """
     unanswered: list[str] = []
     refused: dict[str, Need] = {}
@@ -169,6 +178,8 @@ def observe_some(
     unanswered += [node.problem for node in seen if node.problem]
     observed = {node.node_id: node for node in seen}
     current = find_current_brokers(ports.cluster, quorum, observed)
+    if topics is not None:
+        current = _applied(ports, quorum, current)
     # Before the partitions: a topic that is created in between does not count as hidden.
     active = _active_controller(ports, quorum, observed)
     return ClusterState(
@@ -177,7 +188,13 @@ def observe_some(
         quorum=quorum,
         registered=ports.admin.registered(through=current) if brokers else _NOT_ASKED,
         partitions=_unless_refused(
-            ports, lambda: ports.admin.partitions(through=current), _NO_PARTITIONS, refused, Need.TOPICS
+            ports,
+            lambda: ports.admin.partitions(
+                through=current, topics=topics, min_isr_age_s=min_isr_age_s if topics is None else None
+            ),
+            _NO_PARTITIONS,
+            refused,
+            Need.TOPICS,
         )()
         if brokers
         else (),
@@ -186,9 +203,27 @@ def observe_some(
         refused=refused,
         active_controller=active,
         read_from=current,
+        is_partial=topics is not None,
         # The time of the responses, not of the queries: lags and ages are computed from it.
         observed_at=ports.clock.now(),
     )
+
+
+def _applied(ports: ClusterPorts, quorum: QuorumState | None, current: Sequence[int]) -> tuple[int, ...]:
+    """Return one broker of `current` that has applied the metadata which it fetched: another one in the next second.
+
+    The counts of all partitions would show an old answer, and a check of some topics has none. Raises TransientError
+    if none of three brokers has.
+    """
+    first = int(ports.clock.now()) % len(current) if current else 0
+    for node_id in (*current[first:], *current[:first])[:_ASKED_FOR_APPLIED]:
+        with suppress(TransientError):
+            node = ports.cluster.node(node_id)
+            features = ports.admin.features(node)
+            seen = NodeState(node_id=node_id, process=ProcessState(pid=None), features=features, metrics=None)
+            if quorum is not None and check_current(quorum, node_id, seen)[0]:
+                return (node_id,)
+    raise TransientError("No broker that was queried has applied the newest metadata.")
 
 
 def _with_fetch_timeout(ports: ClusterPorts, quorum: QuorumState | None) -> QuorumState | None:

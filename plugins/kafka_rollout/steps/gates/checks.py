@@ -110,9 +110,9 @@ def _stopped_by_us(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
     )
 
 
-def observe_all(ports: ClusterPorts) -> ClusterState:
-    """Observe what the gates before a stop need."""
-    return observe_some(ports, ports.cluster.nodes, metrics=False)
+def observe_all(ports: ClusterPorts, *, min_isr_age_s: float = 0.0) -> ClusterState:
+    """Observe what the gates before a stop need. `min_isr_age_s`: as for `ClusterQueries.partitions`."""
+    return observe_some(ports, ports.cluster.nodes, metrics=False, min_isr_age_s=min_isr_age_s)
 
 
 def _before_stop(
@@ -185,7 +185,8 @@ def _after_start(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     if _is_past(ports, plan, release_step, node):
         return _nothing_to_wait_for(ports, gate, f"node {node.node_id} runs the release of a later release step")
     before = load_before_stop(ports, plan, release_step, node.node_id)
-    state = observe_some(ports, (node,), metrics=True)
+    # What the node must have again is in these topics. Without a record of it, all its partitions count.
+    state = observe_some(ports, (node,), metrics=True, topics=None if before is None else before.topics)
     seen = node_gates.check_after_start(
         ports.cluster,
         state,
@@ -250,8 +251,7 @@ def _finalized(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
 
 
 def _all_levels(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
-    # The quorum too, as in _finalized.
-    state = observe_some(ports, ports.cluster.nodes, metrics=False)
+    state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())  # as in _finalized
     return replace(cluster_gates.check_finalized(ports.cluster, state, plan.levels), gate=gate.name)
 
 
@@ -290,8 +290,7 @@ def _with_due(condition: Condition, due: str) -> Condition:
 
 
 def _metadata_version(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
-    # The quorum too: controllers that report no levels are checked by their logs.
-    state = observe_some(ports, ports.cluster.nodes, metrics=True)
+    state = replace(_nodes_alone(ports, metrics=True), quorum=ports.admin.quorum())  # as in _finalized
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
     seen = cluster_gates.check_metadata_version(ports.cluster, ports.catalogue, state, level)
     ignored = expected_errors(plan, plan.target)

@@ -27,6 +27,7 @@ from kafka_rollout.steps.common.node_steps import read_log_excerpt
 from kafka_rollout.steps.gates.checks import RECENT, check_gate, observe_all
 
 _GROUPS_INTERVALS = 10  # one check reads a whole log
+_MIN_ISR_AGE_S = 60.0
 
 
 def gate_policy(kind: GateKind, request: Request, *, snapshot_interval_s: float = 0.0) -> GatePolicy:
@@ -126,7 +127,9 @@ def check_gates(
 
     Return the status of all: it waits until every watch is over, and then fails if one has failed.
     """
-    observed = cache(lambda: observe_all(ports))  # the gates before the stops of a batch are of one moment
+    # The gates before the stops of a batch are of one moment. Older values can only make a gate pass or wait: the check
+    # right before the stop reads all of them again.
+    observed = cache(lambda: observe_all(ports, min_isr_age_s=_MIN_ISR_AGE_S))
     for gate, watch in zip(gates, watches, strict=True):
         if watch.is_done:
             continue

@@ -11,6 +11,7 @@ from kafka_rollout.features.checks import range_findings
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
@@ -35,7 +36,7 @@ from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.downgrade.metadata_logs import refuse_unreadable, starts_older_release
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.features.sending import levels_now
-from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe
+from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
 from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
@@ -129,17 +130,17 @@ def prepare_stop(
         refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node, together))
         return False
     gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together, has_begun=has_begun)
-    _check_stop(ports, plan, gate)
-    _record_before_stop(ports, release_step, node)
+    _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate))
     has_commands = run_commands_before_stop(ports, release_step, node)
     if has_commands:
-        _check_stop(ports, plan, replace(gate, has_begun=True), within_s=SAFE_AGAIN_WITHIN_S)
-        _record_before_stop(ports, release_step, node)
+        state = _check_stop(ports, plan, replace(gate, has_begun=True), within_s=SAFE_AGAIN_WITHIN_S)
+        _record_before_stop(ports, release_step, node, state)
     return has_commands
 
 
-def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float = 0.0) -> None:
-    """Raise unless the node can be stopped now. `within_s`: seconds in which the gate must pass."""
+def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float = 0.0) -> ClusterState:
+    """Return the state in which the node can be stopped now; raise if it cannot. `within_s`: seconds in which the gate
+    must pass."""
     release_step, node = gate.subject
     events, key = ports.run.events(), release_step.key
     if is_rollback_step(plan, release_step):
@@ -151,12 +152,20 @@ def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float 
         if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
             refuse_new_in_logs(ports, plan, release_step)
     ports.runtime.bring(node, release_step.to_release)
-    seen = until(ports.clock, lambda: check_gate(ports, plan, gate), lambda seen: seen.passes, for_s=within_s)
+    states: list[ClusterState] = []
+
+    def observe_again() -> ClusterState:
+        states.append(observe_all(ports))
+        return states[-1]
+
+    seen = until(
+        ports.clock, lambda: check_gate(ports, plan, gate, observe_again), lambda seen: seen.passes, for_s=within_s
+    )
     refuse_unsafe_stop(node, seen)
+    return states[-1] if states else observe_again()
 
 
-def _record_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
-    state = observe_some(ports, (node,), metrics=False)
+def _record_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, state: ClusterState) -> None:
     coordinated = coordinated_by(ports, state, node)
     seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now(), coordinated)
     known = ports.run.load_before_stop(release_step.key, node.node_id)

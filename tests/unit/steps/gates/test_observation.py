@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from kafka_rollout.gates.check import Gate, GateKind, GateRef
+from kafka_rollout.gates.check import Gate, GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.model.state import NodeMetrics, PartitionState, QuorumState, RegisteredNodes
+from kafka_rollout.model.state import NodeFeatures, NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import FETCH_TIMEOUT, ClusterPorts, observe_some
 from kafka_rollout.steps.gates.checks import check_gate
+from kafka_rollout.steps.gates.waiting import check_gates
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, FakeMetrics, in_step
@@ -30,9 +32,11 @@ def test_partitions_and_registrations_are_read_only_through_brokers_with_current
     partitions, registered = FakeAdmin.partitions, FakeAdmin.registered
     asked: dict[str, list[int]] = {}
 
-    def read_partitions(admin: FakeAdmin, *, through: Collection[int] = ()) -> tuple[PartitionState, ...]:
+    def read_partitions(
+        admin: FakeAdmin, *, through: Collection[int] = (), **options: Any
+    ) -> tuple[PartitionState, ...]:
         asked["partitions"] = sorted(through)
-        return partitions(admin, through=through)
+        return partitions(admin, through=through, **options)
 
     def read_registered(admin: FakeAdmin, *, through: Collection[int] = ()) -> RegisteredNodes:
         asked["registered"] = sorted(through)
@@ -132,3 +136,61 @@ def test_a_started_broker_that_cannot_reach_its_remote_storage_fails_its_gate_un
     assert "RemoteCopyErrorsPerSec 0.4" in unmet[0][1]
     rate[0] = 0.001
     assert check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).passes
+
+
+def _queries(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Record the options of each query of partitions."""
+    partitions, queries = FakeAdmin.partitions, list[dict[str, Any]]()
+
+    def read(admin: FakeAdmin, **options: Any) -> tuple[PartitionState, ...]:
+        queries.append(options)
+        return partitions(admin, **options)
+
+    monkeypatch.setattr(FakeAdmin, "partitions", read)
+    return queries
+
+
+def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_one_broker_that_applied_the_metadata(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_partition("elsewhere", 0, [11, 13], min_isr=1)
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    features = FakeAdmin.features
+
+    def of_13_is_old(admin: FakeAdmin, node: NodeSpec) -> NodeFeatures:
+        found = features(admin, node)
+        return replace(found, epoch=0) if node.node_id == 13 else found
+
+    monkeypatch.setattr(FakeAdmin, "features", of_13_is_old)
+    monkeypatch.setattr("kafka_rollout.model.caught_up.LAG_RECORDS", 0)
+    queries = _queries(monkeypatch)
+    for _ in range(3):  # whichever broker is first
+        check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+        cluster.clock.sleep(1)
+    assert all("orders" in query["topics"] and "elsewhere" not in query["topics"] for query in queries)
+    assert {query["min_isr_age_s"] for query in queries} == {None}
+    assert {node_id for query in queries for node_id in query["through"]} <= {11, 12}
+    assert all(len(query["through"]) == 1 for query in queries)
+
+
+def test_a_gate_after_a_start_waits_while_no_broker_has_applied_the_metadata(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    features = FakeAdmin.features
+    monkeypatch.setattr(FakeAdmin, "features", lambda admin, node: replace(features(admin, node), epoch=0))
+    monkeypatch.setattr("kafka_rollout.model.caught_up.LAG_RECORDS", 0)
+    seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+    assert "has applied the newest metadata" in seen.waits_for
+
+
+def test_the_check_right_before_a_stop_reads_min_insync_replicas_again(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = _queries(monkeypatch)
+    check_gates(ports, plan, [BEFORE.resolve(plan, ports.cluster)], [GateWatch(policy=GatePolicy())])
+    (waiting,) = queries
+    assert waiting["min_isr_age_s"] > 0
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    assert all(query.get("min_isr_age_s", 0.0) == 0.0 for query in queries[1:])
+    assert queries[1:]
