@@ -47,8 +47,8 @@ class TrimPlan:
 class TrimResult:
     """The result of a trim. `plan`: None if there was nothing to do; `backup`: directory of the copies."""
 
-    plan: TrimPlan | None
-    backup: Path | None
+    plan: TrimPlan | None = None
+    backup: Path | None = None
     sentence: str
 
 

@@ -90,6 +90,9 @@ class Files:
         sync_folder(folder)
 
 
+HERE = Files()
+"""Changes on this machine without a fence."""
+
 # The node's user owns the folder of a metadata log and can change every name in it at any time, while this process can
 # run as root. So no name is followed that can be a link, and rights are set on the open file, not on its name.
 

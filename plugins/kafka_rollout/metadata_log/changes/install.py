@@ -29,7 +29,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
-from kafka_rollout.metadata_log.changes.backup import Backup, Files, back_up, changing, remove_remains
+from kafka_rollout.metadata_log.changes.backup import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.images import image_classes
 from kafka_rollout.metadata_log.classes.known_releases import known_releases
 from kafka_rollout.metadata_log.disk.folder import (
@@ -88,7 +88,7 @@ def install(
     *,
     bootstrap: Path | None = None,
     candidate: bool = False,
-    files: Files | None = None,
+    files: Files = HERE,
 ) -> str:
     """Install a snapshot, or finish an installation; return a sentence with the result.
 
@@ -97,7 +97,6 @@ def install(
     snapshot. Raises RefusedError for a snapshot that is too old for the node's log, and if another
     installation is not finished.
     """
-    files = files or Files()
     new = checkpoint_of(snapshot)
     if new is None:
         raise UserError(
@@ -146,7 +145,7 @@ def refuse_used(folder: MetadataFolder) -> None:
         _refuse_used(folder, backup)
 
 
-def uninstall(folder: MetadataFolder, *, files: Files | None = None, keep_epoch: bool = False) -> str:
+def uninstall(folder: MetadataFolder, *, files: Files = HERE, keep_epoch: bool = False) -> str:
     """Restore every file of the time before the newest installation, or finish it; return a sentence.
 
     `keep_epoch`: quorum-state stays. A node that runs can know its epoch, and would not accept an earlier one. Then a
@@ -154,7 +153,6 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None, keep_epoch:
     Raises UserError without an installation, RefusedError if a broker has registered since or, with `keep_epoch`, if a
     leader was elected, and FatalError, before any change, for a damaged backup.
     """
-    files = files or Files()
     with files.stopped(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
         backup = _Backup.newest(folder.log, _BACKUP)
@@ -225,12 +223,11 @@ def _vote_for_itself(folder: MetadataFolder, epoch: int, voters: list[bytes], fi
     files.sync(folder.log)
 
 
-def raise_epoch(folder: MetadataFolder, epoch: int, *, files: Files | None = None) -> None:
+def raise_epoch(folder: MetadataFolder, epoch: int, *, files: Files = HERE) -> None:
     """Store an epoch without a vote in the quorum-state of a stopped controller, unless it knows this or a later epoch.
 
     The controller then takes part only in elections of later epochs. Raises RefusedError without a quorum-state.
     """
-    files = files or Files()
     with files.stopped(folder), changing(folder.log):
         state, path = quorum_state(folder), folder.log / QUORUM_STATE
         if not state:
@@ -375,7 +372,7 @@ def _records_sha256(path: Path) -> str:
 
 
 def replace_bootstrap(
-    folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache, files: Files | None = None
+    folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache, files: Files = HERE
 ) -> Path | None:
     """Replace a stopped node's bootstrap.checkpoint by a lowered one, whole or not at all.
 
@@ -383,7 +380,6 @@ def replace_bootstrap(
     """
     if folder.bootstrap is None:
         return None
-    files = files or Files()
     with files.stopped(folder), tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         lowered = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
         digest = sha256_of(folder.bootstrap)

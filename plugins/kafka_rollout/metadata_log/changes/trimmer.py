@@ -17,7 +17,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import read_regular, sha256_of
-from kafka_rollout.metadata_log.changes.backup import Backup, Files, back_up, changing, remove_remains
+from kafka_rollout.metadata_log.changes.backup import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import (
     BOOTSTRAP,
@@ -82,7 +82,7 @@ def plan_of(folder: MetadataFolder) -> TrimPlan | None:
 def trim(
     folder: MetadataFolder,
     *,
-    files: Files | None = None,
+    files: Files = HERE,
     release: Release | None = None,
     cache: ReleaseCache | None = None,
 ) -> TrimResult:
@@ -91,7 +91,6 @@ def trim(
     With a release, the remaining log is scanned first; raises RefusedError if the release could not read it. Raises
     UserError for a running node.
     """
-    files = files or Files()
     with files.stopped(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
         backup = Backup.newest(folder.log, _BACKUP)
@@ -102,9 +101,7 @@ def trim(
         if backup is None or backup.state == State.TRIMMED or not _still_fits(folder, backup):
             plan = plan_of(folder)
             if plan is None:
-                return TrimResult(
-                    plan=None, backup=None, sentence="No change needed: the log already begins at its newest snapshot."
-                )
+                return TrimResult(sentence="No change needed: the log already begins at its newest snapshot.")
             if release is not None and cache is not None:
                 _prove(folder, plan, release, cache)
             backup = _prepare(folder, plan, files)
@@ -118,18 +115,17 @@ def trim(
     )
 
 
-def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResult:
+def undo_trim(folder: MetadataFolder, *, files: Files = HERE) -> TrimResult:
     """Restore what the newest trim removed, or finish a restore.
 
     Raises UserError if the node has written to the cut segment since: then the newer release reads the log as it is,
     and nothing must be restored. Raises FatalError, and restores nothing, if a file of the backup was changed.
     """
-    files = files or Files()
     with files.stopped(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
         backup = Backup.newest(folder.log, _BACKUP)
         if backup is None and cleaned:
-            return TrimResult(plan=None, backup=None, sentence="The log is as it was before the trim.")
+            return TrimResult(sentence="The log is as it was before the trim.")
         if backup is None:
             raise UserError(f"{folder.log} has no trim to undo.", remedy="No action is needed.")
         plan = _plan_in(backup)
@@ -161,9 +157,8 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
             files.remove_all(folder.log / name for name in cut)
         files.sync(folder.log)
         files.remove_folder(backup.folder)
-    return TrimResult(
-        plan=plan, backup=None, sentence=f"The log begins at offset {plan.old_start_offset} again, as before the trim."
-    )
+    sentence = f"The log begins at offset {plan.old_start_offset} again, as before the trim."
+    return TrimResult(plan=plan, sentence=sentence)
 
 
 def _plan_in(backup: Backup) -> TrimPlan:

@@ -51,24 +51,18 @@ Batches = Callable[[], Iterable[MetadataBatch]]
 Where = Literal["log", "snapshot"]
 
 
-@dataclass(slots=True)
-class _Outline:
-    """The records as Python decodes them. `counted`: (type, version) → (count, first offset, last offset).
+@dataclass(slots=True, kw_only=True)
+class _Replay:
+    """The result for one file or the log: the records as Python decodes them, and the first failure, else the image.
 
-    `refused`: offset and reason of those that controllers of the release reject.
+    `counted`: (type, version) → (count, first offset, last offset). `refused`: offset and reason of those that
+    controllers of the release reject.
     """
 
     counted: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
     refused: list[tuple[int, str]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Replay:
-    """The result for one file or the log: the first failure, else the image after it."""
-
-    outline: _Outline
-    failure: ReplayFailure | None
-    image: Any
+    failure: ReplayFailure | None = None
+    image: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +117,7 @@ class ReplayCheck:
             reason = f"{why[:1].upper()}{why[1:]}."
             return ReplayFailure(where=where, file=file(offset), offset=offset, reason=reason, decided_by=by)
 
-        outline = self._outline(read(), from_offset)
+        seen = self._outline(read(), from_offset)
         found: list[tuple[int, ReplayFailure]] = []
         markers = not self.facts.knows_transactions
         plain = self.work / "scan.plain"
@@ -131,20 +125,21 @@ class ReplayCheck:
             read(), plain, from_offset=from_offset, dropped=() if markers else dropped, markers=markers
         )
         try:
-            image = self.classes.replay(image, plain, offsets=offsets)
+            seen.image = self.classes.replay(image, plain, offsets=offsets)
         except ReplayError as error:
-            why = next((f"{why}: " for offset, why in outline.refused if offset == error.offset), "")
+            why = next((f"{why}: " for offset, why in seen.refused if offset == error.offset), "")
             place = error.offset
             if error.parsing:
                 place = next(b.base_offset for b in read() if b.base_offset <= error.offset <= b.last_offset)
             found.append((place, failure(error.offset, f"{why}{error.why.rstrip('.')}", self.by_classes)))
-        for offset, why in outline.refused[:1]:
+        for offset, why in seen.refused[:1]:
             rules = f"the rules of {self.facts.release}'s controllers (QuorumController, FeatureControlManager)"
             found.append((offset, failure(offset, why, rules)))
-        return _Replay(outline=outline, failure=first_of(found), image=image)
+        seen.failure = first_of(found)
+        return seen
 
-    def _outline(self, batches: Iterable[MetadataBatch], from_offset: int) -> _Outline:
-        seen = _Outline()
+    def _outline(self, batches: Iterable[MetadataBatch], from_offset: int) -> _Replay:
+        seen = _Replay()
         for batch in batches:
             for record in batch.records:
                 if batch.is_control or record.offset < from_offset:
@@ -184,7 +179,7 @@ def scan_metadata_log(
         way = None
         if failure is not None:
             failures.append(failure)
-            way = _remedy_facts(folder, check, failure, replays[-1].outline, cache)
+            way = _remedy_facts(folder, check, failure, replays[-1], cache)
             ways = remedies(release, way, settings or {})
     if any(one.where == "bootstrap" for one in failures):
         ways += (
@@ -202,7 +197,7 @@ def scan_metadata_log(
         end_offset=end,
         starts_at=f"snapshot {newest.name}" if newest else f"offset {start}",
         failures=tuple(failures),
-        records=record_classes(_sum_counts(replay.outline for replay in replays), facts),
+        records=record_classes(_sum_counts(replays), facts),
         remedies=ways,
         notes=_notes(release, start, newest, contents),
         remedy_facts=way,
@@ -238,10 +233,10 @@ def _check_other_files(folder: MetadataFolder, check: ReplayCheck, contents: Log
 
 
 def _remedy_facts(
-    folder: MetadataFolder, check: ReplayCheck, failure: ReplayFailure, outline: _Outline, cache: ReleaseCache
+    folder: MetadataFolder, check: ReplayCheck, failure: ReplayFailure, replay: _Replay, cache: ReleaseCache
 ) -> RemedyFacts:
     """Check whether the newest snapshot, or a new one of the log's end, can be replayed."""
-    last = max([failure.offset, *(offset for offset, _ in outline.refused)]) if failure.where == "log" else None
+    last = max([failure.offset, *(offset for offset, _ in replay.refused)]) if failure.where == "log" else None
     newest = folder.checkpoints[-1] if folder.checkpoints else None
     usable = (
         newest is not None
@@ -270,11 +265,11 @@ def _remedy_facts(
     )
 
 
-def _sum_counts(outlines: Iterable[_Outline]) -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Count over all outlines. The offsets are those of the log; records only in the snapshot have numbers instead."""
+def _sum_counts(replays: Iterable[_Replay]) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """Count over all replays. The offsets are those of the log; records only in the snapshot have numbers instead."""
     summed: dict[tuple[int, int], tuple[int, int, int]] = {}
-    for outline in outlines:
-        for key, (count, first, last) in outline.counted.items():
+    for replay in replays:
+        for key, (count, first, last) in replay.counted.items():
             summed[key] = (count + summed.get(key, (0, 0, 0))[0], first, last)
     return summed
 

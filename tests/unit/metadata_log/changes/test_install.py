@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
-from kafka_rollout.metadata_log.changes.backup import Files
+from kafka_rollout.metadata_log.changes.backup import HERE, Files
 from kafka_rollout.metadata_log.changes.install import install, refuse_used, uninstall
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
 from tests.fakes.dying_files import DyingFiles, KilledError
@@ -204,7 +204,7 @@ def test_killed_anywhere_in_an_installation_the_next_call_finishes_it(
     expected = open_folder(folder.root.with_name("expected"))
     install(expected, snapshot, bootstrap=bootstrap)
 
-    def again(files: Files | None = None) -> None:
+    def again(files: Files = HERE) -> None:
         install(folder, snapshot, bootstrap=bootstrap, files=files)
 
     states = deaths(folder, again, again, half=half)
