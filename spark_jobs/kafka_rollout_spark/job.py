@@ -30,7 +30,7 @@ from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.executor_credentials import SETTINGS, protect_credentials
-from kafka_rollout.coordinator_logs.reading.segments import SegmentGoneError
+from kafka_rollout.coordinator_logs.reading.directories import SegmentGoneError
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SecurityProtocol

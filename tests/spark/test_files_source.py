@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 
-from kafka_rollout.coordinator_logs.reading.directories import DirectoryLogs, find_logs
-from kafka_rollout.coordinator_logs.reading.segments import Segment, SegmentGoneError
+from kafka_rollout.coordinator_logs.reading.directories import DirectoryLogs, Segment, SegmentGoneError, find_logs
 from kafka_rollout_spark.rows import LogBytes
 from kafka_rollout_spark.source.files import SegmentFiles
 from tests.spark.conftest import FixtureLogs

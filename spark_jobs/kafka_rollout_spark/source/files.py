@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kafka_rollout.coordinator_logs.reading.segments import (
+from kafka_rollout.coordinator_logs.reading.directories import (
     SegmentGoneError,
     SegmentRange,
     boundary,

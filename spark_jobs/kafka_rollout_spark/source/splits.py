@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kafka_rollout.coordinator_logs.reading.segments import SegmentRange
+from kafka_rollout.coordinator_logs.reading.directories import SegmentRange
 from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import LogBytes

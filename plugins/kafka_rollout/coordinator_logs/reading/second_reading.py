@@ -6,7 +6,7 @@ deleted while a transaction committed offsets for them (wire.pending_commits).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from kafka_rollout.kafka.formats.group_replay import GroupReplay, group_records
 from kafka_rollout.kafka.formats.log_types import Bytes, UnreadableOffsetError
 from kafka_rollout.kafka.formats.pending_commits import PendingCommits
 from kafka_rollout.kafka.formats.record_kinds import LogRange
-from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
+from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, Release
 
 if TYPE_CHECKING:
     from kafka_rollout.kafka.client.fetch import FetchSource
@@ -73,23 +73,14 @@ def facts_of_order(catalogue: Catalogue, releases: Iterable[Release]) -> Facts:
     return {release: log for release, log in logs.items() if log is not None and log.group_families}
 
 
-def ordered_types(facts: Facts) -> frozenset[int]:
-    """Return the key versions of the records that these releases compare with earlier records."""
-    return _types(facts, lambda family: True)
+def ordered_types(facts: Facts, *, cleaned: bool = False) -> frozenset[int]:
+    """Return the key versions of the records that these releases compare with earlier records.
 
-
-def strict_types(facts: Facts) -> frozenset[int]:
-    """Return the key versions that can be in an order at which a release stops, because of the log cleaner.
-
-    For other types this cannot happen: no coordinator writes them in such an order.
+    `cleaned`: only those that can be in an order at which a release stops, because of the log cleaner. For other types
+    this cannot happen: no coordinator writes them in such an order.
     """
-    return _types(facts, lambda family: not family.takes_over_offsets)
-
-
-def _types(facts: Facts, wanted: Callable[[GroupFamilyFacts], bool]) -> frozenset[int]:
-    return frozenset(
-        key_version for log in facts.values() for key_version, (family, _) in log.group_roles.items() if wanted(family)
-    )
+    roles = (role for log in facts.values() for role in log.group_roles.items())
+    return frozenset(version for version, (family, _) in roles if not (cleaned and family.takes_over_offsets))
 
 
 def out_of_order(

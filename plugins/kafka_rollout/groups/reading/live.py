@@ -23,9 +23,9 @@ from kafka_rollout.coordinator_logs.reading.second_reading import (
     deleted_while_pending,
     facts_of_order,
     has_affected_release,
+    ordered_types,
     out_of_order,
     read_log,
-    strict_types,
 )
 from kafka_rollout.coordinator_logs.reading.segment_records import ParsingChecks, PartitionReading
 from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, ScanResult
@@ -62,7 +62,7 @@ def read_group_records(
         PartitionReading(
             log=log,
             parsing=ParsingChecks(log=log, schemas=schemas, releases=schemas.releases),
-            ordered=strict_types(facts),
+            ordered=ordered_types(facts, cleaned=True),
             groups_only=True,
         )
         for log in ranges
@@ -233,7 +233,7 @@ class LiveCoordinatorLogs:
         """Read the ranges. `small`: raise RefusedError above SMALL_RECORDS or SMALL_BYTES."""
         schemas = load_schemas(*self.settings.catalogue_folders, new_group_coordinator=before.new_group_coordinator)
         releases = releases_of(self.catalogue, before)
-        ordered = strict_types(facts_of_order(self._configured(before), releases))
+        ordered = ordered_types(facts_of_order(self._configured(before), releases), cleaned=True)
         read = [
             PartitionReading(
                 log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases), ordered=ordered

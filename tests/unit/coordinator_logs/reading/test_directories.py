@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.coordinator_logs.reading.directories import find_logs
-from kafka_rollout.coordinator_logs.reading.segments import (
+from kafka_rollout.coordinator_logs.reading.directories import (
     Segment,
     SegmentGoneError,
     boundary,
+    find_logs,
     index_positions,
     open_segment,
     walk,
