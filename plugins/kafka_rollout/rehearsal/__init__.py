@@ -7,7 +7,7 @@ Begin with:
 - `estimate.estimate`: memory and disk that a rehearsal needs
 - `machine.local.LocalRehearsals`: makes the copy and runs the rehearsal on this machine
 - `machine.sandbox.Sandbox`: the folder of a rehearsal
-- `machine.guard.GuardedRuntime`: verifies the configuration before each start
+- `machine.sandbox.GuardedRuntime`: verifies the configuration before each start
 - `result.RehearsalResult`: the result with its findings
 - `contents.read_contents`: the contents of a cluster, to compare
 """

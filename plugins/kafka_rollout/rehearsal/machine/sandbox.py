@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
@@ -23,8 +23,8 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.nodes.runtimes.local_process import end_processes, node_processes
-from kafka_rollout.rehearsal.configuration import rewrite_config, rewrite_overrides
+from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime, end_processes, node_processes
+from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS, find_escapes, rewrite_config, rewrite_overrides
 from kafka_rollout.rehearsal.estimate import MIB, Estimate
 from kafka_rollout.rehearsal.machine.node_files import NodeFiles
 from kafka_rollout.rehearsal.machine.voters import rewrite_voters
@@ -152,3 +152,51 @@ def _node(home: Path, node: NodeSpec, addresses: Iterator[str]) -> NodeSpec:
         jolokia_url=f"http://{jolokia}/jolokia",
         directory=str(home),
     )
+
+
+# --- the last check before a node of a rehearsal starts ---
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedRuntime(LocalProcessRuntime):
+    """Local processes of a sandbox. Every start first verifies the configuration as it is on disk."""
+
+    sandbox: Path = field(kw_only=True)
+    real_addresses: frozenset[str] = field(kw_only=True)
+    real_directories: frozenset[str] = field(kw_only=True)
+
+    def start(self, node: NodeSpec) -> None:
+        """Start the node. Raises RefusedError if its configuration leaves the sandbox."""
+        config = self.config(node)
+        found = (
+            *find_escapes(config, self.real_addresses),
+            *find_foreign_directories(config, self.sandbox, self.real_directories),
+        )
+        if found:
+            raise RefusedError(
+                f"The copy of {node.name} is not started, because it is not isolated: {found[0]}",
+                remedy="Report this as a bug of kafka-rollout. The cluster was not touched.",
+            )
+        LocalProcessRuntime.start(self, node)
+
+
+def find_foreign_directories(
+    config: Mapping[str, str], sandbox: Path, real_directories: Collection[str]
+) -> tuple[str, ...]:
+    """Return sentences about directories that are not in the sandbox, after symbolic links are resolved.
+
+    `real_directories`: homes and log directories of the real cluster. None of them can contain the sandbox or be in it.
+    """
+    below = sandbox.resolve()
+    found = [
+        f"the sandbox {below} and the cluster's directory {real} contain each other."
+        for real in (Path(name).resolve() for name in real_directories)
+        if below.is_relative_to(real) or real.is_relative_to(below)
+    ]
+    names = [name.strip() for key in DIRECTORY_KEYS for name in config.get(key, "").split(",") if name.strip()]
+    if not names:
+        found.append("its configuration contains no log.dirs.")
+    found += [
+        f"{name} is not in the sandbox {below}." for name in names if not Path(name).resolve().is_relative_to(below)
+    ]
+    return tuple(found)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.rehearsal.machine.guard import find_foreign_directories
-from kafka_rollout.rehearsal.machine.sandbox import new_sandbox, remove_leftovers
+from kafka_rollout.rehearsal.machine.sandbox import find_foreign_directories, new_sandbox, remove_leftovers
 
 KILLED = """
 import os, signal, sys
