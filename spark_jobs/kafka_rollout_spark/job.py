@@ -170,12 +170,8 @@ def _find_logs(request: ScanRequest, catalogue: Catalogue, security: Path | Carr
         if topic not in known:
             raise UserError(f"{topic} is not a coordinator log.", remedy=f"Coordinator logs: {', '.join(known)}.")
     if request.log_dirs:
-        logs = logs_in_directories(
-            cluster=request.cluster,
-            directories=request.log_dirs,
-            topics=request.topics or known,
-            new_group_coordinator=request.new_group_coordinator,
-        )
+        topics = request.topics or known
+        logs = logs_in_directories(cluster=request.cluster, directories=request.log_dirs, topics=topics)
     else:
         logs = live_logs(
             cluster=request.cluster,
@@ -186,7 +182,7 @@ def _find_logs(request: ScanRequest, catalogue: Catalogue, security: Path | Carr
         )
         if logs.note and not request.new_group_coordinator:
             _say(logs.note)
-        logs = replace(logs, new_group_coordinator=logs.new_group_coordinator or request.new_group_coordinator)
+    logs = replace(logs, new_group_coordinator=logs.new_group_coordinator or request.new_group_coordinator)
     if logs.new_group_coordinator:
         _say("3.8 and 3.9 are evaluated with their new group coordinator")
     _say(f"{len(logs.logs)} partitions, {logs.size} {logs.unit}")

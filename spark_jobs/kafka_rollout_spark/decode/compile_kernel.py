@@ -5,6 +5,8 @@ The result stays in the cache ($KAFKA_ROLLOUT_CACHE/numba) until a source of the
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 
 from kafka_rollout_spark.decode.log_reader import LogReader
@@ -16,7 +18,7 @@ from kafka_rollout_spark.rows import LogBytes
 
 def compile_kernel() -> None:
     """Call every function of the kernel that Python calls, with empty input."""
-    with LogReader(DecodingSpec(live=True)) as reader:
+    with closing(LogReader(DecodingSpec(live=True))) as reader:
         reader.begin("", 0)
         for _ in (*reader.read(LogBytes(topic="", partition=0, data=memoryview(b""))), *reader.finish()):
             pass

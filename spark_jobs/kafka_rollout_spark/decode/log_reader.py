@@ -6,8 +6,8 @@ The rest of the Spark job uses only `whole_batches` and `worker_rows` to decode.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import groupby
-from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows
 from kafka_rollout_spark.kernel import keys, noting, scanning
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.hashing import hashes_of_name
-from kafka_rollout_spark.kernel.libraries import Libraries
+from kafka_rollout_spark.kernel.libraries import close_libraries, open_libraries
 from kafka_rollout_spark.kernel.programs import write_programs
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import LogBytes, RowKind, damage_row
@@ -46,7 +46,7 @@ def whole_batches(data: memoryview) -> int:
 
 def worker_rows(chunks: Iterator[LogBytes], spec: DecodingSpec) -> Iterator[pa.RecordBatch]:
     """Yield the partial rows (rows.py) of the chunks. Chunks of one partition should be consecutive."""
-    with LogReader(spec) as reader:
+    with closing(LogReader(spec)) as reader:
         for log, chunks_of_log in groupby(chunks, lambda chunk: (chunk.topic, chunk.partition)):
             reader.begin(*log)
             for chunk in chunks_of_log:
@@ -55,7 +55,7 @@ def worker_rows(chunks: Iterator[LogBytes], spec: DecodingSpec) -> Iterator[pa.R
 
 
 class LogReader:
-    """Rows of one log (topic and partition) at a time: `begin`, `read` its chunks, `finish`. A context manager."""
+    """Rows of one log (topic and partition) at a time: `begin`, `read` its chunks, `finish`. At the end `close`."""
 
     def __init__(self, spec: DecodingSpec) -> None:
         self._spec = spec
@@ -68,24 +68,14 @@ class LogReader:
         self._states = self._memory(t.STATES_AT, t.STATES_SIZE, t.STATE_BYTES if deep else 0)
         self._hash_numbers = spec.hash_numbers.table()
         self._control[t.HASH_NUMBERS] = self._hash_numbers.ctypes.data
-        self._libraries = Libraries.create()
-        for place, address in (
-            (t.CRC32C, self._libraries.crc32c),
-            (t.LZ4_CONTEXT, self._libraries.lz4_context),
-            (t.LZ4_RESET, self._libraries.lz4_reset),
-            (t.LZ4_DECOMPRESS, self._libraries.lz4_decompress),
-            (t.ZSTD_CONTEXT, self._libraries.zstd_context),
-            (t.ZSTD_DECOMPRESS, self._libraries.zstd_decompress),
-        ):
+        self._addresses = open_libraries()
+        for place, address in self._addresses.items():
             self._control[place] = address
         self._reasons: dict[tuple[int, str, int], str] = {}
         self._classes_seen = 0
 
-    def __enter__(self) -> LogReader:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self._libraries.close()
+    def close(self) -> None:
+        close_libraries(self._addresses)
 
     def _memory(self, at: int, size: int, count: int) -> Memory:
         memory = np.empty(count, dtype=np.uint8)

@@ -74,23 +74,10 @@ class TableRows:
         return record.keys[bit] if part == Key else record.values[code.value_version or 0][bit]
 
     def classes(self) -> pa.RecordBatch:
-        merged: dict[tuple[int | None, int | None], list[int]] = {}
-        codes = self.codes()
-        lasts = self._tables.class_last[: len(codes)].tolist()
-        for code, count, first, last in zip(codes, *self._counts(), lasts, strict=True):
-            counted = merged.setdefault((code.key_version, code.value_version), [0, first, last])
-            counted[0] += count
-            counted[1] = min(counted[1], first)
-            counted[2] = max(counted[2], last)
-        return self.rows(
-            RowKind.CLASS,
-            len(merged),
-            key_version=[key for key, _ in merged],
-            value_version=[value for _, value in merged],
-            count=[count for count, _, _ in merged.values()],
-            first_offset=[first for _, first, _ in merged.values()],
-            last_offset=[last for _, _, last in merged.values()],
-        )
+        codes, (counts, firsts) = self.codes(), self._counts()
+        lasts = self._tables.class_last[: len(codes)]
+        columns = {"count": counts, "first_offset": firsts, "last_offset": lasts, **_versions(codes)}
+        return self.rows(RowKind.CLASS, len(codes), **columns)
 
     def broken(self, reasons: dict[tuple[int, str, int], str]) -> pa.RecordBatch:
         """Return the records that do not parse. `reasons`: (class, part, layout) → reason of the first record."""
@@ -124,15 +111,14 @@ class TableRows:
             slots = np.flatnonzero((tables.name_hash != 0) & (tables.name_what >> 32 == kind))
             if len(slots) == 0:
                 continue
-            classes = tables.name_what[slots] & 0xFFFFFFFF
-            row_kind, columns = fill(slots, [codes[index] for index in classes], memory)
+            of_names = [codes[index] for index in tables.name_what[slots] & 0xFFFFFFFF]
+            row_kind, columns = fill(slots, of_names, memory)
             yield self.rows(
                 row_kind,
                 len(slots),
-                key_version=[codes[index].key_version for index in classes],
-                value_version=[codes[index].value_version for index in classes],
                 count=tables.name_count[slots],
                 first_offset=tables.name_first[slots],
+                **_versions(of_names),
                 **columns,
             )
 
@@ -222,6 +208,10 @@ class TableRows:
 
 
 _BROKEN = ("key_version", "value_version", "part", "releases", "count", "first_offset", "reason")
+
+
+def _versions(codes: Sequence[ClassCode]) -> dict[str, list[int | None]]:
+    return {"key_version": [c.key_version for c in codes], "value_version": [c.value_version for c in codes]}
 
 
 def _owner_name(owner: str | None, data: bytes) -> str:

@@ -8,42 +8,34 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import crc32c
 
+from kafka_rollout_spark.kernel import tables as t
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Libraries:
-    """Addresses of the C functions and of their contexts. One scan uses a context at a time."""
+_LZ4, _ZSTD = "lz4.frame._frame", "backports.zstd._zstd"
 
-    crc32c: int = 0
-    lz4_context: int = 0
-    lz4_reset: int = 0
-    lz4_decompress: int = 0
-    zstd_context: int = 0
-    zstd_decompress: int = 0
 
-    @classmethod
-    def create(cls) -> Libraries:
-        lz4 = _functions("lz4.frame._frame", "LZ4F_resetDecompressionContext", "LZ4F_decompress")
-        zstd = _functions("backports.zstd._zstd", "ZSTD_decompressDCtx")
-        return cls(
-            crc32c=_crc32c(),
-            lz4_context=_lz4_context() if lz4 else 0,
-            lz4_reset=lz4[0] if lz4 else 0,
-            lz4_decompress=lz4[1] if lz4 else 0,
-            zstd_context=_zstd_context() if zstd else 0,
-            zstd_decompress=zstd[0] if zstd else 0,
-        )
+def open_libraries() -> dict[int, int]:
+    """Return place in `control` → address, of C functions and of their contexts. One scan uses a context at a time."""
+    lz4 = _functions(_LZ4, "LZ4F_resetDecompressionContext", "LZ4F_decompress")
+    zstd = _functions(_ZSTD, "ZSTD_decompressDCtx")
+    found = {t.CRC32C: _crc32c()}
+    if lz4:
+        found |= {t.LZ4_CONTEXT: _lz4_context(), t.LZ4_RESET: lz4[0], t.LZ4_DECOMPRESS: lz4[1]}
+    if zstd:
+        found |= {t.ZSTD_CONTEXT: _zstd_context(), t.ZSTD_DECOMPRESS: zstd[0]}
+    return found
 
-    def close(self) -> None:
-        for module, free, context in (
-            ("lz4.frame._frame", "LZ4F_freeDecompressionContext", self.lz4_context),
-            ("backports.zstd._zstd", "ZSTD_freeDCtx", self.zstd_context),
-        ):
-            if context:
-                _library(module)[free](ctypes.c_void_p(context))
+
+def close_libraries(addresses: Mapping[int, int]) -> None:
+    for module, free, place in (
+        (_LZ4, "LZ4F_freeDecompressionContext", t.LZ4_CONTEXT),
+        (_ZSTD, "ZSTD_freeDCtx", t.ZSTD_CONTEXT),
+    ):
+        if context := addresses.get(place):
+            _library(module)[free](ctypes.c_void_p(context))
 
 
 def _library(module: str) -> ctypes.CDLL:
@@ -70,7 +62,7 @@ def _crc32c() -> int:
 
 
 def _lz4_context() -> int:
-    library = _library("lz4.frame._frame")
+    library = _library(_LZ4)
     library.LZ4F_getVersion.restype = ctypes.c_uint
     context = ctypes.c_void_p()
     library.LZ4F_createDecompressionContext(ctypes.byref(context), library.LZ4F_getVersion())
@@ -78,6 +70,6 @@ def _lz4_context() -> int:
 
 
 def _zstd_context() -> int:
-    create = _library("backports.zstd._zstd").ZSTD_createDCtx
+    create = _library(_ZSTD).ZSTD_createDCtx
     create.restype = ctypes.c_void_p
     return create() or 0

@@ -109,9 +109,7 @@ def live_logs(
     )
 
 
-def logs_in_directories(
-    *, cluster: str, directories: Sequence[Path], topics: Collection[str], new_group_coordinator: bool = False
-) -> LogsToRead:
+def logs_in_directories(*, cluster: str, directories: Sequence[Path], topics: Collection[str]) -> LogsToRead:
     """The current content of the directories for these topics."""
     found = find_logs(directories, topics)
     return LogsToRead(
@@ -122,5 +120,4 @@ def logs_in_directories(
         unit="bytes",
         log_bytes=found.log_bytes,
         copies=found.copies,
-        new_group_coordinator=new_group_coordinator,
     )

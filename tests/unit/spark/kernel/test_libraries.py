@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from kafka_rollout_spark.kernel import memory
-from kafka_rollout_spark.kernel.libraries import Libraries
+from kafka_rollout_spark.kernel.libraries import close_libraries, open_libraries
+from kafka_rollout_spark.kernel.tables import CRC32C
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 1000, 70_001])
 def test_the_crc_is_that_of_the_package_with_its_function_and_without(size: int) -> None:
-    libraries = Libraries.create()
-    libraries.close()
+    addresses = open_libraries()
+    close_libraries(addresses)
     data = random.Random(size).randbytes(size)
     held = np.frombuffer(data + b"\0", dtype=np.uint8)
-    assert libraries.crc32c
-    found = [memory.crc32c(function, held.ctypes.data, size) for function in (libraries.crc32c, 0)]
+    assert addresses[CRC32C]
+    found = [memory.crc32c(function, held.ctypes.data, size) for function in (addresses[CRC32C], 0)]
     assert found == [crc32c.crc32c(data)] * 2
