@@ -25,8 +25,7 @@ from kafka_rollout.derivation.documents import (
     pretty,
 )
 from kafka_rollout.derivation.facts import derive_facts
-from kafka_rollout.derivation.jars import Message, coordinator_messages
-from kafka_rollout.derivation.metadata import metadata_messages
+from kafka_rollout.derivation.jars import Message, coordinator_messages, metadata_messages
 from kafka_rollout.kafka.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.layouts import MessageSchema, SchemaError

@@ -14,7 +14,6 @@ from kafka_rollout.derivation import features, jars
 from kafka_rollout.derivation.coordinators.records import coordinator_logs, new_group_coordinator
 from kafka_rollout.derivation.gaps import Gaps, reason_of
 from kafka_rollout.derivation.jars import Message
-from kafka_rollout.derivation.metadata import metadata_log
 from kafka_rollout.metadata_log.records import MetadataLogFacts
 from kafka_rollout.releases.facts import (
     METADATA_VERSION,
@@ -58,7 +57,7 @@ def derive_facts(
     logs = coordinator_logs(jvm, libs, messages, ranges, gaps)
     new = gaps.derive("new_group_coordinator", lambda: new_group_coordinator(jvm, messages, ranges), None)
     progress("deriving metadata records, configuration and metrics")
-    of_metadata_log = gaps.derive("metadata_log", lambda: metadata_log(jvm, release), None)
+    of_metadata_log = gaps.derive("metadata_log", lambda: features.metadata_log(jvm, release), None)
     of_classes: dict[str, Any] = {
         way.__name__: gaps.derive(way.__name__, partial(way, jvm), otherwise) for way, otherwise in _OF_CLASSES
     }

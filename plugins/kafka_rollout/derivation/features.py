@@ -1,4 +1,4 @@
-"""Features, metadata versions, configuration names and metrics, from the release's own classes."""
+"""Features, metadata versions, configuration names, metrics and metadata records, from the release's own classes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from typing import Any
 from py4j.java_gateway import get_field
 
 from kafka_rollout.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
-from kafka_rollout.derivation.jars import classes_named
+from kafka_rollout.derivation.jars import calls, classes_named
 from kafka_rollout.derivation.jars import oldest_requests as oldest_in_definitions
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.metadata_log.classes.node_properties import config_definitions
-from kafka_rollout.releases.facts import METADATA_VERSION, FeatureFacts, Logging, MetadataVersionLevel, VersionRange
+from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
+from kafka_rollout.releases.facts import (
+    METADATA_VERSION,
+    FeatureFacts,
+    Logging,
+    MetadataVersionLevel,
+    Release,
+    VersionRange,
+)
 from kafka_rollout.releases.jvm.jvm import Jvm
 
 _BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x
@@ -26,6 +34,10 @@ KIP_1155_LEVEL: int | None = None
 _BACKENDS: Mapping[Logging, bytes] = {"log4j2": b"org/apache/logging/log4j", "reload4j": b"org/apache/log4j"}
 _LOADER_METRICS = "org.apache.kafka.image.loader.metrics.MetadataLoaderMetrics"
 _SNAPSHOT_METRICS = "org.apache.kafka.image.publisher.metrics.SnapshotEmitterMetrics"
+_TYPES = "org.apache.kafka.common.metadata.MetadataRecordType"
+_CONTROLLER = "org.apache.kafka.controller.QuorumController"
+_DELTA = "org.apache.kafka.image.MetadataDelta"
+_NESTED_CLASSES = 60
 
 
 def features(jvm: Jvm, gaps: Gaps) -> dict[str, FeatureFacts]:
@@ -225,3 +237,56 @@ def _metric_names(jvm: Jvm, name: str) -> str:
             field.setAccessible(True)
             found.append(field.get(None).getMBeanName())
     return " ".join(found)
+
+
+# --- records of the metadata log ---
+
+
+def metadata_log(jvm: Jvm, release: Release) -> MetadataLogFacts:
+    types = list(jvm.static(jvm.locate(_TYPES)).values())
+    controller, broker = (_handled(jvm, jvm.locate(name), types) for name in (_CONTROLLER, _DELTA))
+    records = {
+        int(kind.id()): MetadataRecordFacts(
+            name="".join(part.capitalize() for part in kind.name().split("_")),  # NO_OP_RECORD: NoOpRecord
+            type=int(kind.id()),
+            reads=VersionRange(kind.lowestSupportedVersion(), kind.highestSupportedVersion()),
+            controller=kind.id() in controller,
+            broker=kind.id() in broker,
+        )
+        for kind in types
+    }
+    return MetadataLogFacts(
+        release=release,
+        records=records,
+        names={kind: record.name for kind, record in records.items()},
+        starts_from_snapshot=starts_from_snapshot(jvm.libs),
+    )
+
+
+def starts_from_snapshot(libs: Path) -> bool:
+    """Return whether a listener at offset 0 gets the newest snapshot although the log also begins there.
+
+    KafkaRaftClient.updateListenersProgress asks for the snapshot once if it only bridges a gap, and more than once if
+    it also checks for one.
+    """
+    (code,) = classes_named(libs, r"org/apache/kafka/raft/KafkaRaftClient\.class")
+    methods = calls(code, frozenset({"latestSnapshot"}))
+    asked = sum(called.total() for name, called in methods if "updateListenersProgress" in name)
+    if not asked:
+        raise NotDerivedError("KafkaRaftClient does not ask for a snapshot in updateListenersProgress.")
+    return asked > 1
+
+
+def _handled(jvm: Jvm, name: str, types: list[Any]) -> set[int]:
+    """Return the record types of the cases in a class's switch over MetadataRecordType, from javac's table."""
+    kind_name = _TYPES.rpartition(".")[2]
+    for number in range(1, _NESTED_CLASSES):
+        java = jvm.find_class(f"{name}${number}")
+        if java is None:
+            continue
+        for field in java.getDeclaredFields():
+            if field.getName().startswith("$SwitchMap$") and field.getName().endswith(f"${kind_name}"):
+                field.setAccessible(True)
+                cases = list(field.get(None))
+                return {int(kind.id()) for kind in types if cases[kind.ordinal()]}
+    raise NotDerivedError(f"{name} has no switch over {_TYPES}.")

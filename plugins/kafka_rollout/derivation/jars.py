@@ -19,6 +19,7 @@ _COORDINATOR_JARS = (
     "kafka-share-coordinator-",
     "kafka_2.13-",
 )
+_METADATA = "org.apache.kafka.common.metadata"
 _CLASS_FILE_OF_JAVA_0 = 44  # major version of class files: 52 is Java 8, 61 is Java 17
 _UTF8, _LONG, _DOUBLE, _METHOD, _INTERFACE_METHOD, _NAME_AND_TYPE = 1, 5, 6, 10, 11, 12
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
@@ -72,6 +73,15 @@ def coordinator_messages(libs: Path) -> dict[str, Message]:
         for jar, name, definition in definitions(of_coordinators, r"common/message/(\w+(?:Key|Value))\.json")
     }
     return dict(sorted(messages.items()))
+
+
+def metadata_messages(libs: Path) -> dict[int, Message]:
+    """Return the definition of every record type, by its apiKey."""
+    found = {}
+    for jar, _, definition in definitions(kafka_jars(libs), r"common/metadata/(\w+)\.json"):
+        name = str(definition["name"])
+        found[int(definition["apiKey"])] = Message(name, jar.name, definition, f"{_METADATA}.{name}")
+    return {key: found[key] for key in sorted(found)}
 
 
 def definitions(jars: Iterable[Path], pattern: str) -> Iterator[tuple[Path, str, dict[str, Any]]]:
