@@ -50,6 +50,20 @@ def follow_each_other(dag: DAG, group: str) -> list[str]:
     return order
 
 
+def test_the_form_of_a_dag_is_not_copied_for_each_task(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.definitions.param import ParamsDict
+
+    copy, copied = ParamsDict.__deepcopy__, list[int]()
+
+    def counted(form: ParamsDict, memo: dict[int, object]) -> ParamsDict:
+        copied.append(len(form))
+        return copy(form, memo)
+
+    monkeypatch.setattr(ParamsDict, "__deepcopy__", counted)
+    assert all(dag.params for dag in dags_with(inventory, 6).values())
+    assert set(copied) == {0}
+
+
 def test_a_thousand_nodes_have_as_many_tasks_as_thirteen(inventory: Path) -> None:
     from airflow.serialization.serialized_objects import LazyDeserializedDAG
 

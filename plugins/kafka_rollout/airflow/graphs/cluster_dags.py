@@ -170,10 +170,11 @@ def _dags_of_kind(inventories: Inventories, run_of: RunOf, kind: KindOfRun) -> d
             catchup=False,
             max_active_runs=1,
             tags=[*tags, cluster.name],
-            params=form_of(run_of, cluster, releases, plans_only=not whole),
             default_args={**_DEFAULTS, "owner": cluster.owner},
         ) as dag:
             draw(kind.procedure, cluster)
+        # Airflow copies the params that a DAG has for each task, which was most of the time to parse it.
+        dag.params.update(form_of(run_of, cluster, releases, plans_only=not whole))
         return dag
 
     return dags_of_clusters(inventories, kind.dag_prefix, build, tags=tags)
