@@ -25,7 +25,7 @@ from tests.testbeds import MakeBed
 from tests.waiting import wait_until
 from tools.testbed.bed import Bed
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(2400)]
 
 WORDS = ("downgrade", "--cluster", "testbed", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
 # The controllers whose hosts are lost before, during and after the switch.
@@ -59,20 +59,6 @@ def wait_for_its_stop(shell: Shell, bed: Bed, node_id: int, command: subprocess.
     assert command.poll() is None, (shell.folder / "killed.log").read_text()
 
 
-def test_ssh_to_a_controller_is_cut_when_it_stops_and_the_others_serve(make_bed: MakeBed, tmp_path: Path) -> None:
-    bed, lost = make_bed("4.3.1", others=("4.2.1",), size=6), 101
-    shell = Shell(tmp_path, bed)
-    command = shell.start(*WORDS)
-    try:
-        wait_for_its_stop(shell, bed, lost, command)
-        with cut(host_of(bed, lost)):
-            wait_for_leader_without(bed, lost, "during the switch")
-    finally:
-        command.send_signal(signal.SIGINT)
-        command.wait(120)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("loss", [cut, rebooted])
 @pytest.mark.parametrize("order", LOSS_ORDERS, ids=lambda order: "-".join(map(str, order)))
 def test_each_controllers_host_is_lost_before_during_and_after_the_switch(
@@ -117,7 +103,6 @@ def test_each_controllers_host_is_lost_before_during_and_after_the_switch(
         assert host.run("readlink", "/opt/kafka").strip() == "/opt/kafka_2.13-4.2.1"
 
 
-@pytest.mark.full
 def test_a_leader_is_elected_in_the_moment_of_the_decision(make_bed: MakeBed, tmp_path: Path) -> None:
     """The connection is lost earlier and later than the election: the files of the stopped controllers decide."""
     bed = make_bed("4.3.1", others=("4.2.1",), size=6)
