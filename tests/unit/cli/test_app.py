@@ -16,6 +16,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, StoppedError, Us
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.commands import cluster as cluster_commands
 from kafka_rollout.cli.options import new_run_id
@@ -132,6 +133,16 @@ def test_the_catalogue_and_the_exit_codes_are_told(home: Path, capsys: pytest.Ca
     assert "4.3.1" in capsys.readouterr().out
     assert cli.run_main(["--help"]) == 0
     assert "Exit codes" in capsys.readouterr().out
+
+
+def test_the_catalogue_fits_into_80_columns(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show.out, "width", 80)
+    assert cli.run_main(["catalogue", "list"]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["eligible.leader.replicas.version", "0-1"] in shown
+    assert ["4.3.1", "emitting", "17+", "metadata.version", "7-30", "(3.3-IV3", "to", "4.3-IV0)"] in shown
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

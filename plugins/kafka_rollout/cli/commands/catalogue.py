@@ -29,18 +29,23 @@ def list_releases(as_json: AsJson = False) -> None:
     if as_json:
         show.print_json({str(r): known.get(r) for r in known})
         return
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for release in known:
         facts = known.get(release)
-        others = ", ".join(
-            f"{name} {feature.supported}"
-            for name, feature in sorted(facts.features.items())
-            if name != METADATA_VERSION
-        )
-        java = "unknown" if facts.java_minimum is None else f"{facts.java_minimum} or later"
-        gaps = ", ".join(facts.gaps) or None
-        rows.append((release, facts.coordinator_class.value, _levels(facts), java, others or None, gaps))
-    show.print_table(("Release", "Coordinators (KIP-915)", "metadata.version", "Java", "Other features", "Gaps"), rows)
+        java = "unknown" if facts.java_minimum is None else f"{facts.java_minimum}+"
+        first, *others = _features(facts)
+        rows.append((release, facts.coordinator_class.value, java, first))
+        rows += [("", "", "", feature) for feature in others]
+    show.print_table(("Release", "KIP-915 class", "Java", "Features"), rows)
+    for release in known:
+        for fact, reason in known.get(release).gaps.items():
+            show.say(f"{release}: gap: {fact}: {reason}")
+
+
+def _features(facts: ReleaseFacts) -> list[str]:
+    """The features with their levels, metadata.version first. One fits into a line of 80 columns."""
+    others = [f"{name} {one.supported}" for name, one in sorted(facts.features.items()) if name != METADATA_VERSION]
+    return [f"{METADATA_VERSION} {_levels(facts)}", *others]
 
 
 def _levels(facts: ReleaseFacts) -> str:
