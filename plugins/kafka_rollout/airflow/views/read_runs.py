@@ -16,14 +16,13 @@ class ReadRun:
     """One run as the page shows it, except for what changes with the time.
 
     `shown`: the fields of the card. `last_at`: time of the last event. `has_ended`: it has a report, or its last task
-    failed. `estimate`: of the remaining time. `is_damaged`: the history cannot be read.
+    failed. `is_damaged`: the history cannot be read.
     """
 
     dag_id: str
     shown: Mapping[str, Any]
     last_at: float = 0.0
     has_ended: bool = False
-    estimate: str = ""
     is_damaged: bool = False
 
     def card(self, *, holder: str, now: float) -> dict[str, Any]:
@@ -39,7 +38,6 @@ class ReadRun:
             "is_trial": is_trial,
             "elapsed_s": round((now if is_active else self.last_at) - began_at),
             "state": "in progress" if is_active else "plan" if is_trial else "ended without a report",
-            "estimate": self.estimate if is_active else "",
         }
 
 

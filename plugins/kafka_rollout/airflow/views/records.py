@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -15,28 +14,23 @@ from croniter import croniter
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.read_runs import READ_RUNS, ReadRun
-from kafka_rollout.airflow.views.shown import Shown
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
-from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.report.cluster_status import RunState, is_trial
-from kafka_rollout.run.events import Event, TaskFailed
+from kafka_rollout.run.events import TaskFailed
 from kafka_rollout.run.ports import RunStore
-from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.steps.procedures.kinds import KINDS
 from kafka_rollout.steps.progress import Progress
 
 if TYPE_CHECKING:
-    from kafka_rollout.run.store.checks import KeptCheck
     from kafka_rollout.run.store.notifications import ChannelProblem
 
 log = logging.getLogger(__name__)
 
 RUNS_SHOWN = 10  # per cluster
-LINES_SHOWN = 30  # per run
 RUNS_READ = 50  # per cluster, to find those that the user can read
 
 
@@ -133,10 +127,6 @@ def _card(run_id: str, dag_id: str) -> dict[str, Any]:
         "state": "",
         "sentence": "",
         "now": "",
-        "estimate": "",
-        "nodes": [],
-        "lines": [],
-        "steps": [],
         "has_report": False,
         "is_trial": False,
     }
@@ -145,8 +135,7 @@ def _card(run_id: str, dag_id: str) -> dict[str, Any]:
 def _run(run: RunState, dag_id: str) -> ReadRun:
     """Return one run: progress and outcome, from its history."""
     events, plan, end = run.events, run.plan, run.end
-    progress = Progress()
-    lines = list(progress.lines(plan, events, {}))
+    lines = list(Progress().lines(plan, events, {}))
     began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
     done = run.current_end is not None  # an active run has newer events
     failed = bool(events) and isinstance(events[-1], TaskFailed)
@@ -157,9 +146,6 @@ def _run(run: RunState, dag_id: str) -> ReadRun:
         "outcome": end.outcome if done and end else None,
         "sentence": end.sentence if done and end else "",
         "now": lines[-1] if lines else "",
-        "nodes": Shown(_nodes(plan, events)),
-        "lines": Shown(lines[-LINES_SHOWN:]),
-        "steps": Shown([asdict(line) for line in run.steps]),
         "has_report": end is not None,
         "is_trial": is_trial(run),
     }
@@ -168,26 +154,7 @@ def _run(run: RunState, dag_id: str) -> ReadRun:
         shown=card,
         last_at=last,
         has_ended=done or failed,
-        estimate=progress.estimate(plan),
     )
-
-
-def _nodes(plan: Plan | None, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return the node steps of the plan in their order. `state`: done, now or to come. Empty during a rollback."""
-    if plan is None:
-        return []
-    states = node_progress(events)
-    node_steps = [(release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order]
-    if states.keys() - {(release_step.key, node_step.node_id) for release_step, node_step in node_steps}:
-        return []
-    return [
-        {
-            "name": node_step.name,
-            "release": str(release_step.to_release),
-            "state": states.get((release_step.key, node_step.node_id), NodeProgress.TO_COME).value,
-        }
-        for release_step, node_step in node_steps
-    ]
 
 
 def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str | None:
@@ -255,9 +222,9 @@ def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
     alerts = [event for event in events if isinstance(event, Alerted)]
     scanned_at = scanned[-1].scanned_at if scanned else 0.0
     failed = alerts[-1] if alerts and alerts[-1].failed and alerts[-1] is events[-1] else None
-    checked = open_check_history(cluster.name, settings).newest(1)
+    newest = open_check_history(cluster.name, settings).newest_id()
     return {
-        "check": _check_fields(checked[0]) if checked else None,
+        "check": None if newest is None else _check_fields(cluster.name, settings, *newest),
         "scan": to_json(scanned[-1]) if scanned else None,
         "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
         "failed": None if failed is None else _alert_fields(failed),
@@ -265,8 +232,14 @@ def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
     }
 
 
-def _check_fields(check: KeptCheck) -> dict[str, Any]:
-    """Return the newest check without its single results."""
+@lru_cache(maxsize=256)
+def _check_fields(cluster: str, settings: Settings, run_id: str, at: float) -> dict[str, Any] | None:
+    """Return the newest check, which has this run id and time, without its single results. It is parsed once."""
+    from kafka_rollout.run.store.opening import open_check_history
+
+    check = next(iter(open_check_history(cluster, settings).newest(1)), None)
+    if check is None or (check.run_id, check.at) != (run_id, at):
+        return None
     kept = {key: check.document[key] for key in ("change", "path", "target", "totals", "sentence", "checked_at")}
     return {"run_id": check.run_id, **kept}
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kafka_rollout.base.outside_text import escape_invisible
-
-
-class Shown(list[Any]):
-    """A list that is kept between two answers: its texts are escaped once."""
-
-    def __init__(self, items: Iterable[Any]) -> None:
-        super().__init__(shown(item) for item in items)
 
 
 def shown(value: Any) -> Any:
@@ -21,6 +14,4 @@ def shown(value: Any) -> Any:
         return escape_invisible(value)
     if isinstance(value, Mapping):
         return {escape_invisible(str(key)): shown(item) for key, item in value.items()}
-    if isinstance(value, Shown):
-        return value
     return [shown(item) for item in value] if isinstance(value, list | tuple) else value
