@@ -8,6 +8,7 @@ from threading import Lock
 
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
+from kafka_rollout.gates.outside import Reading
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.metadata_log.losses import Loss
@@ -112,6 +113,8 @@ class FakeCluster:
         for number in range(len(brokers)):
             order = brokers[number:] + brokers[:number]
             self.add_partition("orders", number, order[:3], min_isr=min(2, len(brokers)))
+        self.outside: dict[str, list[Reading]] = {}  # of conditions from outside; the last reading stays
+        self.outside_reads: list[str] = []
         self.find_unlisted_controllers: set[int] = set()
         self.find_unlisted_brokers: set[int] = set()
         self.registrations: MetadataRegistrations | None = None  # None: the metadata logs cannot be read for it

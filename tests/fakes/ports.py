@@ -20,6 +20,7 @@ from kafka_rollout.features.checks import undo_of
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
+from kafka_rollout.gates.outside import Reading
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
@@ -37,7 +38,7 @@ from kafka_rollout.model.state import (
     RequestCount,
     TransactionState,
 )
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec, OutsideCondition
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.rehearsal.job import RehearsalJob
@@ -327,6 +328,21 @@ class FakeMetrics:
         )
 
 
+class FakeOutside:
+    """Values of conditions from outside of a FakeCluster: `outside` has a reading, or readings of which the last stays.
+
+    `outside_reads`: names that were read.
+    """
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def read(self, outside: OutsideCondition) -> Reading:
+        self._cluster.outside_reads.append(outside.name)
+        readings = self._cluster.outside[outside.name]
+        return readings.pop(0) if len(readings) > 1 else readings[0]
+
+
 class FakeRehearsals:
     """Rehearsals of a FakeCluster: `rehearsed` is the result; without one, the nodes have no files."""
 
@@ -358,6 +374,7 @@ def fake_ports(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Cl
         admin=FakeAdmin(cluster),
         runtime=FakeRuntime(cluster),
         metrics=FakeMetrics(cluster),
+        outside=FakeOutside(cluster),
         classes=FakeClasses(cluster),
         logs=FakeLogs(cluster),
         metadata_logs=FakeMetadataLogs(cluster),

@@ -18,6 +18,11 @@ def find_credential(value: object) -> str | None:
     return _find(value, set(), "")
 
 
+def names_credential(argument: str) -> bool:
+    """Return whether an argument of a command is an option such as `--token` or `--password=x`."""
+    return argument.startswith("-") and _CREDENTIAL_KEY.search(argument.partition("=")[0]) is not None
+
+
 def _find(value: object, seen: set[int], where: str) -> str | None:
     """`seen`: ids of the values that were checked. A few YAML aliases can repeat a value too often to check each."""
     if id(value) in seen:

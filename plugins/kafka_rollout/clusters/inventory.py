@@ -35,6 +35,8 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
+from kafka_rollout.clusters.condition_entries import FORMS as CONDITION_FORMS
+from kafka_rollout.clusters.condition_entries import ConditionEntry
 from kafka_rollout.clusters.credential_search import find_credential
 from kafka_rollout.clusters.host_entries import FORMS, Host, ServiceEntry, dump_services, service_of
 from kafka_rollout.model.topology import (
@@ -44,6 +46,7 @@ from kafka_rollout.model.topology import (
     NO_RUNTIME,
     ClusterSpec,
     NodeSpec,
+    OutsideCondition,
     Role,
     RuntimeName,
     ServiceSpec,
@@ -77,6 +80,7 @@ _FORMS = {
     _RELEASE: "a release, for example 4.3.1",
     OWN_METRIC: "the name of a metric, for example kafka_server_levels{name=feature}",
     **FORMS,
+    **CONDITION_FORMS,
 }
 Text = Annotated[str, BeforeValidator(_as_text)]
 
@@ -199,6 +203,13 @@ class ClusterEntry(_Strict):
             description="name of a metric in this tool: its name{label=value} in a Prometheus exporter with own rules"
         ),
     ] = {}
+    prometheus_connection_id: Annotated[
+        str | None, Field(description="Airflow Connection (HTTP) to Prometheus, for the queries of `conditions`")
+    ] = None
+    conditions: Annotated[
+        list[ConditionEntry],
+        Field(description="conditions from outside: Prometheus queries and commands that the gates of nodes check"),
+    ] = []
     nodes: Annotated[list[NodeEntry], Field(min_length=1, description="all nodes")]
 
     @field_validator("scan_schedule")
@@ -207,6 +218,16 @@ class ClusterEntry(_Strict):
         if text == NEVER or _PRESET.fullmatch(text) or (len(text.split()) == 5 and croniter.is_valid(text)):
             return text
         raise ValueError(f"'{text}' is not a schedule: write five cron fields, @hourly, @daily, @weekly or never")
+
+    @model_validator(mode="after")
+    def _has_usable_conditions(self) -> ClusterEntry:
+        names = [one.name for one in self.conditions]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two conditions have the name {twice[0]}")
+        queries = [one.name for one in self.conditions if one.query]
+        if queries and self.prometheus_connection_id is None:
+            raise ValueError(f"condition {queries[0]} is a query: set prometheus_connection_id of the cluster")
+        return self
 
     @model_validator(mode="after")
     def _whole(self) -> ClusterEntry:
@@ -283,7 +304,9 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-_KEYS = frozenset({*ClusterEntry.model_fields, *NodeEntry.model_fields, *ServiceEntry.model_fields})
+_KEYS = frozenset(
+    {*ClusterEntry.model_fields, *NodeEntry.model_fields, *ServiceEntry.model_fields, *ConditionEntry.model_fields}
+)
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -438,6 +461,7 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
             node["directory"] = str((folder / Path(node["directory"]).expanduser()).resolve())
         nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), service=service, **node))
     data["approvers"] = tuple(entry.approvers)
+    data["conditions"] = tuple(OutsideCondition(**one.model_dump()) for one in entry.conditions)
     data["release_overrides"] = {str(Release.parse(key)): value for key, value in entry.release_overrides.items()}
     data["scan_releases"] = tuple(str(Release.parse(text)) for text in entry.scan_releases)
     data["check_release"] = (

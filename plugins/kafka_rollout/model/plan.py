@@ -174,8 +174,9 @@ class RunTerms:
     first. `canary`, `first_batch`: an approval after the first node, and after the first batch of several.
     `every_change`: a feature change needs an approval also if it raises a level that Kafka can lower again.
     `max_under_replicated`: partitions of other nodes at a stop; None without a limit. `pause_after`: node, rack or a
-    number of nodes. `window` and `freeze_days`: when nodes can be stopped, as in `base/maintenance.py`. Plans of
-    earlier versions lack the fields with a default.
+    number of nodes. `window` and `freeze_days`: when nodes can be stopped, as in `base/maintenance.py`.
+    `skip_conditions`: conditions from outside that the gates do not check. Plans of earlier versions lack the fields
+    with a default.
     """
 
     soak_s: float
@@ -190,6 +191,7 @@ class RunTerms:
     window: str = ""
     freeze_days: tuple[str, ...] = ()
     first_batch: bool = False
+    skip_conditions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: it keeps its hash

@@ -12,6 +12,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 
 RuntimeName = Literal["local_process", "ssh_service", "none"]
 NO_RUNTIME: Final = "none"
+AppliesTo = Literal["before_stop", "after_start"]
 DAILY = "@daily"
 NEVER = "never"
 NEWEST = "newest"
@@ -172,6 +173,30 @@ class NodeSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideCondition:
+    """A condition of the operator: a Prometheus query, or a command on the machine of this process.
+
+    `command`: a program and its arguments, which no shell reads. `requires`: comparison, for example `< 0.01`; empty: a
+    command is met by exit code 0. `applies_to`: gates of nodes. `for_s`: time in which every check must pass.
+    `interval_s`: least time between two readings. `timeout_s`: of one reading.
+    """
+
+    name: str
+    query: str = ""
+    command: tuple[str, ...] = ()
+    requires: str = ""
+    applies_to: tuple[AppliesTo, ...] = ("before_stop",)
+    for_s: float = 0.0
+    interval_s: float = 10.0
+    timeout_s: float = 10.0
+
+    @property
+    def title(self) -> str:
+        """Name of the condition in gates and findings. No other condition of a gate begins like this."""
+        return f"condition {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """One cluster of the inventory.
 
@@ -188,6 +213,8 @@ class ClusterSpec:
 
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
     a run cannot approve it. `shell_approvers`: operating system's user → the approver who uses it.
+
+    `prometheus_connection_id`: the Connection to Prometheus, which has the values of queries in `conditions`.
 
     `min_soak_seconds` and `min_checks`: the least that a gate after a node's start waits for. `feature_approval`:
     `always` if a run cannot choose to change features without an approval where Kafka can undo them.
@@ -213,6 +240,8 @@ class ClusterSpec:
     check_release: str = NEWEST
     scan_releases: tuple[str, ...] = ()
     metrics: Mapping[str, str] = field(default_factory=dict)
+    prometheus_connection_id: str | None = None
+    conditions: tuple[OutsideCondition, ...] = ()
 
     def node(self, node_id: int) -> NodeSpec:
         for node in self.nodes:

@@ -1,6 +1,6 @@
-"""Runtimes: local processes, systemd units on hosts, none; metrics agents.
+"""Runtimes: local processes, systemd units on hosts, none; metrics agents; values of conditions from outside.
 
-Outside: processes, hosts over SSH, metrics agents over HTTP.
+Outside: processes, hosts over SSH, metrics agents and Prometheus over HTTP, commands of the operator.
 
 Begin with:
 - `runtimes.local_process.LocalProcessRuntime`: nodes as processes of this machine
@@ -11,4 +11,5 @@ Begin with:
 - `metadata_places.HostPlaces`: the directories of nodes on hosts
 - `metrics.NodeMetricsReader`: reads metrics agents
 - `metric_names.MetricName`: names of the metrics that are read
+- `outside.OutsideReader`: reads the values of conditions from outside
 """

@@ -23,13 +23,15 @@ from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.nodes.http import text_of
 from kafka_rollout.nodes.metric_names import OwnNames, our_labels, our_metric, own_names
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
 
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
 
-_MOST_BYTES = 64 << 20  # of a response; an exporter with rules for each partition of a large broker sends some MiB
+_WHOLE_RESPONSE_S = 60.0
+_MOST_MIB = 64  # of a response; an exporter with rules for each partition of a large broker sends some MiB
 
 _READS = {  # the exporter's metric → MBean and attribute
     "app": ("kafka.server:type=app-info,*", "Version"),
@@ -244,21 +246,9 @@ def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:
 
 
 def _text_of(client: httpx.Client, request: httpx.Request) -> str:
-    """The body of a response. A compressed one is refused, because its size in memory is unknown."""
-    request.headers["accept-encoding"] = "identity"
-    answer = client.send(request, stream=True)
-    try:
-        answer.raise_for_status()
-        if encoding := answer.headers.get("content-encoding"):
-            raise ValueError(f"it sends a response with content encoding {encoding}, which was not requested")
-        body = bytearray()
-        for part in answer.iter_raw():
-            body += part
-            if len(body) > _MOST_BYTES:
-                raise ValueError(f"it sends more than {_MOST_BYTES >> 20} MiB")
-    finally:
-        answer.close()
-    return body.decode(errors="replace")
+    answer, text = text_of(client, request, most_mib=_MOST_MIB, within_s=_WHOLE_RESPONSE_S)
+    answer.raise_for_status()
+    return text
 
 
 def _properties(mbean: str) -> dict[str, str]:

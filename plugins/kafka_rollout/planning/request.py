@@ -11,6 +11,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.gates.control import check_pause_after
+from kafka_rollout.gates.outside import CONDITION_NAME, refuse_unknown_names
 from kafka_rollout.model.plan import RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
@@ -458,6 +459,21 @@ class Request:
             on_copy=None,
         ),
     )
+    skip_conditions: tuple[str, ...] = declared(
+        (),
+        Field(
+            form="skip_conditions",
+            option="--skip-condition",
+            title="Skipped conditions",
+            text="Names of conditions from outside, of the inventory, that this run does not check. The approval lists "
+            "them.",
+            of=_ROLLS,
+            in_plan=True,
+            section=GATES,
+            pattern=CONDITION_NAME,
+            on_copy=(),
+        ),
+    )
     accept_unavailable: tuple[str, ...] = declared(
         (),
         Field(
@@ -526,6 +542,7 @@ class Request:
                 f"The inventory of cluster {cluster.name} requires an approval of every feature change.",
                 remedy=f"Choose the approval '{ApprovalPolicy.ALWAYS}'.",
             )
+        refuse_unknown_names(self.skip_conditions, cluster.conditions)
         effective = self.at_least(cluster)
         return RunTerms(**{term.name: getattr(effective, term.name) for term in fields(RunTerms)})
 

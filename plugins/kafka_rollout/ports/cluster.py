@@ -14,6 +14,7 @@ from typing import Protocol
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.answers import FeatureUpdateResult
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
+from kafka_rollout.gates.outside import Reading
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.metadata_log.log_choice import NodeLog, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
@@ -38,7 +39,7 @@ from kafka_rollout.model.state import (
     RegisteredNodes,
     TransactionState,
 )
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import NodeSpec, OutsideCondition
 from kafka_rollout.releases.facts import Release
 
 
@@ -149,6 +150,13 @@ class Metrics(Protocol):
     def read(self, node: NodeSpec) -> NodeMetrics:
         """All we use of a node's metrics, from both agents; empty for a node without an agent in the inventory. Raises
         TransientError when no agent answers."""
+        ...
+
+
+class OutsideValues(Protocol):
+    def read(self, outside: OutsideCondition) -> Reading:
+        """The value of a condition of the operator, not older than its interval. Raises nothing: an unknown value has
+        its reason."""
         ...
 
 

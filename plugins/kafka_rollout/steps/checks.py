@@ -9,6 +9,7 @@ from kafka_rollout.features.min_isr import MIN_ISR_CHECK
 from kafka_rollout.features.rules import HELD_BACK_CHECK, LEVELS_CHECK
 from kafka_rollout.features.users import USERS_CHECK
 from kafka_rollout.gates.findings import COUNTER_CHECK, REMOTE_STORAGE_CHECK
+from kafka_rollout.gates.outside import OUTSIDE_CHECK
 from kafka_rollout.groups.findings import GROUPS_CHECK
 from kafka_rollout.groups.migration import MIGRATION_CHECK
 from kafka_rollout.model.right_findings import RIGHTS_CHECK
@@ -94,6 +95,7 @@ CHECKS: tuple[Check, ...] = (
     ROLLBACK_END_CHECK,
     PENDING_CHECK,
     WINDOWS_CHECK,
+    OUTSIDE_CHECK,
     HOSTS_CHECK,
     REACHABLE_CHECK,
     LOWERING_CHECK,

@@ -101,6 +101,7 @@ def _open(
     from kafka_rollout.kafka.client.admin import KafkaAdmin
     from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
+    from kafka_rollout.nodes.outside import OutsideReader
     from kafka_rollout.rehearsal.machine.local import LocalRehearsals
     from kafka_rollout.releases.jars.cache import ReleaseCache
 
@@ -120,6 +121,7 @@ def _open(
         admin=admin,
         runtime=nodes.runtime,
         metrics=nodes.metrics,
+        outside=OutsideReader(cluster, security.prometheus if security else None, clock),
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
         metadata_logs=DirectoryMetadataLogs(cache, nodes.places),

@@ -19,6 +19,7 @@ _OF_NODE_STEPS = {
     "one_rack_at_a_time",
     "pause_after",
     "max_under_replicated",
+    "skip_conditions",
     "window",
     "freeze_days",
 }

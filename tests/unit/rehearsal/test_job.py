@@ -43,6 +43,7 @@ ASKED = Request(
     one_rack_at_a_time=False,
     pause_after="rack",
     max_under_replicated=5,
+    skip_conditions=("lag",),
     window="Mo-Fr 22:00-04:00 UTC",
     freeze_days=("2026-12-24",),
 )
@@ -60,6 +61,7 @@ OF_COPY = {
     "traffic": False,
     "pause_after": "",
     "max_under_replicated": None,
+    "skip_conditions": (),
     "window": "",
     "freeze_days": (),
     "max_batch_size": 1,

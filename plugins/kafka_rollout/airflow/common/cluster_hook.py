@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.clusters.inventory import get_cluster
@@ -26,7 +27,7 @@ class KafkaClusterHook(BaseHook):
     Login and password are for SASL, other settings are in the extra field
     (kafka/client/security/client_security.py). Without a Connection the listeners use plain text.
     `controller_connection_id` and `traffic_connection_id`: the Connections of the controller listener and of the test
-    traffic, if their settings differ.
+    traffic, if their settings differ. `prometheus_connection_id`: a Connection of type HTTP.
     """
 
     conn_name_attr = "kafka_cluster_conn_id"
@@ -39,14 +40,23 @@ class KafkaClusterHook(BaseHook):
 
     def security(self) -> ClientSecurity:
         """Return the credentials for every client of the cluster."""
-        connections = [self.get_connection(name) if name else None for name in get_cluster(self.cluster).connection_ids]
-        return _security(*connections)
+        spec = get_cluster(self.cluster)
+        connections = [self.get_connection(name) if name else None for name in spec.connection_ids]
+        prometheus = None
+        if name := spec.prometheus_connection_id:
+            with suppress(AirflowNotFoundException):  # its conditions are unknown, and a rollback does not need them
+                prometheus = self.get_connection(name)
+        return _security(*connections, prometheus=prometheus)
 
     async def asecurity(self) -> ClientSecurity:
         """The same for a trigger: the triggerer must not be called synchronously."""
-        names = get_cluster(self.cluster).connection_ids
-        connections = [await self.aget_connection(name) if name else None for name in names]
-        return _security(*connections)
+        spec = get_cluster(self.cluster)
+        connections = [await self.aget_connection(name) if name else None for name in spec.connection_ids]
+        prometheus = None
+        if name := spec.prometheus_connection_id:
+            with suppress(AirflowNotFoundException):
+                prometheus = await self.aget_connection(name)
+        return _security(*connections, prometheus=prometheus)
 
     def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
         """Open the ports of a DAG run. The run id is also the id of the run history and the holder of the lock."""
@@ -85,12 +95,14 @@ class KafkaClusterHook(BaseHook):
         return connect
 
 
-def _security(*connections: Connection | None) -> ClientSecurity:
+def _security(*connections: Connection | None, prometheus: Connection | None) -> ClientSecurity:
     from kafka_rollout.kafka.client.security.credentials import ConnectionSettings, use_connections
+    from kafka_rollout.kafka.client.security.http_access import HttpAccess
 
     def read(found: Connection | None) -> ConnectionSettings | None:
         if found is None:
             return None
         return ConnectionSettings(login=found.login, password=found.password, extra=found.extra_dejson)
 
-    return use_connections(*map(read, connections))
+    access = None if prometheus is None else HttpAccess.from_airflow_connection(prometheus)
+    return use_connections(*map(read, connections), prometheus=access)

@@ -25,8 +25,8 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
-from kafka_rollout.steps.gates.control import due_pause
-from kafka_rollout.steps.gates.waiting import check_gates, policy_of
+from kafka_rollout.steps.gates.control import ask_at_pause
+from kafka_rollout.steps.gates.waiting import check_gates, policy_of, watch_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.roll.node import needs_replacement, restart_node
 from kafka_rollout.steps.step import Reaction, Step
@@ -116,7 +116,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, gate: Gate) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
-        watches = [GateWatch(policy=policy_of(ports, self.kind, request_in(context), plan))]
+        watches = [watch_of(ports, plan, gate, policy_of(ports, self.kind, request_in(context), plan))]
         status = check_for_a_while(context, ports, plan, [gate], watches)
         if status.state is WatchState.PASSED:
             return self._passed(status.message)
@@ -128,7 +128,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     def _due_pause(self, ports: ClusterPorts, plan: Plan, gate: Gate) -> str:
         if self.kind is not GateKind.BEFORE_STOP:
             return ""
-        return due_pause(ports, plan, *gate.subject, ports.run.events())
+        return ask_at_pause(ports, plan, *gate.subject, ports.run.events())
 
     def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str, *, is_pause: bool = False) -> None:
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK

@@ -31,7 +31,7 @@ from kafka_rollout.base import wording as words
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.gates.check import Gate, GateKind, GateRef, GateWatch, WatchState, WatchStatus, gates_of_nodes
+from kafka_rollout.gates.check import Gate, GateKind, GateRef, WatchState, WatchStatus, gates_of_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Decision, Event
@@ -41,8 +41,8 @@ from kafka_rollout.run.projections.nodes import has_acted_on_node, has_stopped_n
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
-from kafka_rollout.steps.gates.control import due_pause
-from kafka_rollout.steps.gates.waiting import policy_of
+from kafka_rollout.steps.gates.control import ask_at_pause
+from kafka_rollout.steps.gates.waiting import policy_of, watch_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.progress import place
 from kafka_rollout.steps.roll.next_part import Part, has_failed, next_part_of_batch
@@ -215,7 +215,7 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
                     f"{release_step.to_release}",
                 )
                 self.replace(context, ports, plan, (release_step, nodes))
-            except HeldError:  # the pause began between the gate and the stop
+            except HeldError:  # a pause began, or a condition from outside failed, between the gate and the stop
                 self._watch(context, ports, plan, batch, gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes))
             except TransientError as error:
                 errors += 1
@@ -243,7 +243,8 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
         gates: tuple[Gate, ...],
     ) -> None:
         """Return when the gates have passed; defer, or request a decision, if they have not passed soon."""
-        watches = [GateWatch(policy=policy_of(ports, gate.kind, request_in(context), plan)) for gate in gates]
+        policy = policy_of(ports, gates[0].kind, request_in(context), plan)
+        watches = [watch_of(ports, plan, gate, policy) for gate in gates]
         status = WatchStatus(state=WatchState.WAITING, message="")
         if ports.clock.monotonic() - self.began < WORKS_S:
             status = check_for_a_while(context, ports, plan, gates, watches)
@@ -337,7 +338,7 @@ class RollNodesOperator(EachBatchOperator):
 
     def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
         release_step, nodes = batch
-        return due_pause(ports, plan, release_step, nodes[0], ports.run.events())
+        return ask_at_pause(ports, plan, release_step, nodes[0], ports.run.events())
 
     def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
         release_step, nodes = batch

@@ -27,7 +27,7 @@ from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTa
 from kafka_rollout.airflow.gates.sensor import trigger_of
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.gates.check import Gate, GateKind, GateWatch, WatchState
+from kafka_rollout.gates.check import Gate, GateKind, WatchState
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
@@ -37,7 +37,7 @@ from kafka_rollout.steps.common.approval import renew_invalid_approvals, require
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.control import due_pause
-from kafka_rollout.steps.gates.waiting import policy_of
+from kafka_rollout.steps.gates.waiting import policy_of, watch_of
 from kafka_rollout.steps.roll.node import NodeReplaced, needs_replacement, plan_rollback, replace_node, retry_node
 from kafka_rollout.steps.roll.stop import HeldError
 from kafka_rollout.steps.step import Reaction, Step
@@ -114,12 +114,15 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         return self.attempt(context, "act_again")
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
-        """Continue after a pause that began between the gate and the stop."""
+        """Continue after the gate before the stop, which waited again."""
         if is_answer(event):  # to the request of an earlier attempt
             return self.decided(context, event)
         if event["state"] == WatchState.PASSED:
             return self.attempt(context, "act")
-        raise AirflowFailException(event["message"])
+        if event["state"] != WatchState.FAILED:
+            raise AirflowFailException(event["message"])
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            self._ask(context, ports, frozen_plan(ports, context), event["message"], _CHECK_AGAIN)
 
     def act_again(self, context: Context, ports: ClusterPorts) -> Any:
         """Carry out *Retry*."""
@@ -142,7 +145,7 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
                     error.sentence, remedy="Clear the gate before the stop: it asks an approver."
                 ) from None
             gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node)
-            watch = GateWatch(policy=policy_of(ports, gate.kind, request_in(context), plan))
+            watch = watch_of(ports, plan, gate, policy_of(ports, gate.kind, request_in(context), plan))
             self.defer(trigger=trigger_of(self.cluster, context, plan, [gate], [watch]), method_name="watched")
         except FatalError as error:
             self._ask(context, ports, plan, str(error), _START_AGAIN)

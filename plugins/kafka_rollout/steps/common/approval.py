@@ -410,6 +410,11 @@ def terms_part(plan: Plan) -> list[str]:
             if most is None
             else [f"- Limit before each stop: {count(most, 'under-replicated partition')} of other nodes"]
         ),
+        *(
+            [f"- Conditions from outside that the gates do **not** check: {', '.join(terms.skip_conditions)}"]
+            if terms.skip_conditions
+            else []
+        ),
         *([f"- Pause for an approver after each {_after(terms.pause_after)}"] if terms.pause_after else []),
         *window_lines(terms),
         f"- Rehearsal on a copy requested: {_yes(terms.rehearse)}",

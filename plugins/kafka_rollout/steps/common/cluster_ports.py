@@ -32,7 +32,15 @@ from kafka_rollout.model.state import (
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.findings.clients import has_old_requests
 from kafka_rollout.planning.findings.zookeeper import refuse_zookeeper_mode
-from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
+from kafka_rollout.ports.cluster import (
+    ClusterAdmin,
+    CoordinatorLogs,
+    KafkaClasses,
+    MetadataLogs,
+    Metrics,
+    NodeRuntime,
+    OutsideValues,
+)
 from kafka_rollout.rehearsal.job import Rehearsals
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import identify_by_levels
@@ -54,6 +62,7 @@ class ClusterPorts:
     admin: ClusterAdmin
     runtime: NodeRuntime
     metrics: Metrics
+    outside: OutsideValues
     classes: KafkaClasses
     logs: CoordinatorLogs
     metadata_logs: MetadataLogs

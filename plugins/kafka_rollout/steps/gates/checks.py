@@ -24,8 +24,9 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
 from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_step, node_step_state, read_last_error
+from kafka_rollout.steps.common.outside import check_outside
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
-from kafka_rollout.steps.gates.control import check_begin
+from kafka_rollout.steps.gates.control import Begin, check_begin
 from kafka_rollout.steps.gates.groups import check_groups
 from kafka_rollout.steps.offline.outage import check_service
 from kafka_rollout.steps.offline.snapshot import nothing_was_stopped
@@ -85,9 +86,9 @@ def check_gate(
             seen = CHECKS[gate.kind](ports, plan, gate)
     except TransientError as error:
         condition = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
-        begins = _begins_without_response(ports, plan, gate)
-        held = not all(begin.is_met for begin in begins)
-        seen = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(*begins, condition), is_held=held)
+        begin = _begins_without_response(ports, plan, gate)
+        conditions = (*begin.conditions, condition)
+        seen = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=conditions, is_held=begin.is_held)
     RECENT.record(ports, gate.ref, seen)
     return seen
 
@@ -127,26 +128,26 @@ def _before_stop(
         return _nothing_to_wait_for(
             ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    begins = _begins(ports, plan, gate)
-    if not all(condition.is_met for condition in begins):
-        return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=begins, is_held=True)
+    begin = _begins(ports, plan, gate)
+    if begin.is_held:
+        return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=begin.conditions, is_held=True)
     state = observe_all(ports) if observed is None else observed()
     seen = _check_stop(ports, plan, state, node, gate.together)
-    return replace(seen, conditions=(*begins, *seen.conditions))
+    return replace(seen, conditions=(*begin.conditions, *seen.conditions))
 
 
-def _begins(ports: ClusterPorts, plan: Plan, gate: Gate) -> tuple[Condition, ...]:
-    return () if gate.has_begun else check_begin(ports, plan, *gate.subject)
+def _begins(ports: ClusterPorts, plan: Plan, gate: Gate) -> Begin:
+    return Begin() if gate.has_begun else check_begin(ports, plan, *gate.subject)
 
 
-def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> tuple[Condition, ...]:
+def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> Begin:
     """Return what holds the node step while its node does not respond: the gate timeout does not run in a pause."""
     if gate.kind is not GateKind.BEFORE_STOP:
-        return ()
+        return Begin()
     try:
         return _begins(ports, plan, gate)
     except TransientError:  # of the planned pause, which reads the racks from the hosts
-        return ()
+        return Begin()
 
 
 def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:
@@ -184,6 +185,13 @@ def _after_start(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     release_step, node = gate.subject
     if _is_past(ports, plan, release_step, node):
         return _nothing_to_wait_for(ports, gate, f"node {node.node_id} runs the release of a later release step")
+    outside = check_outside(ports, plan, release_step, "after_start")
+    seen = _is_back(ports, plan, gate)
+    return replace(seen, conditions=(*seen.conditions, *outside))
+
+
+def _is_back(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    release_step, node = gate.subject
     before = load_before_stop(ports, plan, release_step, node.node_id)
     # What the node must have again is in these topics. Without a record of it, all its partitions count.
     state = observe_some(ports, (node,), metrics=True, topics=None if before is None else before.topics)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kafka_rollout.base.errors import RefusedError, StoppedError
 from kafka_rollout.base.maintenance import parse_maintenance
@@ -24,6 +25,7 @@ from kafka_rollout.run.projections.nodes import is_in_node_step
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step
+from kafka_rollout.steps.common.outside import check_outside
 
 
 def due_pause(
@@ -45,6 +47,18 @@ def due_pause(
     compared = {*done[-1:], node.node_id} if terms.pause_after == RACK else ()
     configs = {node_id: ports.runtime.config(ports.cluster.node(node_id)) for node_id in compared}
     return find_due_pause(terms.pause_after, done, node.node_id, defaultdict(str, find_racks(ports.cluster, configs)))
+
+
+def ask_at_pause(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+) -> str:
+    """Return the reason of `due_pause` with the values of conditions from outside, for the approver."""
+    why = due_pause(ports, plan, release_step, node, events)
+    if not why:
+        return ""
+    outside = check_outside(ports, plan, release_step, "before_stop")
+    values = [f"{one.name}: {one.evidence}{'' if one.is_met else ' (not met: the next node waits)'}" for one in outside]
+    return f"{why} Now: {'; '.join(values)}." if values else why
 
 
 def refuse_controlled(ports: ClusterPorts, plan: Plan) -> None:
@@ -70,16 +84,35 @@ def _end_if_stopped(ports: ClusterPorts, events: Sequence[Event], target: Releas
         raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
 
 
-def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Condition, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """The conditions under which a node step begins. `pauses`: while one of them is not met, the run pauses.
+
+    `outside`: conditions from outside, for which the gate timeout runs.
+    """
+
+    pauses: tuple[Condition, ...] = ()
+    outside: tuple[Condition, ...] = ()
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return (*self.pauses, *self.outside)
+
+    @property
+    def is_held(self) -> bool:
+        return not all(condition.is_met for condition in self.pauses)
+
+
+def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> Begin:
     """Return the conditions under which a node step begins; none if nothing can hold it.
 
-    A node step that has begun is never held, nor are the other nodes of its batch. The maintenance window does not hold
-    a rollback, which an approver decided. Raises StoppedError, and records it, if an operator asked for the end of the
-    run.
+    A node step that has begun is never held, nor are the other nodes of its batch. The maintenance window and
+    conditions from outside do not hold a rollback, which an approver decided. Raises StoppedError, and records it, if
+    an operator asked for the end of the run.
     """
     terms, events = plan.terms, ports.run.events()
     if is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id)):
-        return ()
+        return Begin()
     _end_if_stopped(ports, events, release_step.to_release)
     found: list[Condition] = []
     if pause := find_pause(events):
@@ -90,4 +123,4 @@ def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node
     if terms is not None and maintenance is not None and not is_rollback_step(plan, release_step):
         expected_s = expected_node_step_s(events, terms.soak_s)
         found.append(window_condition(maintenance, ports.clock.now(), expected_s))
-    return tuple(found)
+    return Begin(pauses=tuple(found), outside=check_outside(ports, plan, release_step, "before_stop"))

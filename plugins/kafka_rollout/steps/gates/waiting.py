@@ -24,6 +24,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.run.step_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import read_log_excerpt
+from kafka_rollout.steps.common.outside import with_outside_time
 from kafka_rollout.steps.gates.checks import RECENT, check_gate, observe_all
 
 _GROUPS_INTERVALS = 10  # one check reads a whole log
@@ -59,6 +60,11 @@ def _longest_snapshot_interval_s(ports: ClusterPorts) -> float:
     return max(snapshot_interval_ms(ports.runtime.config(node)) for node in ports.cluster.nodes) / 1000
 
 
+def watch_of(ports: ClusterPorts, plan: Plan, gate: Gate, policy: GatePolicy) -> GateWatch:
+    """Return a new watch of a gate, which also keeps the time that conditions from outside require."""
+    return GateWatch(policy=with_outside_time(ports, plan, gate, policy))
+
+
 def wait_for_gate(
     ports: ClusterPorts,
     plan: Plan,
@@ -89,7 +95,7 @@ def wait_for_gates(
 
     A gate that fails does not end the wait for the others. Raises RefusedError if one has failed.
     """
-    watches = [GateWatch(policy=policy) for _ in gates]
+    watches = [watch_of(ports, plan, gate, policy) for gate in gates]
     checks: dict[GateRef, GateCheck] = {}
 
     def keep(gate: Gate, seen: GateCheck, message: str) -> None:

@@ -18,6 +18,7 @@ from kafka_rollout.planning.findings.hosts import HOST_REFUSED, HOST_RIGHT_MISSI
 from kafka_rollout.planning.findings.not_observable import not_observable
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.outside import find_outside
 from kafka_rollout.steps.planning.hosts import check_hosts
 
 _AT_ONCE = 8
@@ -37,7 +38,8 @@ def check_inventory(ports: ClusterPorts, releases: Sequence[Release]) -> tuple[t
     """Return every node and all findings. `releases`: those that the nodes must have."""
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="inventory") as pool:
         nodes = tuple(pool.map(lambda node: _check(ports, node, releases), ports.cluster.nodes))
-    findings = (*_rights(ports), *(finding for node in nodes for finding in node.findings))
+    of_nodes = (finding for node in nodes for finding in node.findings)
+    findings = (*_rights(ports), *of_nodes, *find_outside(ports).findings)
     return nodes, Verdict(question=f"Is the inventory of {ports.cluster.name} complete?", findings=findings)
 
 

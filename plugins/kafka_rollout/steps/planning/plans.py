@@ -12,6 +12,7 @@ from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffects, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
+from kafka_rollout.gates.outside import OUTSIDE_CHECK
 from kafka_rollout.model.plan import Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
@@ -29,6 +30,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Planned
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
+from kafka_rollout.steps.common.outside import find_outside
 from kafka_rollout.steps.planning.check import planned_overrides
 from kafka_rollout.steps.planning.coordinator_logs import check_logs
 from kafka_rollout.steps.planning.dynamic_configs import check_dynamic_configs
@@ -53,7 +55,7 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
     else:
         plan = plan.with_checked([_pending(ports, plan, observed)], unknown_values(observed, plan.path))
-    plan = replace(plan, terms=terms).with_checked([_windows(ports, plan, request)])
+    plan = replace(plan, terms=terms).with_checked([_windows(ports, plan, request), _outside(ports, plan, request)])
     record_observed(ports, observed.state)
     freeze(ports, plan, run_of)
     return plan
@@ -108,6 +110,12 @@ def _windows(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
         return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
     soak_s = request.at_least(ports.cluster).soak_s
     return WINDOWS_CHECK.ran(window_findings(plan, maintenance, soak_s, ports.clock.now()))
+
+
+def _outside(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
+    if not plan.release_steps:
+        return OUTSIDE_CHECK.ran(unless="The run stops no node.")
+    return find_outside(ports, request.skip_conditions)
 
 
 def _pending(ports: ClusterPorts, plan: Plan, observed: Observation) -> Checked:

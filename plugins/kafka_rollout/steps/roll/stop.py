@@ -10,6 +10,7 @@ from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.features.checks import range_findings
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
+from kafka_rollout.gates.outside import waits_for_outside_alone
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -43,7 +44,7 @@ from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
 
 
 class HeldError(TransientError):
-    """The run pauses before this node: its gate before the stop waits."""
+    """The gate before the stop of this node waits again: for the end of a pause, or for a condition from outside."""
 
 
 # A stop requested within this time may still be in progress, so the node can look degraded.
@@ -161,7 +162,7 @@ def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float 
     seen = until(
         ports.clock, lambda: check_gate(ports, plan, gate, observe_again), lambda seen: seen.passes, for_s=within_s
     )
-    refuse_unsafe_stop(node, seen)
+    refuse_unsafe_stop(node, seen, waits=waits_for_outside_alone(seen, ports.cluster.conditions))
     return states[-1] if states else observe_again()
 
 
@@ -272,10 +273,10 @@ def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
     refuse_unreadable(ports, plan, release_step, node)
 
 
-def refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
-    """Raise TransientError unless the gate passes, HeldError while the run pauses."""
+def refuse_unsafe_stop(node: NodeSpec, seen: GateCheck, *, waits: bool = False) -> None:
+    """Raise TransientError unless the gate passes; HeldError while the run pauses, or if its gate `waits` again."""
     if not seen.passes:
-        raise (HeldError if seen.is_held else TransientError)(
+        raise (HeldError if seen.is_held or waits else TransientError)(
             f"Node {node.node_id} cannot be stopped safely yet: {seen.waits_for}.",
             remedy="Wait until the conditions are met, then repeat the step.",
         )

@@ -16,7 +16,7 @@ from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.control import due_pause
+from kafka_rollout.steps.gates.control import ask_at_pause
 from kafka_rollout.steps.gates.waiting import wait_for_gates
 from kafka_rollout.steps.roll.node import is_under_way, plan_rollback, replace_nodes
 from kafka_rollout.steps.roll.stop import HeldError, choose_nodes_to_stop
@@ -178,7 +178,7 @@ class _Walk:
                 self._say(place, "is already done")
         if waiting and self.pause is not None:
             first, events = waiting[0], self.ports.run.events()
-            why = due_pause(self.ports, self.plan, first.release_step, first.node, events)
+            why = ask_at_pause(self.ports, self.plan, first.release_step, first.node, events)
             if why and not self.pause(why, bool(self.took)):
                 raise _StopAskedError
         refused = 0
@@ -269,7 +269,7 @@ class _Walk:
             if self._must_stop():
                 raise _StopAskedError
 
-        # Nothing has changed before a stop: one check is enough, and there is nothing to soak.
+        # Nothing has changed before a stop: one check is enough, unless a condition from outside requires a time.
         policy = self.policy if kind is GateKind.AFTER_START else replace(self.policy, checks=1, soak_s=0.0)
         wait_for_gates(self.ports, self.plan, tuple(gates), policy, on_check)
 

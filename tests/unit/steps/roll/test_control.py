@@ -416,7 +416,8 @@ def started(ports: ClusterPorts, node_id: int, key: str = FORTH) -> None:
 def held(ports: ClusterPorts, plan: Plan, node_id: int, release_step: ReleaseStep | None = None) -> list[str]:
     """Return the unmet conditions under which the node step begins."""
     step = release_step or plan.release_steps[0]
-    return [seen.name for seen in check_begin(ports, plan, step, ports.cluster.node(node_id)) if not seen.is_met]
+    begin = check_begin(ports, plan, step, ports.cluster.node(node_id))
+    return [seen.name for seen in begin.conditions if not seen.is_met]
 
 
 def test_an_open_node_step_of_another_node_does_not_switch_off_the_pauses(

@@ -28,6 +28,7 @@ from pydantic import (
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.files import open_regular, write_whole
+from kafka_rollout.kafka.client.security.http_access import HttpAccess
 from kafka_rollout.kafka.client.security.tokens import token_provider
 
 
@@ -58,7 +59,8 @@ class ClientSecurity(BaseModel):
     `username` and `password`: with OAUTHBEARER the client id and its secret, for which the server at `token_url` issues
     tokens (grant type client_credentials). `token_ca_location`: certificates that this server's certificate is verified
     with. `check_hostname`: librdkafka's ssl.endpoint.identification.algorithm=https. `controllers`: settings of the
-    controller listener, `traffic`: settings of the test traffic, if they differ.
+    controller listener, `traffic`: settings of the test traffic, if they differ. `prometheus`: the server with the
+    values of conditions from outside.
     """
 
     # hide_input_in_errors: a validation error must not print the input.
@@ -78,6 +80,7 @@ class ClientSecurity(BaseModel):
     check_hostname: bool = True
     controllers: ClientSecurity | None = None
     traffic: ClientSecurity | None = None
+    prometheus: HttpAccess | None = None
 
     @field_validator("mechanism", mode="before")
     @classmethod
@@ -160,8 +163,8 @@ class ClientSecurity(BaseModel):
         return {name: value for name, value in self._with_secrets().items() if name not in unused}
 
     def _with_secrets(self) -> dict[str, Any]:
-        """All fields that are set except `controllers` and `traffic`."""
-        plain = self.model_dump(mode="json", exclude_none=True, exclude={"controllers", "traffic"})
+        """All fields that are set, of the broker listener alone."""
+        plain = self.model_dump(mode="json", exclude_none=True, exclude={"controllers", "traffic", "prometheus"})
         for name in ("password", "key_password"):
             if name in plain:
                 plain[name] = getattr(self, name).get_secret_value()
@@ -172,7 +175,7 @@ class ClientSecurity(BaseModel):
         write_whole(path, self.to_json().encode(), mode=0o600)
 
     def to_json(self) -> str:
-        """With secrets, and without the settings of the controllers and the test traffic: its reader uses one user."""
+        """With secrets, and without the settings of other users and servers: its reader uses one user."""
         return json.dumps(self._with_secrets())
 
     @classmethod
@@ -188,7 +191,7 @@ class ClientSecurity(BaseModel):
     def from_file(cls, path: Path) -> ClientSecurity:
         """Read a file from `write_file`, or an operator's file with the same names.
 
-        There `controllers` and `traffic` are nested objects.
+        There `controllers`, `traffic` and `prometheus` are nested objects.
         Raises UserError for a malformed file and for one that others can read.
         """
         try:

@@ -12,6 +12,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import open_regular
 from kafka_rollout.kafka.client.security.client_properties import read_client_properties
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.http_access import HttpAccess
 from kafka_rollout.model.topology import ClusterSpec
 
 
@@ -25,7 +26,7 @@ class ConnectionSettings:
 
 
 def read_security_file(path: Path) -> ClientSecurity:
-    """Read Kafka's client.properties, or the JSON form, which can also have settings of controllers and test traffic.
+    """Read Kafka's client.properties, or the JSON form, which can also have settings of other listeners and servers.
 
     Raises UserError for a file that cannot be read, is not usable, or has secrets that others can read.
     """
@@ -85,7 +86,11 @@ def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity 
 
 
 def use_connections(
-    brokers: ConnectionSettings | None, controllers: ConnectionSettings | None, traffic: ConnectionSettings | None
+    brokers: ConnectionSettings | None,
+    controllers: ConnectionSettings | None,
+    traffic: ConnectionSettings | None,
+    *,
+    prometheus: HttpAccess | None = None,
 ) -> ClientSecurity:
     """Return the credentials from Airflow Connections; PLAINTEXT for brokers without a Connection.
 
@@ -97,4 +102,5 @@ def use_connections(
 
     security = read(brokers) if brokers else ClientSecurity()
     others = {"controllers": controllers, "traffic": traffic}
-    return security.model_copy(update={name: read(found) for name, found in others.items() if found})
+    of_others = {name: read(found) for name, found in others.items() if found}
+    return security.model_copy(update={**of_others, "prometheus": prometheus})

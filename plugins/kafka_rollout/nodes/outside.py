@@ -1,0 +1,186 @@
+"""Values of conditions from outside: queries of a Prometheus server, and commands of the operator on this machine."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import ssl
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Lock
+
+import httpx
+
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.system.sessions import child_environment
+from kafka_rollout.gates.outside import Reading, cut, read_command_answer, read_query_answer
+from kafka_rollout.kafka.client.security.http_access import HttpAccess
+from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
+from kafka_rollout.nodes.http import text_of
+
+_MOST_OUTPUT = 64 << 10  # bytes of each stream of a command
+_KILLED_LATER_S = 5.0  # after this time `timeout` kills a command whose caller was killed
+_TRIES = 3  # of a query that has no response
+_PAUSE_S = 1.0
+
+
+class OutsideReader:
+    """The port of values from outside. A value is used again until the interval of its condition is over.
+
+    `access`: the Prometheus server; None without its Connection.
+    """
+
+    def __init__(self, cluster: ClusterSpec, access: HttpAccess | None, clock: Clock) -> None:
+        self._cluster = cluster
+        self._access = access
+        self._clock = clock
+        self._known: dict[str, tuple[float, Reading]] = {}
+        self._locks = {one.name: Lock() for one in cluster.conditions}
+
+    def read(self, outside: OutsideCondition) -> Reading:
+        """Return the value; what is unknown has its reason. Gates that are checked together share one reading."""
+        with self._locks[outside.name]:
+            at, reading = self._known.get(outside.name, (0.0, None))
+            if reading is None or self._clock.monotonic() - at >= outside.interval_s:
+                reading = run_command(outside) if outside.command else self._query(outside)
+                self._known[outside.name] = self._clock.monotonic(), reading
+            return reading
+
+    def _query(self, outside: OutsideCondition) -> Reading:
+        connection = self._cluster.prometheus_connection_id
+        if self._access is None:
+            return Reading(
+                problem=f"Connection {connection} does not exist, or has no usable URL of Prometheus.",
+                remedy="Correct it in Airflow (type HTTP, the URL without credentials as its host). On the command "
+                "line, add an object `prometheus` with `url` to the JSON file of --command-config.",
+            )
+        try:
+            verify = self._access.tls()
+        except OSError as error:
+            return Reading(
+                problem=f"The CA file {self._access.ca_location} of Connection {connection} cannot be used: "
+                f"{error.strerror or error}.",
+                remedy="Correct its path and its contents.",
+            )
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                return query_prometheus(self._access, verify, outside)
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+                if not left or not isinstance(error, httpx.HTTPError):
+                    # The text of other errors can contain a header.
+                    is_plain = type(error) in (ValueError, httpx.ConnectError, httpx.HTTPStatusError)
+                    why = f"{error}" if is_plain else type(error).__name__
+                    return Reading(
+                        problem=f"Prometheus (Connection {connection}) did not respond: {cut(why)}.",
+                        remedy="Check the server, the URL and the CA file in the Connection, and the network of this "
+                        "machine.",
+                    )
+            self._clock.sleep(_PAUSE_S)
+        raise AssertionError("unreachable")
+
+
+def query_prometheus(access: HttpAccess, verify: ssl.SSLContext | bool, outside: OutsideCondition) -> Reading:
+    """Send an instant query once. Raises httpx.HTTPError without a response, ValueError for one that is too long."""
+    # No proxy of the environment and no redirect: the credentials are for this server.
+    with httpx.Client(
+        timeout=outside.timeout_s,
+        verify=verify,
+        trust_env=False,
+        headers=access.headers,
+        auth=access.basic,
+        follow_redirects=False,
+    ) as client:
+        request = client.build_request(
+            "GET",
+            f"{access.url.rstrip('/')}/api/v1/query",
+            params={"query": outside.query, "timeout": f"{outside.timeout_s:g}s"},
+        )
+        answer, body = text_of(client, request, most_mib=1, within_s=outside.timeout_s)
+    if answer.status_code in (401, 403):
+        return Reading(
+            problem=f"Prometheus refuses the credentials (status {answer.status_code}).",
+            remedy="Correct login and password of its Connection. A password without a login is a bearer token.",
+        )
+    if answer.is_redirect:
+        return Reading(
+            problem=f"Prometheus redirects the query (status {answer.status_code}), and redirects are not followed.",
+            remedy="Write the final URL into its Connection.",
+        )
+    if answer.status_code >= 500 and not body.lstrip().startswith("{"):
+        raise httpx.HTTPStatusError(f"status {answer.status_code}", request=request, response=answer)
+    return read_query_answer(body)
+
+
+def run_command(outside: OutsideCondition) -> Reading:
+    """Run the command once, in a session of its own, without the variables of this process.
+
+    A command that takes too long or prints too much is killed with its process group. If this process is killed
+    itself, `timeout` kills the command a few seconds after its time limit.
+    """
+    program = outside.command[0]
+    if not os.access(program, os.X_OK) or os.path.isdir(program):
+        return Reading(
+            problem=f"This machine has no program {program} that the user of this process can run.",
+            remedy="Install it on every machine that runs tasks or triggers, or correct its path in the inventory.",
+        )
+    limit = f"{outside.timeout_s + _KILLED_LATER_S:g}"
+    try:
+        code, output, errors = _run(("timeout", "--signal=KILL", limit, *outside.command), outside.timeout_s)
+    except TimeoutError:
+        return Reading(
+            problem=f"The command did not end in {outside.timeout_s:g} s, and was killed.",
+            remedy="Correct the command, or raise timeout_s of the condition.",
+        )
+    except OSError as error:
+        return Reading(
+            problem=f"The command cannot be started: {error.strerror or error}.",
+            remedy="Install the program `timeout` of coreutils on this machine.",
+        )
+    except ValueError:
+        return Reading(
+            problem=f"The command printed more than {_MOST_OUTPUT >> 10} KiB, and was killed.",
+            remedy="Let it print one number.",
+        )
+    return read_command_answer(outside, code, output, errors)
+
+
+def _run(command: Sequence[str], timeout_s: float) -> tuple[int, str, str]:
+    """Return exit code, output and errors. Raises TimeoutError, and ValueError for too much output."""
+    until = time.monotonic() + timeout_s
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=child_environment(),
+        cwd="/",
+        start_new_session=True,
+    )
+    kept = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+    with process, selectors.DefaultSelector() as ready:
+        try:
+            for stream in kept:
+                ready.register(stream, selectors.EVENT_READ)
+            while ready.get_map():
+                events = ready.select(until - time.monotonic())
+                if not events or time.monotonic() >= until:
+                    raise TimeoutError
+                for key, _ in events:
+                    part = os.read(key.fd, _MOST_OUTPUT)
+                    if not part:
+                        ready.unregister(key.fileobj)
+                    kept[key.fileobj] += part  # type: ignore[index]
+                    if len(kept[key.fileobj]) > _MOST_OUTPUT:  # type: ignore[index]
+                        raise ValueError
+            process.wait(max(0.0, until - time.monotonic()))
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise TimeoutError from None
+            raise
+    output, errors = (bytes(data).decode(errors="replace") for data in kept.values())
+    return process.returncode, output, errors

@@ -1,0 +1,59 @@
+"""Conditions from outside in the gates of nodes: which apply, and their values now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from kafka_rollout.base.findings import Checked
+from kafka_rollout.gates.check import Condition, Gate, GateKind, GatePolicy
+from kafka_rollout.gates.outside import OUTSIDE_CHECK, Reading, evaluate, outside_finding
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import AppliesTo, OutsideCondition
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.node_steps import is_rollback_step
+
+_POINTS: dict[GateKind, AppliesTo] = {GateKind.BEFORE_STOP: "before_stop", GateKind.AFTER_START: "after_start"}
+_AT_ONCE = 8
+
+
+def check_outside(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, point: AppliesTo
+) -> tuple[Condition, ...]:
+    """Return the conditions from outside that apply before a stop or after a start, with their values now."""
+    applying = _applying(ports, plan, release_step, point)
+    return tuple(evaluate(one, reading) for one, reading in zip(applying, _read(ports, applying), strict=True))
+
+
+def with_outside_time(ports: ClusterPorts, plan: Plan, gate: Gate, policy: GatePolicy) -> GatePolicy:
+    """Return the policy in which every check passes at least as long as the conditions from outside require."""
+    point = _POINTS.get(gate.kind)
+    if point is None:
+        return policy
+    applying = _applying(ports, plan, gate.subject[0], point)
+    return replace(policy, soak_s=max(policy.soak_s, *(one.for_s for one in applying), 0.0))
+
+
+def find_outside(ports: ClusterPorts, skipped: Sequence[str] = ()) -> Checked:
+    """Evaluate each condition from outside once, for a plan or the check of an inventory."""
+    known = [one for one in ports.cluster.conditions if one.name not in skipped]
+    findings = (outside_finding(one, reading) for one, reading in zip(known, _read(ports, known), strict=True))
+    return OUTSIDE_CHECK.ran(findings, unless="" if known else "The inventory has no condition from outside.")
+
+
+def _applying(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, point: AppliesTo
+) -> tuple[OutsideCondition, ...]:
+    """A rollback has none: the value can be bad because of the release that it removes."""
+    if is_rollback_step(plan, release_step):
+        return ()
+    skipped = () if plan.terms is None else plan.terms.skip_conditions
+    return tuple(one for one in ports.cluster.conditions if point in one.applies_to and one.name not in skipped)
+
+
+def _read(ports: ClusterPorts, conditions: Sequence[OutsideCondition]) -> list[Reading]:
+    if not conditions:
+        return []
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="outside") as pool:
+        return list(pool.map(ports.outside.read, conditions))

@@ -1,0 +1,68 @@
+"""Conditions from outside in an inventory: each invalid entry is refused with one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
+from kafka_rollout.model.topology import OutsideCondition
+from tests.unit.clusters.test_inventory import inventory, write
+
+QUERY: dict[str, Any] = {"name": "lag", "query": "sum(lag)", "requires": "< 1000"}
+
+
+def load(tmp_path: Path, *conditions: dict[str, Any], connection: str | None = "prom") -> Any:
+    return load_cluster(write(tmp_path, inventory(conditions=list(conditions), prometheus_connection_id=connection)))
+
+
+def test_queries_and_commands_are_read_and_written(tmp_path: Path) -> None:
+    command = {"name": "smoke", "command": ["/bin/smoke", "$(id)"], "applies_to": ["after_start"], "for_s": 60}
+    spec = load(tmp_path, QUERY, command)
+    assert spec.prometheus_connection_id == "prom"
+    assert spec.conditions == (
+        OutsideCondition(name="lag", query="sum(lag)", requires="< 1000"),
+        OutsideCondition(name="smoke", command=("/bin/smoke", "$(id)"), applies_to=("after_start",), for_s=60.0),
+    )
+    assert load_cluster(write(tmp_path, dump_cluster(spec), "again.yaml")) == spec
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"name": "Lag!"}, r"conditions\[0\].name must be lower-case letters, digits and -"),
+        ({"requires": "about 5"}, "'about 5' is not a comparison: write it in quotes"),
+        ({"requires": "< NaN"}, "'< NaN' is not a comparison"),
+        ({"requires": ""}, "condition lag is a query: it needs requires"),
+        ({"query": ""}, "condition lag needs either a query or a command"),
+        ({"query": "  "}, "condition lag needs either a query or a command"),
+        ({"command": ["/bin/true"]}, "condition lag needs either a query or a command"),
+        ({"query": "", "command": ["true"]}, "true is not the absolute path of a program"),
+        ({"query": "", "command": "/bin/true -x"}, r"conditions\[0\].command must be a valid tuple"),
+        ({"query": "", "command": ["/bin/x", "--api-token=abc"]}, "--api-token is a credential in an argument"),
+        ({"query": "", "command": ["/bin/x", "-password", "abc"]}, "-password is a credential in an argument"),
+        ({"query": "up{a='https://a:b@c'}"}, "possible credential"),
+        ({"applies_to": []}, r"conditions\[0\].applies_to"),
+        ({"applies_to": ["before_start"]}, "must be 'before_stop' or 'after_start'"),
+        ({"timeout_s": 0}, r"conditions\[0\].timeout_s must be greater than 0"),
+        ({"timeout_s": 61}, r"conditions\[0\].timeout_s must be less than or equal to 60"),
+        ({"interval_s": 0}, r"conditions\[0\].interval_s must be greater"),
+        ({"for_s": -1}, r"conditions\[0\].for_s must be greater"),
+        ({"intervals": 3}, "is not a key of an inventory. Did you mean interval_s"),
+    ],
+)
+def test_an_invalid_entry_is_refused_with_one_sentence(tmp_path: Path, entry: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence) as refused:
+        load(tmp_path, {**QUERY, **entry})
+    assert "abc" not in str(refused.value)
+    assert refused.value.remedy
+
+
+def test_names_are_unique_and_a_query_needs_a_connection(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="two conditions have the name lag"):
+        load(tmp_path, QUERY, QUERY)
+    with pytest.raises(UserError, match="condition lag is a query: set prometheus_connection_id"):
+        load(tmp_path, QUERY, connection=None)
