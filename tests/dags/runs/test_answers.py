@@ -304,8 +304,9 @@ class _Triggerer:
     """Sends to the execution API what a trigger sends to the triggerer."""
 
     def send(self, msg: Any) -> Any:
-        from airflow.jobs.triggerer_job_runner import HITLDetailResponseResult, in_process_api_server
+        from airflow.jobs.triggerer_job_runner import HITLDetailResponseResult
         from airflow.sdk.api.client import Client
+        from airflow.sdk.execution_time.supervisor import in_process_api_server  # the triggerer's, made once
 
         client = Client(base_url=None, token="", dry_run=True, transport=in_process_api_server().transport)
         client.base_url = "http://in-process.invalid./"
