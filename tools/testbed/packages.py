@@ -17,6 +17,7 @@ PACKAGE = PackageSpec(
     install=(
         "/usr/bin/env",
         "DEBIAN_FRONTEND=noninteractive",
+        "APT_LISTCHANGES_FRONTEND=none",
         "/usr/bin/apt-get",
         "install",
         "--yes",

@@ -13,6 +13,8 @@ from typer.exceptions import TyperException
 from kafka_rollout.base.errors import UserError
 
 _OPPOSITES = ("upgrade", "downgrade")
+# Commands that operators look for at the top → ours.
+_IN_A_GROUP = {"stop": "runs stop", "pause": "runs pause", "resume": "runs resume", "finalize": "features upgrade-all"}
 # Options of other tools, and those that operators guess → ours, where a command has it.
 _MEANT = {
     "--bootstrap-servers": "--bootstrap-server",
@@ -72,7 +74,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def _no_command(context: Any, word: str) -> UserError:
     path = context.command_path
-    meant = nearest(word, context.command.list_commands(context))
+    elsewhere = "" if context.parent else _IN_A_GROUP.get(word, "")
+    meant = elsewhere or nearest(word, context.command.list_commands(context))
     remedy = f"Did you mean '{meant}'?" if meant else f"For all commands, see `{path} --help`."
     return UserError(f"{path} has no command '{word}'.", remedy=remedy)
 

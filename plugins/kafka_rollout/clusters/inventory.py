@@ -67,7 +67,8 @@ def _as_text(value: object) -> object:
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
 Name = Annotated[str, StringConstraints(pattern=NAME.pattern)]
-HOST_AND_PORT = re.compile(r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")
+_PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+HOST_AND_PORT = re.compile(rf"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):({_PORT})$")
 HostAndPort = Annotated[str, StringConstraints(pattern=HOST_AND_PORT.pattern)]
 _HTTP_URL = r"^https?://[^\s@]+$"
 HttpUrl = Annotated[str, StringConstraints(pattern=_HTTP_URL)]

@@ -58,7 +58,7 @@ def plan_release_steps(
     if target < source:
         raise UserError(
             f"Target {target} is older than the running release {source}.",
-            remedy="Use kafka_downgrade for an older release.",
+            remedy="Start a downgrade: `kafka-rollout downgrade`, or the DAG kafka_downgrade.",
         )
     intolerant = origin_facts.coordinator_class is CoordinatorClass.INTOLERANT
     if not (intolerant and target_facts.coordinator_class is CoordinatorClass.EMITTING):
@@ -184,7 +184,7 @@ def plan_steps_down(
     if target > source:
         raise UserError(
             f"Target {target} is newer than the running release {source}.",
-            remedy="Use kafka_upgrade for a newer release.",
+            remedy="Start an upgrade: `kafka-rollout upgrade`, or the DAG kafka_upgrade.",
         )
     if target == source:
         return ()

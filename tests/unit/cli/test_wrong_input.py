@@ -57,6 +57,10 @@ CASES = [
     (5, "rollbak", 2, "kafka-rollout has no command 'rollbak'. Did you mean 'rollback'?"),
     (6, "catalog list", 2, "kafka-rollout has no command 'catalog'. Did you mean 'catalogue'?"),
     (7, "validate", 2, "kafka-rollout has no command 'validate'. For all commands, see `kafka-rollout --help`."),
+    (7, "stop -c orders", 2, "kafka-rollout has no command 'stop'. Did you mean 'runs stop'?"),
+    (7, "finalize", 2, "kafka-rollout has no command 'finalize'. Did you mean 'features upgrade-all'?"),
+    (7, "check --bootstrap-server 127.0.0.1:1 --to 4.3.1 --only nope", 2,
+     "There is no check nope. --list lists all checks."),
     (9, "plan", 2, "kafka-rollout plan needs --cluster NAME. Clusters: orders."),
     (10, "plan -c nope --to 4.3.1", 2, "The inventory contains no cluster nope. {folder}/clusters has orders."),
     (10, "observe -c order", 2,
@@ -99,6 +103,8 @@ CASES = [
      "The inventory has a cluster orders already. Choose another name with --name."),
     (46, "inventory init --bootstrap-server 127.0.0.1", 2,
      "'127.0.0.1' is not host:port of a broker. Use, for example, kafka-1:9092."),
+    (46, "inventory init --bootstrap-server kafka-1:99092", 2,
+     "'kafka-1:99092' is not host:port of a broker. Use, for example, kafka-1:9092."),
     (47, "inventory init --bootstrap-server 127.0.0.1:{dead}", 1,
      "Bootstrap server 127.0.0.1:{dead} cannot be reached: connection refused. Check that it runs, that its address is "
      "right, and that the security settings are those of the listener."),
@@ -129,6 +135,8 @@ CASES = [
      "Cluster orders has no stored scan yet. Run kafka-rollout scan --cluster orders."),
     (84, "observe -c orders --command-config none.properties", 2,
      "none.properties cannot be read: No such file or directory. Use the path of a client.properties file."),
+    (84, "observe -c orders --command-config clusters", 2,
+     "clusters is a folder, not a file. Use the path of a client.properties file."),
     (86, "groups watch -c orders --type foo", 2, "Unknown group type foo. Use consumer, share, streams."),
     (89, "rehearse -c orders --to 4.3.1 --backup none", 2,
      "The folder none of --backup does not exist. Name the folder that has a copy of each node's home."),
@@ -162,6 +170,18 @@ def test_wrong_words_are_answered_with_the_problem_and_its_fix(
 @pytest.mark.parametrize("words", ["--version", "-h", "observe -h", "help plan", "help features update"])
 def test_what_every_command_line_has_works(folder: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert answer(words.split(), capsys) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("runs list -c orders", "Cluster orders has no run yet."),
+        ("scans list -c orders", "There is no stored scan yet. Run kafka-rollout scan --cluster NAME."),
+    ],
+)
+def test_an_empty_list_says_so(folder: Path, capsys: pytest.CaptureFixture[str], words: str, said: str) -> None:
+    assert run_main(words.split()) == 0
+    assert capsys.readouterr().out.strip() == said
 
 
 FILES = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from kafka_rollout.base.findings import Check
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, CommandConfig
+from kafka_rollout.cli.usage import nearest
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
@@ -127,8 +127,9 @@ def _choose(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
     checks = {one.id: one for one in checks_of(CHECKED_KINDS)}
     for wanted in (*only, *skip):
         if wanted not in checks:
-            near = difflib.get_close_matches(wanted, checks, n=1, cutoff=0.0)
-            raise UserError(f"There is no check {wanted}.", remedy=f"Did you mean {near[0]}? --list lists all checks.")
+            near = nearest(wanted, checks)
+            meant = f"Did you mean {near}? " if near else ""
+            raise UserError(f"There is no check {wanted}.", remedy=f"{meant}--list lists all checks.")
     chosen = tuple(one for name, one in checks.items() if (not only or name in only) and name not in skip)
     if not chosen:
         raise UserError("--only and --skip leave no check.", remedy="Remove one of them.")

@@ -52,6 +52,9 @@ def runs_list(
     if as_json:
         show.print_json([{key: one.to_json()[key] for key in _LISTED} for one in found])
         return
+    if not found:
+        show.say(f"Cluster {name} has no run yet.")
+        return
     rows = ((one.started, one.kind, one.way or None, _state(one), one.started_by, one.run) for one in found)
     show.print_table(("Started", "Kind", "Releases", "State", "Started by", "Run"), rows)
     if more := len(known) - len(found):

@@ -51,6 +51,9 @@ def scans_list(
     if as_json:
         show.print_json([_summary(scan, result) for scan, result in rows])
         return
+    if not kept:
+        show.say("There is no stored scan yet. Run kafka-rollout scan --cluster NAME.")
+        return
     cells = []
     for scan, result in rows:
         words = {LoadVerdict.FAILS: "{}", LoadVerdict.LOSES: "{}", LoadVerdict.UNKNOWN: "{} unknown"}

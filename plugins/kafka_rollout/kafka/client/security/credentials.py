@@ -30,6 +30,8 @@ def read_security_file(path: Path) -> ClientSecurity:
 
     Raises UserError for a file that cannot be read, is not usable, or has secrets that others can read.
     """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not a file.", remedy="Use the path of a client.properties file.")
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             is_json = file.read(1024).lstrip().startswith(b"{")
