@@ -11,6 +11,7 @@ from kafka_rollout.features.checks import range_findings
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.right_findings import right_findings
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.planning.findings.configuration import effective_config, quorum_config_findings
@@ -64,14 +65,20 @@ def planned_overrides(ports: ClusterPorts, plan: Plan) -> dict[Release, dict[str
 
 
 def recheck(
-    ports: ClusterPorts, plan: Plan, stop: tuple[ReleaseStep, NodeSpec] | None = None, *, waits: bool = False
+    ports: ClusterPorts,
+    plan: Plan,
+    stop: tuple[ReleaseStep, NodeSpec] | None = None,
+    *,
+    waits: bool = False,
+    state: ClusterState | None = None,
 ) -> Verdict:
     """Check the findings again; the result contains blockers that the approved plan does not contain.
 
     Call it while every node is up. `stop`: the node that stops next; its host is checked for the release of the release
-    step. `waits`: the gate of the groups comes later. A verdict that is not ok makes the approval invalid.
+    step. `waits`: the gate of the groups comes later. `state`: of the whole cluster, else it is observed. A verdict that
+    is not ok makes the approval invalid.
     """
-    state = observe(ports)
+    state = state or observe(ports)
     if state.cluster_id != plan.cluster_id:
         raise RefusedError(
             f"The cluster id is {state.cluster_id}, but the plan was made for {plan.cluster_id}.",
@@ -106,14 +113,20 @@ def recheck(
 
 
 def refuse_new_blockers(
-    ports: ClusterPorts, plan: Plan, stop: tuple[ReleaseStep, NodeSpec] | None = None, *, waits: bool = False
+    ports: ClusterPorts,
+    plan: Plan,
+    stop: tuple[ReleaseStep, NodeSpec] | None = None,
+    *,
+    waits: bool = False,
+    state: ClusterState | None = None,
 ) -> None:
-    """Raise RefusedError if `recheck` finds a new blocker that stays.
+    """Raise RefusedError if `recheck` finds a new blocker that stays. `state`: for its first check.
 
     A leader election or one lost response is gone at the next check. A blocker that stays for several checks is real.
     """
     for pause_s in (*_PAUSES_S, None):
-        blockers = recheck(ports, plan, stop, waits=waits).blockers
+        blockers = recheck(ports, plan, stop, waits=waits, state=state).blockers
+        state = None
         if not blockers:
             return
         if pause_s is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from threading import Lock
 
 from kafka_rollout.base import wording as words
@@ -24,7 +25,7 @@ from kafka_rollout.run.projections.nodes import (
 )
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     is_rollback_step,
@@ -102,9 +103,11 @@ def replace_nodes(
             else:
                 _refuse_unexplained_absence(ports, release_step, node)
         begun = False  # a pause does not begin between the drains of a batch
+        shared = cache(lambda: observe(ports))
         for node in stopping:
             others = tuple(one for one in nodes if one != node)
-            begun |= prepare_stop(ports, plan, release_step, node, others, has_begun=begun)
+            observed = shared if others and not begun else None  # a drain changes the cluster
+            begun |= prepare_stop(ports, plan, release_step, node, others, has_begun=begun, observed=observed)
         if len(nodes) > 1 and stopping:
             for node, seen in zip(nodes, check_stops_are_safe(ports, plan, nodes), strict=True):
                 refuse_unsafe_stop(node, seen)

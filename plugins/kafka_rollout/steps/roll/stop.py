@@ -118,12 +118,14 @@ def prepare_stop(
     together: tuple[NodeSpec, ...] = (),
     *,
     has_begun: bool = False,
+    observed: Callable[[], ClusterState] | None = None,
 ) -> bool:
     """Check findings and gate, record the node's state and run the operator's commands before a stop.
 
     Return whether it has commands. They can take an hour, so findings, gate and state are those after them. `together`:
-    the other nodes that stop at the same time; `has_begun`: the commands of one of them have run. Raises TransientError
-    if the gate does not pass; a repeated call runs the commands again.
+    the other nodes that stop at the same time; `has_begun`: the commands of one of them have run. `observed`: the whole
+    cluster, for the first checks of a batch, whose gates are all checked again before a node stops. Raises
+    TransientError if the gate does not pass; a repeated call runs the commands again.
     """
     if stop_is_under_way(ports, release_step, node):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
@@ -131,7 +133,7 @@ def prepare_stop(
         refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node, together))
         return False
     gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together, has_begun=has_begun)
-    _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate))
+    _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate, observed=observed))
     has_commands = run_commands_before_stop(ports, release_step, node)
     if has_commands:
         state = _check_stop(ports, plan, replace(gate, has_begun=True), within_s=SAFE_AGAIN_WITHIN_S)
@@ -139,16 +141,23 @@ def prepare_stop(
     return has_commands
 
 
-def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float = 0.0) -> ClusterState:
+def _check_stop(
+    ports: ClusterPorts,
+    plan: Plan,
+    gate: Gate,
+    *,
+    within_s: float = 0.0,
+    observed: Callable[[], ClusterState] | None = None,
+) -> ClusterState:
     """Return the state in which the node can be stopped now; raise if it cannot. `within_s`: seconds in which the gate
-    must pass."""
+    must pass; `observed`: as in `prepare_stop`."""
     release_step, node = gate.subject
     events, key = ports.run.events(), release_step.key
     if is_rollback_step(plan, release_step):
         since = ports.clock.now() - _CHECKED_S
         refuse_closed(ports, plan, release_step, first_stop=not has_stopped_in_step(events, key, since=since))
     else:
-        refuse_new_blockers(ports, plan, (release_step, node))
+        refuse_new_blockers(ports, plan, (release_step, node), state=observed() if observed else None)
         refuse_unready(ports, plan, release_step, node)
         if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
             refuse_new_in_logs(ports, plan, release_step)
@@ -156,7 +165,7 @@ def _check_stop(ports: ClusterPorts, plan: Plan, gate: Gate, *, within_s: float 
     states: list[ClusterState] = []
 
     def observe_again() -> ClusterState:
-        states.append(observe_all(ports))
+        states.append(observed() if observed and not states else observe_all(ports))
         return states[-1]
 
     seen = until(

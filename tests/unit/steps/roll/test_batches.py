@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateWatch, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.state import ClusterState, PartitionState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.report.page.run_page import render
@@ -34,7 +35,7 @@ from kafka_rollout.steps.roll.walk import Progress as WalkProgress
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.plans import plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=120)
@@ -167,6 +168,21 @@ def test_the_gates_before_the_stops_of_a_batch_share_one_observation(
     policy = replace(QUICK, checks=1)
     assert check_gates(ports, plan, gates, [GateWatch(policy=policy) for _ in gates]).state is WatchState.PASSED
     assert observed == [9]
+
+
+def test_the_nodes_of_a_batch_are_checked_by_one_observation_and_again_together_before_the_first_stop(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions, stops = FakeAdmin.partitions, list[int]()
+
+    def read(admin: FakeAdmin, **options: Any) -> tuple[PartitionState, ...]:
+        stops.append(len(cluster.stops))
+        return partitions(admin, **options)
+
+    monkeypatch.setattr(FakeAdmin, "partitions", read)
+    ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=600)
+    replace_nodes(ports, plan, plan.release_steps[0], [cluster.spec.node(12), cluster.spec.node(15)])
+    assert stops == [0, 0]
 
 
 def test_no_node_of_a_batch_is_stopped_if_one_cannot_be_stopped(
