@@ -75,8 +75,8 @@ def recheck(
     """Check the findings again; the result contains blockers that the approved plan does not contain.
 
     Call it while every node is up. `stop`: the node that stops next; its host is checked for the release of the release
-    step. `waits`: the gate of the groups comes later. `state`: of the whole cluster, else it is observed. A verdict that
-    is not ok makes the approval invalid.
+    step. `waits`: the gate of the groups comes later. `state`: of the whole cluster, else it is observed. A verdict
+    that is not ok makes the approval invalid.
     """
     state = state or observe(ports)
     if state.cluster_id != plan.cluster_id:
