@@ -12,4 +12,5 @@ def assert_same_as_recorded(file: Path, lines: list[str]) -> None:
     """Compare `lines` with the file; records them instead where WRITE is set."""
     if os.environ.get(WRITE):
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    assert file.read_text(encoding="utf-8").splitlines() == lines
+    recorded = file.read_text(encoding="utf-8").splitlines()
+    assert recorded == lines, f"If the change of {file.name} is wanted, record it: {WRITE}=1 pytest with this file."

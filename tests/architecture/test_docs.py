@@ -152,10 +152,12 @@ def commands() -> TyperGroup:
 
 @pytest.mark.parametrize(("page", "procedure"), [(kind.value, one.procedure) for kind, one in KINDS_OF_RUNS.items()])
 def test_the_page_of_a_dag_lists_its_steps_in_their_order(page: str, procedure: Procedure) -> None:
-    text = (PROJECT_ROOT / "docs" / f"{page}.md").read_text().replace("\n", " ")
-    shown = re.search(r"`(observe → .*?)`", text)
-    assert shown
-    assert re.sub(r"\((live|offline)\)", r"\1", shown[1]).split(" → ") == list(steps_of(procedure.parts))
+    file = PROJECT_ROOT / "docs" / f"{page}.md"
+    assert file.exists(), f"Write docs/{page}.md with the steps of this kind of run, and name it in mkdocs.yml."
+    shown = re.search(r"`(observe → .*?)`", file.read_text().replace("\n", " "))
+    steps = list(steps_of(procedure.parts))
+    listed = re.sub(r"\((live|offline)\)", r"\1", shown[1]).split(" → ") if shown else []
+    assert listed == steps, f"docs/{page}.md must list the steps in `{' → '.join(steps)}`."
 
 
 def steps_of(parts: Iterable[Any]) -> Iterator[str]:
