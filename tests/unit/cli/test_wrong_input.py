@@ -254,7 +254,7 @@ SECURITY = [
     (81, "a.json", 0o600, '{"security.protocol": "SSL"}',
      "Security file a.json has the unknown key security.protocol. Use protocol. The keys are protocol, mechanism, "
      "username, password, token_url, scope, token_ca_location, ca_location, certificate_location, key_location, "
-     "key_password, check_hostname, controllers, traffic. A client.properties file has the names of Java."),
+     "key_password, check_hostname, controllers, traffic, prometheus. A client.properties file has the names of Java."),
     (81, "a.json", 0o600, '{"protocol": "TLS"}',
      "Security file a.json does not have usable security settings: protocol: it must be 'PLAINTEXT', 'SSL', "
      "'SASL_PLAINTEXT' or 'SASL_SSL'. Correct it."),
