@@ -151,6 +151,9 @@ def _not_fresh(spec: ClusterSpec, observation: Observation, scan: Scanned | None
         reasons.append(Reason(sentence=f"The release of {nodes(missing)} is unknown.", remedy=see))
     if METADATA_VERSION not in observation.observed.finalized:
         reasons.append(Reason(sentence="The finalized metadata.version is unknown."))
+    if observation.is_outdated:
+        told = "A run whose history you cannot read can have changed releases or levels since the newest observation."
+        reasons.append(Reason(sentence=told, remedy=see))
     if now - observation.observed.at > FRESH_S:
         told = f"The newest observation is {duration(now - observation.observed.at)} old"
         reasons.append(Reason(sentence=f"{told}; at most {duration(FRESH_S)} counts.", remedy=see))
@@ -162,7 +165,7 @@ def _not_fresh(spec: ClusterSpec, observation: Observation, scan: Scanned | None
             Reason(sentence=f"The newest scan is {age} old; at most {duration(FRESH_S)} counts.", remedy=how)
         )
     if observation.changed_at > scan.scanned_at:
-        reasons.append(Reason(sentence="A run has changed releases or levels since the newest scan.", remedy=how))
+        reasons.append(Reason(sentence="Releases or levels have changed since the newest scan.", remedy=how))
     absent = [log for log in LOGS if log not in (scan.topics or ())]
     if absent and not scan.run_id:  # a scheduled scan has every coordinator log of the cluster
         told = f"The newest scan has no partition of {few(absent)}: the topic does not exist, or was left out."

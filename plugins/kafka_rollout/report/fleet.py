@@ -60,8 +60,8 @@ class FleetRow:
 
     `phase`: of the run that matters, as in the status. `releases`: release or `unknown` → number of nodes. `builds`:
     version of a vendor's build, with the vendor → number of nodes. `problems`: what is not healthy, at the time
-    `observed`; `changed`: the newest change by a run since. `is_live`: observed now. `verdicts`: release → result if
-    its coordinators load the logs, at the time `scanned`. `downgrade_to`: the open options
+    `observed`. `changed`: the newest known change of releases or levels. `is_live`: observed now. `verdicts`: release →
+    result if its coordinators load the logs, at the time `scanned`. `downgrade_to`: the open options
     (report/downgrade_options.py). `waits_for`: requests without an answer. `in_progress`: ids of runs.
     `releases_behind`: releases of the catalogue above the oldest running one. `defects`: known defects of the running
     releases.

@@ -21,8 +21,8 @@ from kafka_rollout.report.option_details import (
     scans_to_compare,
 )
 from kafka_rollout.run.events import Event, Observed
-from kafka_rollout.run.projections.observations import newest_observation
 from kafka_rollout.run.store.opening import open_check_history, open_scan_history
+from kafka_rollout.wiring.observations import read_observation
 from kafka_rollout.wiring.run_status import can_see, read_cluster_runs, read_version
 
 
@@ -50,11 +50,16 @@ def read_options(
     scans = open_scan_history(spec.name, settings).summaries() if sees_scans else ()
     wanted = {*scans_to_compare(scans), *(scan.scan for scan in scans[-1:])}
     results = {name: result for name in wanted if (result := _load(spec.name, settings, name)) is not None}
-    observing = [event for events in runs.values() for event in events]
-    observing += [from_json(Observed, seen) for check in checks if (seen := check.document.get("observed"))]
+    observation = read_observation(
+        spec.name,
+        settings,
+        may_read=may_read,
+        checked=[from_json(Observed, seen) for check in checks if (seen := check.document.get("observed"))],
+        since=scans[-1].scanned_at if scans else time.time(),
+    )
     facts = OptionFacts(
         spec=spec,
-        observation=newest_observation(observing),
+        observation=observation,
         scans=scans,
         results=results,
         checks=checks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -19,12 +19,13 @@ from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.report.check_report import Result
 from kafka_rollout.report.cluster_status import build_status
 from kafka_rollout.report.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row
-from kafka_rollout.run.events import Event, Observed, has
-from kafka_rollout.run.projections.observations import Observation, newest_observation, observed_of
+from kafka_rollout.run.events import Observed
+from kafka_rollout.run.projections.observations import observe_again, observed_of
 from kafka_rollout.run.store.opening import database_of, open_check_history, open_scan_history
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.wiring.cluster_ports import open_ports_to_read
-from kafka_rollout.wiring.run_status import ClusterRuns, can_see, read_cluster_runs, read_version
+from kafka_rollout.wiring.observations import read_observation
+from kafka_rollout.wiring.run_status import read_cluster_runs
 
 _AT_ONCE = 8  # clusters that are observed at the same time
 
@@ -64,7 +65,7 @@ def observe_now(
 
 def _live(facts: ClusterFacts, live: Callable[[ClusterSpec], Observed]) -> ClusterFacts:
     try:
-        return replace(facts, observation=Observation(observed=live(facts.spec)), is_live=True)
+        return replace(facts, observation=observe_again(facts.observation, live(facts.spec)), is_live=True)
     except (RolloutError, OSError) as error:
         return replace(facts, problem=f"The live query failed: {error}")
 
@@ -76,36 +77,21 @@ def _read_cluster(
     if found is None and not sees_scans:
         return None
     facts = ClusterFacts(spec=spec, status=None)
-    events = list[Event]()
     if found is not None:
         status = build_status(spec.name, found.runs, found.lock, time.time(), problem=found.problem)
         facts = replace(facts, status=status, runs=found.runs)
-        events += _observing_events(spec.name, found, settings, may_read)
+    checked = list[Observed]()
     try:
         if sees_scans:
             check, observed = _read_check(spec.name, settings)
             scan = open_scan_history(spec.name, settings).newest_summary()
             facts = replace(facts, scan=scan, check=check)
-            events += [observed] if observed is not None else []
+            checked += [observed] if observed is not None else []
     except ValueError:
         facts = replace(facts, problem="The newest scan or check cannot be read. Restore the database from a backup.")
-    return replace(facts, observation=newest_observation(events))
-
-
-def _observing_events(
-    cluster: str, found: ClusterRuns, settings: Settings, may_read: Callable[[str], bool]
-) -> Iterator[Event]:
-    """Yield the events of the newest runs, until one of them has observed the cluster."""
-    known = {run.run_id: run for run in found.runs}
-    for run_id, version in found.versions.items():
-        run = known.get(run_id)
-        if run is None:
-            run, dag_id = read_version(cluster, run_id, settings, version)
-            if not can_see(cluster, dag_id, may_read):
-                continue
-        yield from run.events
-        if has(run.events, Observed):
-            return
+    since = time.time() if facts.scan is None else facts.scan.scanned_at
+    observation = read_observation(spec.name, settings, may_read=may_read, checked=checked, since=since)
+    return replace(facts, observation=observation)
 
 
 def _read_check(cluster: str, settings: Settings) -> tuple[LastCheck | None, Observed | None]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import run_main
@@ -21,13 +22,15 @@ from kafka_rollout.report.downgrade_options import FRESH_S, OptionState, judge_o
 from kafka_rollout.report.option_details import DowngradeOptions, Method, MethodName, Option
 from kafka_rollout.run.events import Observed
 from kafka_rollout.run.projections.observations import Observation
+from kafka_rollout.run.step_events import Started
 from kafka_rollout.wiring.downgrade_options import read_options
 from kafka_rollout.wiring.fleet import read_fleet
-from tests.fleet_scenes import R431, observed
+from tests.fleet_scenes import R431, Fleet, dag, observed
 from tests.option_scenes import CLASSIC, CONSUMER, make_options, scan_of
-from tests.records import scan_history
+from tests.records import database_of, scan_history
 
 NOW = 1_764_000_000.0
+R440 = Release.parse("4.4.0")
 
 
 @pytest.fixture
@@ -84,6 +87,71 @@ def test_no_option_is_open_without_a_fresh_complete_scan(tmp_path: Path) -> None
     assert judged(spec, "4.2.2", fresh, replace(seen, at=NOW - FRESH_S - 60))[0] is OptionState.UNKNOWN
     silent = replace(seen, releases={**seen.releases, 101: None})
     assert judged(spec, "4.2.2", fresh, silent) == (OptionState.UNKNOWN, "The release of node 101 is unknown.")
+
+
+def states() -> tuple[OptionState, bool]:
+    """The state of 4.2.2 on the page, and whether the table of clusters shows it as open."""
+    (row,), _ = read_fleet(Settings.from_environment())
+    return option(read(), "4.2.2").state, "4.2.2" in (row.downgrade_to or ())
+
+
+def started(spec: ClusterSpec, release: Release) -> list[Started]:
+    step = f"4.3.1-to-{release}"
+    return [
+        Started(node_id=node.node_id, release_step=step, release=release, pid=7, seconds=9.0) for node in spec.nodes
+    ]
+
+
+OPEN, UNKNOWN = (OptionState.OPEN, True), (OptionState.UNKNOWN, False)
+
+
+def test_a_later_observation_does_not_make_an_old_scan_fresh(root: Path) -> None:
+    spec, fleet = make_options(root), Fleet(root)
+    seen = observed(spec, R431, 30)
+    fleet.run("orders", "manual__restart", dag("orders", "restart"), seen, *started(spec, R431), age_s=3600)
+    assert states() == OPEN  # a restart changes nothing
+    fleet.run("orders", "manual__up2", dag("orders"), seen, *started(spec, R440), age_s=3000)
+    assert states() == UNKNOWN
+    upgraded = observed(spec, R440, 30)
+    for number in range(3):
+        fleet.run("orders", f"manual__dry{number}", dag("orders", "downgrade"), upgraded, age_s=60, outcome="dry_run")
+        assert states() == UNKNOWN
+    assert option(read(), "4.2.2").reasons[0].sentence == "Releases or levels have changed since the newest scan."
+    scan_history(root / "home", "orders").keep(scan_of("orders", 10, CLASSIC), "", run_id="scheduled__three")
+    assert states() == OPEN
+
+
+def test_an_upgrade_by_hand_makes_an_old_scan_stale(root: Path) -> None:
+    spec = make_options(root)
+    Fleet(root).run("orders", "manual__dry2", dag("orders", "downgrade"), observed(spec, R440, 30), age_s=60)
+    assert states() == UNKNOWN
+
+
+def test_the_change_by_a_run_that_the_reader_cannot_see_counts(root: Path) -> None:
+    spec, fleet = make_options(root), Fleet(root)
+    settings = Settings.from_environment()
+
+    def seen(*dags: str) -> tuple[OptionState, bool]:
+        may_read = {f"kafka_{one}_orders" for one in dags}.__contains__
+        found = read_options(spec, settings, may_read=may_read)
+        (row,), _ = read_fleet(settings, may_read=may_read)
+        assert found is not None
+        assert "4.4" not in str(found)
+        return option(found, "4.2.2").state, "4.2.2" in (row.downgrade_to or ())
+
+    assert (seen("downgrade"), seen()) == (OPEN, OPEN)
+    fleet.run("orders", "manual__up2", dag("orders"), observed(spec, R431, 30), *started(spec, R440), age_s=3000)
+    assert (seen("downgrade"), seen()) == (UNKNOWN, UNKNOWN)
+    scan_history(root / "home", "orders").keep(scan_of("orders", 10, CLASSIC), "", run_id="scheduled__three")
+    assert (seen("downgrade"), seen()) == (UNKNOWN, UNKNOWN)  # what they see is older than the change
+
+
+def test_a_damaged_history_of_a_newer_run_can_hide_a_change(root: Path) -> None:
+    spec = make_options(root)
+    Fleet(root).run("orders", "manual__dry2", dag("orders", "downgrade"), observed(spec, R431, 30), age_s=60)
+    with database_of(root / "home").begin() as connection:
+        connection.execute(text("UPDATE events SET body = '{' WHERE run = (SELECT max(id) FROM runs) AND number = 1"))
+    assert states() == UNKNOWN
 
 
 def test_levels_that_no_method_reaches_close_an_option(root: Path) -> None:

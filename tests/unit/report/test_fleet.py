@@ -15,8 +15,11 @@ import pytest
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_report import Result
 from kafka_rollout.report.fleet import COLUMNS, FleetRow, Show, as_csv, cells, choose_rows
+from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.projections.observations import newest_observation
 from kafka_rollout.run.step_events import Finalized, Started
 from kafka_rollout.run.store.opening import open_check_history
@@ -24,6 +27,7 @@ from kafka_rollout.wiring import fleet as wiring
 from kafka_rollout.wiring.fleet import read_fleet
 from tests.fleet_scenes import (
     HOSTILE,
+    R381,
     R391,
     R401,
     R431,
@@ -171,10 +175,33 @@ def test_what_a_run_set_after_an_observation_counts_and_what_it_set_before_does_
     assert found is not None
     assert (found.observed.releases[1], found.observed.releases[2], found.changed_at) == (R431, R391, 30.0)
     assert (found.observed.finalized, found.observed.down, found.observed.builds) == ({"metadata.version": 25}, (), {})
-    later = newest_observation([finalized, started, first, observed(spec, R401, 21, at=40.0)])
-    assert later is not None
-    assert (later.observed.releases[1], later.changed_at) == (R401, 0.0)
     assert newest_observation([started, finalized]) is None
+    same = replace(found.observed, at=40.0)
+    later = newest_observation([finalized, started, first, same])
+    assert later is not None
+    assert (later.observed, later.changed_at) == (same, 30.0)
+
+
+def test_an_observation_with_other_releases_or_levels_is_a_change_by_hand() -> None:
+    spec = make_cluster("c")
+    first = observed(spec, R391, 21, at=10.0)
+    down = replace(first, at=20.0, releases={**first.releases, 1: None}, finalized={})
+    shared = {"metadata.version": 21, "share.version": 0}
+
+    def changed_at(*events: Event) -> float:
+        found = newest_observation(events)
+        assert found is not None
+        return found.changed_at
+
+    def restarted(release: Release) -> Started:
+        return Started(at=30.0, node_id=1, release_step=STEP, release=release, pid=7, seconds=1.0)
+
+    assert changed_at(first, down, replace(first, at=30.0, finalized=shared)) == 0.0
+    assert changed_at(first, down, observed(spec, R391, 25, at=30.0)) == 30.0
+    assert changed_at(first, down, replace(first, at=30.0, releases={**first.releases, 1: R401})) == 30.0
+    assert changed_at(first, replace(first, at=30.0, finalized={**first.finalized, "group.version": 1})) == 30.0
+    assert changed_at(first, down, restarted(R391)) == 0.0
+    assert changed_at(first, down, restarted(R401)) == 30.0
 
 
 def test_a_live_query_replaces_what_is_stored_and_its_failure_does_not(
@@ -195,6 +222,25 @@ def test_a_live_query_replaces_what_is_stored_and_its_failure_does_not(
     assert found["orders"]["releases"] == {"3.9.1": 45}
     assert "The live query failed: No broker responds." in found["orders"]["next_action"]
     assert found["orders"]["needs_human"]
+
+
+def test_a_live_query_keeps_the_time_of_the_newest_change(fleet: Fleet) -> None:
+    spec = fleet.add("orders")
+    step = {"node_id": 1, "release_step": STEP, "release": R391, "pid": 7, "seconds": 1.0}
+    fleet.run("orders", "manual__up", dag("orders"), observed(spec, R381, 20), age_s=9000)
+    fleet.scan("orders", age_s=7200)
+    rolled = [Started(**{**step, "node_id": node.node_id}) for node in spec.nodes]  # type: ignore[arg-type]
+    fleet.run("orders", "manual__up", *rolled, age_s=3600)
+
+    def live(spec: ClusterSpec) -> Observed:
+        return observed(spec, R391, 20, at=time.time())
+
+    (row,), _ = read_fleet(Settings.from_environment(), live=live)
+    assert row.is_live
+    assert (row.changed, row.downgrade_to) == (read()["orders"].changed, None)
+    fleet.scan("orders")
+    (row,), _ = read_fleet(Settings.from_environment(), live=live)
+    assert "3.8.1" in (row.downgrade_to or ())
 
 
 def test_the_command_prints_the_same_columns(

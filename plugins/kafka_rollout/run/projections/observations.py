@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from kafka_rollout.model.state import ClusterState
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.step_events import Finalized, Started
 
@@ -14,11 +15,16 @@ from kafka_rollout.run.step_events import Finalized, Started
 class Observation:
     """A cluster as it was observed, with the releases and levels that runs have set since.
 
-    `changed_at`: time of the newest of these changes (epoch seconds), 0 without one.
+    `changed_at`: time of the newest known change of releases or levels (epoch seconds), also before the observation; 0
+    without one. `is_outdated`: a run that cannot be read can have changed them since. `known_releases`,
+    `known_levels`: the last known ones, without levels of 0.
     """
 
     observed: Observed
     changed_at: float = 0.0
+    is_outdated: bool = False
+    known_releases: Mapping[int, Release] = field(default_factory=dict)
+    known_levels: Mapping[str, int] = field(default_factory=dict)
 
 
 def observed_of(state: ClusterState) -> Observed:
@@ -49,10 +55,28 @@ def newest_observation(events: Iterable[Event]) -> Observation | None:
     found: Observation | None = None
     for event in sorted((one for one in events if isinstance(one, Observed | Started | Finalized)), key=lambda e: e.at):
         if isinstance(event, Observed):
-            found = Observation(observed=event)
+            found = observe_again(found, event)
         elif found is not None:
-            found = Observation(observed=_after(found.observed, event), changed_at=event.at)
+            found = _with(found, _after(found.observed, event), event.at)
     return found
+
+
+def observe_again(before: Observation | None, observed: Observed) -> Observation:
+    """Return the newer observation. Other releases or levels than before are a change, for example by hand."""
+    return _with(before or Observation(observed=observed), observed, observed.at)
+
+
+def _with(before: Observation, observed: Observed, at: float) -> Observation:
+    releases = {node_id: release for node_id, release in observed.releases.items() if release is not None}
+    levels = {feature: level for feature, level in observed.finalized.items() if level} or before.known_levels
+    has_moved = any(before.known_releases.get(node_id, release) != release for node_id, release in releases.items())
+    has_changed = has_moved or levels != (before.known_levels or levels)
+    return Observation(
+        observed=observed,
+        changed_at=at if has_changed else before.changed_at,
+        known_releases={**before.known_releases, **releases},
+        known_levels=levels,
+    )
 
 
 def _after(observed: Observed, event: Started | Finalized) -> Observed:
