@@ -115,6 +115,7 @@ class FakeCluster:
             self.add_partition("orders", number, order[:3], min_isr=min(2, len(brokers)))
         self.outside: dict[str, list[Reading]] = {}  # of conditions from outside; the last reading stays
         self.outside_reads: list[str] = []
+        self.outside_not_before: list[float] = []
         self.find_unlisted_controllers: set[int] = set()
         self.find_unlisted_brokers: set[int] = set()
         self.registrations: MetadataRegistrations | None = None  # None: the metadata logs cannot be read for it

@@ -331,14 +331,15 @@ class FakeMetrics:
 class FakeOutside:
     """Values of conditions from outside of a FakeCluster: `outside` has a reading, or readings of which the last stays.
 
-    `outside_reads`: names that were read.
+    `outside_reads`: names that were read; `outside_not_before`: with the time after which the reading must begin.
     """
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def read(self, outside: OutsideCondition) -> Reading:
+    def read(self, outside: OutsideCondition, *, not_before: float = 0.0) -> Reading:
         self._cluster.outside_reads.append(outside.name)
+        self._cluster.outside_not_before.append(not_before)
         readings = self._cluster.outside[outside.name]
         return readings.pop(0) if len(readings) > 1 else readings[0]
 

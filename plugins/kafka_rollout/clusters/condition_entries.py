@@ -46,7 +46,11 @@ class ConditionEntry(BaseModel):
     ] = ("before_stop",)
     for_s: Annotated[
         float,
-        Field(ge=0, le=86_400, description="seconds in which every check of the gate must pass; default: one check"),
+        Field(
+            ge=0,
+            le=86_400,
+            description="all checks during these seconds must pass, at least interval_s; default: one check",
+        ),
     ] = 0.0
     interval_s: Annotated[
         float, Field(ge=1, le=3600, description="least seconds between two readings of the value")
@@ -78,4 +82,9 @@ class ConditionEntry(BaseModel):
             raise ValueError(f"condition {self.name} needs either a query or a command")
         if self.query and not self.requires:
             raise ValueError(f"condition {self.name} is a query: it needs requires")
+        if 0 < self.for_s < self.interval_s:
+            raise ValueError(
+                f"condition {self.name} has for_s {self.for_s:g} below interval_s {self.interval_s:g}: all checks of "
+                "that time would use one reading"
+            )
         return self

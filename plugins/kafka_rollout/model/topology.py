@@ -177,7 +177,7 @@ class OutsideCondition:
     """A condition of the operator: a Prometheus query, or a command on the machine of this process.
 
     `command`: a program and its arguments, which no shell reads. `requires`: comparison, for example `< 0.01`; empty: a
-    command is met by exit code 0. `applies_to`: gates of nodes. `for_s`: time in which every check must pass.
+    command is met by exit code 0. `applies_to`: gates of nodes. `for_s`: time during which all checks must pass.
     `interval_s`: least time between two readings. `timeout_s`: of one reading.
     """
 

@@ -37,16 +37,17 @@ class OutsideReader:
         self._cluster = cluster
         self._access = access
         self._clock = clock
-        self._known: dict[str, tuple[float, Reading]] = {}
+        self._known: dict[str, tuple[float, float, Reading]] = {}  # when it began (epoch), ended (monotonic), reading
         self._locks = {one.name: Lock() for one in cluster.conditions}
 
-    def read(self, outside: OutsideCondition) -> Reading:
+    def read(self, outside: OutsideCondition, *, not_before: float = 0.0) -> Reading:
         """Return the value; what is unknown has its reason. Gates that are checked together share one reading."""
         with self._locks[outside.name]:
-            at, reading = self._known.get(outside.name, (0.0, None))
-            if reading is None or self._clock.monotonic() - at >= outside.interval_s:
+            began, ended, reading = self._known.get(outside.name, (0.0, 0.0, None))
+            if reading is None or began <= not_before or self._clock.monotonic() - ended >= outside.interval_s:
+                began = self._clock.now()
                 reading = run_command(outside) if outside.command else self._query(outside)
-                self._known[outside.name] = self._clock.monotonic(), reading
+                self._known[outside.name] = began, self._clock.monotonic(), reading
             return reading
 
     def _query(self, outside: OutsideCondition) -> Reading:

@@ -154,9 +154,9 @@ class Metrics(Protocol):
 
 
 class OutsideValues(Protocol):
-    def read(self, outside: OutsideCondition) -> Reading:
-        """The value of a condition of the operator, not older than its interval. Raises nothing: an unknown value has
-        its reason."""
+    def read(self, outside: OutsideCondition, *, not_before: float = 0.0) -> Reading:
+        """The value of a condition of the operator, not older than its interval, and of a reading that began after
+        `not_before` (epoch seconds). Raises nothing: an unknown value has its reason."""
         ...
 
 

@@ -50,6 +50,7 @@ def test_queries_and_commands_are_read_and_written(tmp_path: Path) -> None:
         ({"timeout_s": 0}, r"conditions\[0\].timeout_s must be greater than 0"),
         ({"timeout_s": 61}, r"conditions\[0\].timeout_s must be less than or equal to 60"),
         ({"interval_s": 0}, r"conditions\[0\].interval_s must be greater"),
+        ({"for_s": 5}, "condition lag has for_s 5 below interval_s 10: all checks of that time would use one reading"),
         ({"for_s": -1}, r"conditions\[0\].for_s must be greater"),
         ({"intervals": 3}, "is not a key of an inventory. Did you mean interval_s"),
     ],

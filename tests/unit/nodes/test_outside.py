@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,18 @@ def test_a_value_is_read_once_in_its_interval() -> None:
         assert [reader.read(LAG).value for _ in range(3)] == [1, 1, 1]
         clock.sleep(LAG.interval_s)
         assert reader.read(LAG).value == 2
+
+
+def test_a_reading_from_before_an_event_is_not_used_for_what_follows() -> None:
+    clock, asked = FakeClock(), iter("123")
+    outside = replace(LAG, interval_s=3600)
+    spec = ClusterSpec(name="fake", nodes=(), prometheus_connection_id="prom", conditions=(outside,))
+    with prometheus(lambda _query, _headers: vector(next(asked))) as url:
+        reader = OutsideReader(spec, HttpAccess(url=url), clock)
+        assert reader.read(outside).value == 1
+        started = clock.now()
+        clock.sleep(1)
+        assert [reader.read(outside, not_before=started).value for _ in range(2)] == [2, 2]
 
 
 def command(*words: str, **fields: Any) -> OutsideCondition:

@@ -52,6 +52,11 @@ def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int)
     return isinstance(last_act_on_node(events, release_step, node_id), Stopping)
 
 
+def last_act_at(events: Sequence[Event]) -> float:
+    """Return the time at which the run last stopped or started a node (epoch seconds); 0 before the first stop."""
+    return next((event.at for event in reversed(events) if isinstance(event, Stopping | Started)), 0.0)
+
+
 def last_act_on_node(events: Sequence[Event], release_step: str, node_id: int) -> Stopping | Started | None:
     """Return the last stop request or start of the node; None if it was in another release step."""
     acts = (event for event in reversed(events) if isinstance(event, Stopping | Started) and event.node_id == node_id)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from kafka_rollout.base.findings import Checked
 from kafka_rollout.gates.check import Condition, Gate, GateKind, GatePolicy
 from kafka_rollout.gates.outside import OUTSIDE_CHECK, Reading, evaluate, outside_finding
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import AppliesTo, OutsideCondition
+from kafka_rollout.run.projections.nodes import last_act_at
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 
@@ -19,11 +21,18 @@ _AT_ONCE = 8
 
 
 def check_outside(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, point: AppliesTo
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, point: AppliesTo, *, not_before: float = 0.0
 ) -> tuple[Condition, ...]:
-    """Return the conditions from outside that apply before a stop or after a start, with their values now."""
+    """Return the conditions from outside that apply before a stop or after a start, with their values now.
+
+    A value from before the run's last stop or start says nothing about its effect, so it does not count, nor does one
+    from before `not_before` (epoch seconds).
+    """
     applying = _applying(ports, plan, release_step, point)
-    return tuple(evaluate(one, reading) for one, reading in zip(applying, _read(ports, applying), strict=True))
+    if not applying:
+        return ()
+    readings = _read(ports, applying, max(not_before, last_act_at(ports.run.events())))
+    return tuple(evaluate(one, reading) for one, reading in zip(applying, readings, strict=True))
 
 
 def with_outside_time(ports: ClusterPorts, plan: Plan, gate: Gate, policy: GatePolicy) -> GatePolicy:
@@ -52,8 +61,8 @@ def _applying(
     return tuple(one for one in ports.cluster.conditions if point in one.applies_to and one.name not in skipped)
 
 
-def _read(ports: ClusterPorts, conditions: Sequence[OutsideCondition]) -> list[Reading]:
+def _read(ports: ClusterPorts, conditions: Sequence[OutsideCondition], not_before: float = 0.0) -> list[Reading]:
     if not conditions:
         return []
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="outside") as pool:
-        return list(pool.map(ports.outside.read, conditions))
+        return list(pool.map(partial(ports.outside.read, not_before=not_before), conditions))

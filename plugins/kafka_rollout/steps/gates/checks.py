@@ -68,11 +68,17 @@ RECENT = RecentChecks()
 
 
 def check_gate(
-    ports: ClusterPorts, plan: Plan, gate: Gate, observed: Callable[[], ClusterState] | None = None
+    ports: ClusterPorts,
+    plan: Plan,
+    gate: Gate,
+    observed: Callable[[], ClusterState] | None = None,
+    *,
+    not_before: float = 0.0,
 ) -> GateCheck:
     """Check a gate once and record it; renew the cluster's lock.
 
-    `observed`: of all nodes, which gates before a stop share if they are checked at the same time.
+    `observed`: of all nodes, which gates before a stop share if they are checked at the same time. `not_before`: epoch
+    seconds; a gate before a stop counts no value from outside that was read before.
 
     After a start it requests preferred leader elections if other nodes lead the node's own partitions. A missing
     response of the cluster is an unmet condition, not an error: only LockHeldError, RefusedError and UserError are
@@ -81,7 +87,7 @@ def check_gate(
     lock.acquire_lock(ports, f"Gate {gate.ref} of the {plan.direction.value} to {plan.target}.")
     try:
         if gate.kind is GateKind.BEFORE_STOP:
-            seen = _before_stop(ports, plan, gate, observed)
+            seen = _before_stop(ports, plan, gate, observed, not_before)
         else:
             seen = CHECKS[gate.kind](ports, plan, gate)
     except TransientError as error:
@@ -117,7 +123,11 @@ def observe_all(ports: ClusterPorts, *, min_isr_age_s: float = 0.0) -> ClusterSt
 
 
 def _before_stop(
-    ports: ClusterPorts, plan: Plan, gate: Gate, observed: Callable[[], ClusterState] | None = None
+    ports: ClusterPorts,
+    plan: Plan,
+    gate: Gate,
+    observed: Callable[[], ClusterState] | None = None,
+    not_before: float = 0.0,
 ) -> GateCheck:
     release_step, node = gate.subject
     if node_step_state(ports, plan, release_step, node) is not NodeStepState.NEEDED:
@@ -128,7 +138,7 @@ def _before_stop(
         return _nothing_to_wait_for(
             ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    begin = _begins(ports, plan, gate)
+    begin = _begins(ports, plan, gate, not_before)
     if begin.is_held:
         return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=begin.conditions, is_held=True)
     state = observe_all(ports) if observed is None else observed()
@@ -136,8 +146,8 @@ def _before_stop(
     return replace(seen, conditions=(*begin.conditions, *seen.conditions))
 
 
-def _begins(ports: ClusterPorts, plan: Plan, gate: Gate) -> Begin:
-    return Begin() if gate.has_begun else check_begin(ports, plan, *gate.subject)
+def _begins(ports: ClusterPorts, plan: Plan, gate: Gate, not_before: float = 0.0) -> Begin:
+    return Begin() if gate.has_begun else check_begin(ports, plan, *gate.subject, not_before=not_before)
 
 
 def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> Begin:

@@ -103,8 +103,11 @@ class Begin:
         return not all(condition.is_met for condition in self.pauses)
 
 
-def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> Begin:
-    """Return the conditions under which a node step begins; none if nothing can hold it.
+def check_begin(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, *, not_before: float = 0.0
+) -> Begin:
+    """Return the conditions under which a node step begins; none if nothing can hold it. `not_before`: as for
+    `check_outside`.
 
     A node step that has begun is never held, nor are the other nodes of its batch. The maintenance window and
     conditions from outside do not hold a rollback, which an approver decided. Raises StoppedError, and records it, if
@@ -123,4 +126,5 @@ def check_begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node
     if terms is not None and maintenance is not None and not is_rollback_step(plan, release_step):
         expected_s = expected_node_step_s(events, terms.soak_s)
         found.append(window_condition(maintenance, ports.clock.now(), expected_s))
-    return Begin(pauses=tuple(found), outside=check_outside(ports, plan, release_step, "before_stop"))
+    outside = check_outside(ports, plan, release_step, "before_stop", not_before=not_before)
+    return Begin(pauses=tuple(found), outside=outside)

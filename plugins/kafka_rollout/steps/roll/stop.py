@@ -163,13 +163,17 @@ def _check_stop(
             refuse_new_in_logs(ports, plan, release_step)
     ports.runtime.bring(node, release_step.to_release)
     states: list[ClusterState] = []
+    began = ports.clock.now()  # a value from outside of an earlier gate does not count
 
     def observe_again() -> ClusterState:
         states.append(observed() if observed and not states else observe_all(ports))
         return states[-1]
 
     seen = until(
-        ports.clock, lambda: check_gate(ports, plan, gate, observe_again), lambda seen: seen.passes, for_s=within_s
+        ports.clock,
+        lambda: check_gate(ports, plan, gate, observe_again, not_before=began),
+        lambda seen: seen.passes,
+        for_s=within_s,
     )
     refuse_unsafe_stop(node, seen, waits=waits_for_outside_alone(seen, ports.cluster.conditions))
     return states[-1] if states else observe_again()

@@ -18,7 +18,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import OutsideCondition
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, PauseAsked, Responder, ResumeAsked, events_of
-from kafka_rollout.run.step_events import GateChecked, GatePassed
+from kafka_rollout.run.step_events import GateChecked, GatePassed, Started
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
@@ -109,6 +109,30 @@ def test_a_condition_that_fails_between_the_gate_and_the_stop_returns_to_the_gat
         ports, plan, QUICK, on_progress=set_when(cluster, "(2) gate before node 2: passed", *[BAD] * 20, GOOD)
     )
     assert cluster.stops == ORDER
+
+
+def test_a_value_from_before_the_last_start_does_not_count_and_the_last_check_before_a_stop_reads_again(
+    cluster: FakeCluster, planned: Planned
+) -> None:
+    ports, plan = planned()
+    stops: list[float] = []
+
+    def on_progress(progress: Progress) -> None:
+        if "is stopped" in progress.message:
+            stops.append(cluster.clock.now())
+
+    cluster.outside_not_before.clear()
+    assert roll_release_steps(ports, plan, QUICK, on_progress=on_progress)
+    starts = [event.at for event in events_of(ports.run.events(), Started)]
+    assert cluster.outside_not_before[::2] == [0.0, *starts[:-1]]
+    assert all(read >= stop for read, stop in zip(cluster.outside_not_before[1::2], stops, strict=True))
+
+
+def test_a_value_from_before_the_start_does_not_count_after_it(cluster: FakeCluster, planned: Planned) -> None:
+    ports, plan = planned(replace(LAG, applies_to=("after_start",)))
+    cluster.outside_not_before.clear()
+    assert roll_release_steps(ports, plan, QUICK)
+    assert set(cluster.outside_not_before) == {event.at for event in events_of(ports.run.events(), Started)}
 
 
 def test_a_condition_is_met_for_its_time_before_the_stop(cluster: FakeCluster, planned: Planned) -> None:
