@@ -156,6 +156,9 @@ class FakeAdmin:
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)
 
+    def wait_for_turn(self) -> int | None:
+        return None
+
     def partitions(
         self,
         *,

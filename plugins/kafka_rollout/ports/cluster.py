@@ -65,6 +65,13 @@ class ClusterQueries(Protocol):
         from the controllers answers with its last metadata."""
         ...
 
+    def wait_for_turn(self) -> int | None:
+        """Wait until it is a broker's turn to report all partitions, and return its id; None: no broker is preferred.
+
+        Call it before the queries that show which brokers are current: the wait can take seconds.
+        """
+        ...
+
     def partitions(
         self,
         *,
@@ -73,8 +80,8 @@ class ClusterQueries(Protocol):
         min_isr_age_s: float | None = 0.0,
     ) -> tuple[PartitionState, ...]:
         """The partitions of these topics that exist; None: all partitions, internal topics included. `through`: as for
-        `registered`. `min_isr_age_s`: most seconds since this client read a topic's min.insync.replicas; None: the
-        values are not needed, and UNKNOWN_MIN_ISR."""
+        `registered`, the first of them first. `min_isr_age_s`: most seconds since this client read a topic's
+        min.insync.replicas; None: the values are not needed, and UNKNOWN_MIN_ISR."""
         ...
 
     def movements(self) -> Movements:

@@ -40,8 +40,9 @@ def query_cluster_now(cluster: ClusterSpec, admin: ClusterQueries) -> ClusterNow
             problems.append(error.sentence)
             return None
 
+    turn = admin.wait_for_turn()
     quorum = ask(lambda: admin.quorum(through_brokers=False))
-    current = find_current_brokers(cluster, quorum, {})
+    current = tuple(sorted(find_current_brokers(cluster, quorum, {}), key=lambda node_id: node_id != turn))
     registered = ask(lambda: admin.registered(through=current))
     partitions = ask(lambda: admin.partitions(through=current))
     return summarize(

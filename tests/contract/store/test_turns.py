@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kafka_rollout.run.store.database import Database
 from tests.contract.store.conftest import Store
 
 
@@ -21,3 +24,33 @@ def test_other_clusters_and_brokers_with_old_metadata_do_not_count(store: Store)
     store.turns().set_length(1, 5.0)
     assert store.turns("payments").take([1]) == (1, 0.0)
     assert store.turns().take([1]) == (1, 5.0)
+
+
+def test_a_broker_is_asked_without_a_turn_instead_of_waiting_long(store: Store) -> None:
+    turns = store.turns()
+    turns.set_length(1, 10.0)
+    assert [turns.take([1]) for _ in range(3)] == [(1, 10.0), (1, 0.0), (1, 0.0)]
+    store.clock.now += 15
+    assert turns.take([1]) == (1, 5.0)  # the others did not take the turns after it
+
+
+def test_turns_of_a_clock_that_was_set_back_do_not_count(store: Store) -> None:
+    turns = store.turns()
+    turns.set_length(1, 5.0)
+    turns.take([1, 2])
+    store.clock.now -= 3600
+    assert [turns.take([1, 2]) for _ in range(3)] == [(1, 0.0), (2, 0.0), (1, 5.0)]
+
+
+def test_turns_end_when_the_cluster_is_small_again(store: Store) -> None:
+    turns = store.turns()
+    turns.set_length(1, 5.0)
+    turns.set_length(1, 0.0)
+    assert [turns.take([1, 2]) for _ in range(3)] == [(1, 0.0)] * 3
+
+
+def test_nothing_is_written_for_a_small_cluster(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Database, "serialized", None)
+    turns = store.turns()
+    assert turns.take([1, 2]) == (1, 0.0)
+    turns.set_length(1, 0.0)

@@ -177,6 +177,9 @@ class KafkaAdmin:
 
         return self._nodes.first_answer(targets, lambda: DescribeClusterRequest(**fields), accept)
 
+    def wait_for_turn(self) -> int | None:
+        return self._nodes.wait_for_turn()
+
     def partitions(
         self,
         *,

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -193,10 +194,16 @@ class ClusterConnections:
     """Connections to the nodes of a cluster: opened at the first request, kept, and opened again when lost."""
 
     def __init__(
-        self, cluster: ClusterSpec, security: ClientSecurity, *, timeout_s: float, turns: RequestTurns | None = None
+        self,
+        cluster: ClusterSpec,
+        security: ClientSecurity,
+        *,
+        timeout_s: float,
+        turns: RequestTurns | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._turns = turns  # None: of a process that is alone
-        self._is_small = False
+        self._sleep = sleep
         self.brokers = tuple(t for t in map(broker_target, cluster.brokers) if t)
         self.controllers = tuple(t for t in map(controller_target, cluster.controllers) if t)
         self._security = security
@@ -287,8 +294,9 @@ class ClusterConnections:
         )
 
     def brokers_of(self, through: Collection[int]) -> tuple[Target, ...]:
-        """Return the brokers with these ids; all for none."""
-        return tuple(target for target in self.brokers if not through or target.node_id in through)
+        """Return the brokers with these ids, in this order; all for none."""
+        known = {target.node_id: target for target in self.brokers}
+        return tuple(known[node_id] for node_id in through if node_id in known) if through else self.brokers
 
     def any_broker(
         self, request: Callable[[], Any], *, through: Collection[int] = (), fence: Fence = unfenced
@@ -298,27 +306,37 @@ class ClusterConnections:
         response: tuple[Any, Target] = self.first_answer(targets, request, lambda *response: response, fence=fence)
         return response
 
+    def wait_for_turn(self) -> int | None:
+        """Wait for the next turn of a broker to report all topics, and return its id.
+
+        None: any broker, at once; so it is if the turns cannot be read or stored, since they only limit load.
+        """
+        responding = [target.node_id for target in self.brokers if target.address not in self._failed_at]
+        if self._turns is None or not responding:
+            return None
+        try:
+            node_id, wait_s = self._turns.take(responding)
+        except RolloutError:
+            return None
+        self._sleep(wait_s)
+        return node_id
+
     def topics(
         self, *, through: Collection[int] = (), names: Collection[str] | None = None
     ) -> tuple[dict[str, TopicMetadata], Target]:
         """Return topic name → metadata of these topics, and the broker that reported them.
 
-        `names` None: all topics that the user can describe, when it is a broker's turn. `through`: as for any_broker.
+        `names` None: all topics that the user can describe. `through`: as for any_broker. It does not wait for a turn:
+        who knows that a broker is current would not know it after the wait.
         """
         targets = self.brokers_of(through)
-        turns = self._turns if names is None and targets and not self._is_small else None
-        if turns is not None:
-            first, wait_s = turns.take([target.node_id for target in targets])
-            time.sleep(wait_s)
-            targets = tuple(sorted(targets, key=lambda target: target.node_id != first))
         request = partial(describe_topics, names)
         described: Sequence[TopicMetadata]
         described, target = self.first_answer(targets, request, lambda *found: found, decode=decode_topics)
-        if turns is not None:
+        if self._turns is not None and names is None:
             length_s = sum(len(topic.partitions) for topic in described) / PARTITIONS_PER_S
-            self._is_small = length_s < SMALL_S
-            if not self._is_small:
-                turns.set_length(target.node_id, length_s)
+            with suppress(RolloutError):  # as in wait_for_turn
+                self._turns.set_length(target.node_id, length_s if length_s >= SMALL_S else 0.0)
         topics = {}
         for topic in described:
             if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted

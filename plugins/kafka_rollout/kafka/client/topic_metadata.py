@@ -132,3 +132,5 @@ class _Reader:
             if byte < 0x80:
                 return value
             shift += 7
+            if shift > 28:
+                raise ValueError("a length has more than five bytes")

@@ -13,9 +13,12 @@ class RequestTurns(Protocol):
     """The turns of one cluster's brokers, which all processes share."""
 
     def take(self, nodes: Sequence[int]) -> tuple[int, float]:
-        """Take the next turn of the broker that is free first; return it, and the seconds until the turn begins."""
+        """Take the next turn of the broker that is free first; return it, and the seconds until the turn begins.
+
+        At once without a turn if the wait would be too long, and while turns have no length.
+        """
         ...
 
     def set_length(self, node_id: int, seconds: float) -> None:
-        """Set the length of the turn that this broker has now, and of all later turns of the cluster."""
+        """Set the length of the turn that this broker has now, and of all later turns; 0: they need no limit."""
         ...

@@ -177,8 +177,9 @@ def observe_some(
     """
     unanswered: list[str] = []
     refused: dict[str, Need] = {}
-    # The quorum first: what was committed then must have been applied by the nodes, and the brokers that are current
-    # report the rest.
+    turn = ports.admin.wait_for_turn() if brokers and topics is None else None
+    # The quorum first, but after the wait: what was committed then must have been applied by the nodes, and the brokers
+    # that are current report the rest.
     ask_quorum = _unless_refused(ports, ports.admin.quorum, None, refused, Need.RESPONSES)
     quorum = _ask(ask_quorum, None, unanswered) if brokers else None
     quorum = _with_joining_voters(ports, _with_fetch_timeout(ports, quorum))
@@ -189,17 +190,18 @@ def observe_some(
     current = find_current_brokers(ports.cluster, quorum, observed)
     if topics is not None:
         current = _applied(ports, quorum, current)
+    through = sorted(current, key=lambda node_id: node_id != turn)
     # Before the partitions: a topic that is created in between does not count as hidden.
     active = _active_controller(ports, quorum, observed)
     return ClusterState(
         cluster_id="",
         nodes=observed,
         quorum=quorum,
-        registered=ports.admin.registered(through=current) if brokers else _NOT_ASKED,
+        registered=ports.admin.registered(through=through) if brokers else _NOT_ASKED,
         partitions=_unless_refused(
             ports,
             lambda: ports.admin.partitions(
-                through=current, topics=topics, min_isr_age_s=min_isr_age_s if topics is None else None
+                through=through, topics=topics, min_isr_age_s=min_isr_age_s if topics is None else None
             ),
             _NO_PARTITIONS,
             refused,

@@ -77,3 +77,8 @@ def test_bytes_after_the_end_are_refused() -> None:
     topic = _TOPIC(error_code=0, name="a", topic_id=uuid4(), is_internal=False, partitions=[])
     with pytest.raises(ValueError, match="1 bytes are left"):
         decode_topics(memoryview(_encoded([topic]) + b"\x00"))
+
+
+def test_a_length_of_many_bytes_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="more than five bytes"):
+        decode_topics(memoryview(b"\xff" * 2_000))

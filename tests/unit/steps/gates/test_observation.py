@@ -194,3 +194,22 @@ def test_the_check_right_before_a_stop_reads_min_insync_replicas_again(
     replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     assert all(query.get("min_isr_age_s", 0.0) == 0.0 for query in queries[1:])
     assert queries[1:]
+
+
+def test_the_turn_of_a_broker_begins_before_the_queries_that_show_who_is_current(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is fenced while the check waits for a turn answers with an old ISR."""
+
+    def wait(admin: FakeAdmin) -> int:
+        cluster.nodes[11].behind = 100
+        return 13
+
+    monkeypatch.setattr(FakeAdmin, "wait_for_turn", wait)
+    queries = _queries(monkeypatch)
+    assert observe_some(ports, ports.cluster.nodes, metrics=False).read_from == (12, 13)
+    assert [list(query["through"]) for query in queries] == [[13, 12]]
+    cluster.nodes[11].behind = 0
+    for options in ({"topics": ["orders"]}, {"brokers": False}):  # nothing that a turn limits
+        observe_some(ports, ports.cluster.nodes, metrics=False, **options)
+    assert cluster.nodes[11].behind == 0
