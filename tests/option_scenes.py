@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,15 +44,20 @@ def scan_of(cluster: str, age_s: float, *kinds: RecordKind) -> ScanResult:
     )
 
 
-def check_of(age_s: float, *subjects: str, observed: Any = None) -> dict[str, Any]:
-    """A document of a check with a blocker RF-ONE-TOPIC of each subject."""
+def check_of(age_s: float, *subjects: str, observed: Any = None, lacks: Sequence[str] = ()) -> dict[str, Any]:
+    """A document of a check with a blocker RF-ONE-TOPIC of each subject. `lacks`: what it did not observe."""
     objects = [{"subject": one, "sentence": f"{one} has one replica.", "remedy": "Add one."} for one in subjects]
     group = {"code": "RF-ONE-TOPIC", "severity": "blocker", "count": len(objects), "remedy": "", "objects": objects}
+    result = "blocker" if objects else "unknown" if lacks else "ok"
+    partitions = {"id": "partition-availability", "result": result, "reasons": list(lacks)}
     return {
         "target": "4.4.0",
         "checked_at": time.time() - age_s,
         "totals": {"blocker": len(objects), "warning": 0},
-        "checks": [{"findings": [group] if objects else []}],
+        "checks": [
+            {**partitions, "findings": [group] if objects else []},
+            {"id": "metadata-quorum", "result": "ok", "reasons": [], "findings": []},
+        ],
         "observed": None if observed is None else to_json(observed),
     }
 

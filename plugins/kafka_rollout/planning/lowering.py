@@ -17,11 +17,19 @@ from kafka_rollout.features.support import find_lossy_downgrade_gap
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.cluster import MIN_ISR_EQUALS_RF, QUORUM_NO_SPARE, RF_ONE_TOPIC
+from kafka_rollout.planning.findings.cluster import (
+    MIN_ISR_EQUALS_RF,
+    PARTITIONS_CHECK,
+    QUORUM_CHECK,
+    QUORUM_NO_SPARE,
+    RF_ONE_TOPIC,
+)
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
 OF_ROLLS = frozenset(code.code for code in (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, QUORUM_NO_SPARE))
 """Codes of findings that apply only to rolling changes. During an offline downgrade no node serves requests."""
+CHECKS_OF_ROLLS = frozenset(check.id for check in (PARTITIONS_CHECK, QUORUM_CHECK))
+"""Ids of the checks that have these codes."""
 
 
 class WhereRefused(StrEnum):

@@ -134,11 +134,11 @@ def _of_levels(
     found = list(check_feature_support(cluster, catalogue, state, levels).blockers)
     for release in path:
         found += range_findings(catalogue, state, release, planned=levels).findings
-    refused = FEATURE_DOWNGRADE_REFUSED.code, f"feature {METADATA_VERSION}"  # live and offline lower it
+    refused = FEATURE_DOWNGRADE_REFUSED.code, f"feature {METADATA_VERSION}"
     return tuple(
         Reason(code=one.code, sentence=one.sentence, remedy=one.remedy)
         for one in dict.fromkeys(found)
-        if one.identity != refused
+        if one.identity != refused or not cluster.manages_nodes  # else live and offline lower it
     )
 
 

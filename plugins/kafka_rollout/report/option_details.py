@@ -30,9 +30,10 @@ from kafka_rollout.metadata_log.outage import (
 from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.lowering import OF_ROLLS, WhereRefused, live_obstacles
+from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS, WhereRefused, live_obstacles
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.report.check_report import Result
 from kafka_rollout.report.downgrade_options import (
     FRESH_S,
     LOADS,
@@ -191,14 +192,14 @@ def build_options(facts: OptionFacts, catalogue: Catalogue, now: float) -> Downg
     """Return the options of a cluster at the time `now` (epoch seconds)."""
     scan = facts.scans[-1] if facts.scans else None
     check = facts.checks[-1] if facts.checks else None
-    judged = judge_options(facts.spec, catalogue, facts.observation, scan, now)
+    judged = [_readable(facts, one) for one in judge_options(facts.spec, catalogue, facts.observation, scan, now)]
     newest = {max(group) for group in _lines(one.release for one in judged).values()}
     built = tuple(
         Option(
             release=one.release,
             is_newest_patch=one.release in newest,
             state=one.state,
-            reasons=_readable(facts, one.reasons),
+            reasons=one.reasons,
             path=one.path,
             logs=_logs(facts, catalogue, one.release, scan),
             lowered=tuple(_lowering(catalogue, one, change) for change in one.lowered),
@@ -235,10 +236,11 @@ def _problem(facts: OptionFacts, catalogue: Catalogue, options: Sequence[Option]
     return "" if options else f"The catalogue has no release below {running[0]}."
 
 
-def _readable(facts: OptionFacts, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    if facts.sees_scans or not reasons:
-        return reasons
-    return (Reason(sentence="You cannot read the scans of this cluster.", remedy="Ask for the right to its scan DAG."),)
+def _readable(facts: OptionFacts, judged: Judged) -> Judged:
+    if facts.sees_scans or judged.state is not OptionState.UNKNOWN:
+        return judged
+    why = Reason(sentence="You cannot read the scans of this cluster.", remedy="Ask for the right to its scan DAG.")
+    return replace(judged, reasons=(why,))
 
 
 def _lines(releases: Iterable[Release]) -> dict[tuple[int, int], list[Release]]:
@@ -323,54 +325,52 @@ def _methods(
 ) -> tuple[Method, ...]:
     spec, check = facts.spec, facts.checks[-1] if facts.checks else None
     state = state_of(spec, observation)
-    of_rolls = roll_blockers(check.document) if check is not None else ()
-    is_checked = check is not None and now - check.at <= FRESH_S
+    of_rolls = None if check is None or now - check.at > FRESH_S else roll_blockers(check.document)
     level = next((c.target for c in judged.lowered if c.feature == METADATA_VERSION), None)
-    obstacles = live_obstacles(spec, catalogue, state, level, of_rolls) if level is not None else ()
-    closed = _first(judged)
+    obstacles = live_obstacles(spec, catalogue, state, level, of_rolls or ()) if level is not None else ()
     methods = []
     for name in MethodName:
-        wrong, needs_check = _against(spec, judged, name, obstacles, of_rolls)
-        possible: bool | None = not wrong
-        if judged.state is OptionState.CLOSED:
-            possible, wrong = False, closed
-        elif not wrong and judged.state is OptionState.UNKNOWN:
-            possible, wrong = None, closed
-        elif not wrong and needs_check and not is_checked:
-            possible = None
-            wrong = "No check of the last 48 h says whether each node can be stopped alone."
+        possible, wrong = _against(spec, judged, name, obstacles, of_rolls)
+        if judged.state is OptionState.CLOSED or (possible is not False and judged.state is OptionState.UNKNOWN):
+            possible = False if judged.state is OptionState.CLOSED else None
+            wrong = judged.reasons[0].sentence if judged.reasons else ""
         methods.append(_method(facts, judged, name, possible, wrong))
     return tuple(methods)
 
 
-def _first(judged: Judged) -> str:
-    return judged.reasons[0].sentence if judged.reasons else ""
-
-
 def _against(
-    spec: ClusterSpec, judged: Judged, name: MethodName, obstacles: Sequence[str], of_rolls: Sequence[Finding]
-) -> tuple[str, bool]:
-    """Return why the method is not possible (empty if it is), and whether it needs the findings of a check."""
+    spec: ClusterSpec,
+    judged: Judged,
+    name: MethodName,
+    obstacles: Sequence[str],
+    of_rolls: Sequence[Finding] | None,
+) -> tuple[bool | None, str]:
+    """Return whether the method is possible (None: unknown), and why not. `of_rolls`: None if they are unknown."""
     if not spec.manages_nodes:
-        return f"The runtime {spec.runtime} cannot replace nodes.", False
+        return False, f"The runtime {spec.runtime} cannot replace nodes."
     if name is MethodName.ROLLING:
         if judged.refused:
-            return f"Kafka does not lower metadata.version online: {judged.refused}", False
-        return _few_findings(of_rolls), True
-    if not judged.refused:
-        return "It is not needed: Kafka lowers every level online.", False
-    if name is MethodName.LIVE:
-        return f"Not possible: {few(obstacles)}." if obstacles else "", True
-    return "" if obstacles else "It is not needed: a live downgrade is possible, which stops less.", False
+            return False, f"Kafka does not lower metadata.version online: {judged.refused}"
+        if of_rolls:
+            return False, f"Blocked by {few(f'{one.code} ({one.subject})' for one in of_rolls)}."
+    elif not judged.refused:
+        return False, "It is not needed: Kafka lowers every level online."
+    elif obstacles:
+        return (True, "") if name is MethodName.OFFLINE else (False, f"Not possible: {few(obstacles)}.")
+    if of_rolls is None:
+        told = "No complete check of the last 48 h says whether each node can be stopped alone: trigger the scan DAG."
+        return None, told
+    if name is MethodName.OFFLINE:
+        return False, "It is not needed: a live downgrade is possible, which stops less."
+    return True, ""
 
 
-def _few_findings(found: Sequence[Finding]) -> str:
-    return f"Blocked by {few(f'{one.code} ({one.subject})' for one in found)}." if found else ""
+def roll_blockers(document: Mapping[str, Any]) -> tuple[Finding, ...] | None:
+    """Return the blockers of a stored check that prevent replacing one node at a time.
 
-
-def roll_blockers(document: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Return the blockers of a stored check that prevent replacing one node at a time."""
-    return tuple(
+    None if it found none, and did not observe everything that they depend on.
+    """
+    found = tuple(
         Finding(
             code=group["code"],
             severity=Severity.BLOCKER,
@@ -383,6 +383,9 @@ def roll_blockers(document: Mapping[str, Any]) -> tuple[Finding, ...]:
         if group["code"] in OF_ROLLS and group["severity"] == Severity.BLOCKER
         for one in group["objects"]
     )
+    entries = [entry for entry in document["checks"] if entry["id"] in CHECKS_OF_ROLLS]
+    is_observed = not any(entry["reasons"] and entry["result"] != Result.NOT_APPLICABLE for entry in entries)
+    return found if found or (is_observed and len(entries) == len(CHECKS_OF_ROLLS)) else None
 
 
 _WHY = {
@@ -529,8 +532,9 @@ def _level_changes(facts: OptionFacts, catalogue: Catalogue, release: Release) -
 def _of_methods(checks: Sequence[StoredCheck]) -> tuple[OptionChange, ...]:
     """Return the changes of the findings that prevent replacing one node at a time, newest first."""
     found = []
-    for before, after in pairwise(checks):
-        was, now = ({one.identity for one in roll_blockers(check.document)} for check in (before, after))
+    known = [(check, blockers) for check in checks if (blockers := roll_blockers(check.document)) is not None]
+    for (_, before), (after, blockers) in pairwise(known):
+        was, now = ({one.identity for one in some} for some in (before, blockers))
         for text, identities in (("New in the check", now - was), ("Gone in the check", was - now)):
             if identities:
                 told = f"{text}: {few(f'{code} ({subject})' for code, subject in sorted(identities))}."

@@ -34,7 +34,8 @@ def read_observation(
         is_damaged |= bool(run.problem) and run_id in changed
         if sees and run_id not in changed and has(run.events, Observed):
             break
-    found, of_all = newest_observation(readable), newest_observation(every)
+    found = newest_observation(readable)
+    of_all = found if len(readable) == len(every) else newest_observation(every)
     if found is None or of_all is None:
         return None
     is_outdated = is_damaged or of_all.changed_at > max(found.changed_at, found.observed.at)

@@ -16,6 +16,7 @@ from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.history import Scanned
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.downgrade_options import FRESH_S, OptionState, judge_options
@@ -23,10 +24,12 @@ from kafka_rollout.report.option_details import DowngradeOptions, Method, Method
 from kafka_rollout.run.events import Observed
 from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.step_events import Started
+from kafka_rollout.run.store.opening import open_check_history
+from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.wiring.downgrade_options import read_options
 from kafka_rollout.wiring.fleet import read_fleet
 from tests.fleet_scenes import R431, Fleet, dag, observed
-from tests.option_scenes import CLASSIC, CONSUMER, make_options, scan_of
+from tests.option_scenes import CLASSIC, CONSUMER, check_of, make_options, scan_of
 from tests.records import database_of, scan_history
 
 NOW = 1_764_000_000.0
@@ -230,6 +233,51 @@ def test_a_topic_with_one_replica_leaves_only_the_offline_downgrade(root: Path) 
     assert read().of_methods[0].sentence == "New in the check: RF-ONE-TOPIC (topic pay)."
 
 
+@pytest.mark.parametrize(
+    ("age_s", "blocked", "lacks"), [(FRESH_S + 60, ["topic pay"], []), (60, [], ["Node 101 did not respond."])]
+)
+def test_without_a_complete_check_of_48_h_nobody_knows_what_rolls(
+    root: Path, age_s: float, blocked: list[str], lacks: list[str]
+) -> None:
+    spec = make_options(root)
+    seen = replace(observed(spec, R431, 30), at=time.time() - 60)
+    checks = open_check_history("orders", Settings.from_environment())
+    checks.keep("scheduled__three", check_of(age_s, *blocked, observed=seen, lacks=lacks), "")
+    with database_of(root / "home").begin() as connection:
+        connection.execute(text("UPDATE checks SET at = at - :age"), {"age": age_s})
+    found = read()
+    same, refused = option(found, "4.3.0"), option(found, "4.2.2")
+    assert (same.state, refused.state) == (OptionState.OPEN, OptionState.OPEN)
+    assert method(same, MethodName.ROLLING).is_possible is None
+    live, offline = (method(refused, name) for name in (MethodName.LIVE, MethodName.OFFLINE))
+    assert (live.is_possible, offline.is_possible) == (None, None)
+    assert {one.why for one in (live, offline)} == {
+        "No complete check of the last 48 h says whether each node can be stopped alone: trigger the scan DAG."
+    }
+    assert "--where-refused offline" in offline.command
+
+
+def test_blockers_that_a_check_did_not_look_for_are_not_gone(root: Path) -> None:
+    make_options(root, blocked=("topic pay",))
+    checks = open_check_history("orders", Settings.from_environment())
+    checks.keep("scheduled__three", check_of(60, lacks=["Node 101 did not respond."]), "")
+    assert [one.sentence for one in read().of_methods] == ["New in the check: RF-ONE-TOPIC (topic pay)."]
+
+
+def test_the_checks_of_rolls_have_the_codes_of_rolls() -> None:
+    codes = {code.code for check in CHECKS if check.id in CHECKS_OF_ROLLS for code in check.codes}
+    assert codes >= OF_ROLLS
+
+
+def test_without_a_method_a_refused_level_closes_an_option(root: Path) -> None:
+    spec = replace(make_options(root), runtime="none")
+    newest = replace(scan_history(root / "home", "orders").summaries()[-1], scanned_at=NOW - 60)
+    seen = replace(observed(spec, R431, 30), at=NOW - 60)
+    state, sentence = judged(spec, "4.2.2", newest, seen)
+    assert (state, "metadata.version" in sentence) == (OptionState.CLOSED, True)
+    assert judged(spec, "4.3.0", newest, seen) == (OptionState.OPEN, "")
+
+
 def test_levels_and_plans_of_runs_are_part_of_the_history(root: Path) -> None:
     make_options(root)
     found = option(read(), "4.0.1")
@@ -249,6 +297,10 @@ def test_without_the_right_to_scans_or_runs_their_values_are_not_there(root: Pat
     one = option(runs_only, "4.2.2")
     assert (one.state, one.reasons[0].sentence) == (OptionState.UNKNOWN, "You cannot read the scans of this cluster.")
     assert {log.verdict for log in one.logs} == {None}
+    assert method(one, MethodName.LIVE).why == one.reasons[0].sentence
+    closed = option(runs_only, "3.6.2")
+    assert (closed.state, closed.reasons[0].code) == (OptionState.CLOSED, "METADATA-VERSION-FLOOR")
+    assert {one.why for one in closed.methods} == {closed.reasons[0].sentence}
     settings = Settings.from_environment()
     spec = get_cluster("orders", settings)
     assert read_options(spec, settings, may_read=lambda dag_id: False, sees_scans=False) is None

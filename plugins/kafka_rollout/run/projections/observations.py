@@ -57,17 +57,19 @@ def newest_observation(events: Iterable[Event]) -> Observation | None:
         if isinstance(event, Observed):
             found = observe_again(found, event)
         elif found is not None:
-            found = _with(found, _after(found.observed, event), event.at)
+            told = {event.node_id: event.release} if isinstance(event, Started) else {}
+            found = _with(found, _after(found.observed, event), told, event.at)
     return found
 
 
 def observe_again(before: Observation | None, observed: Observed) -> Observation:
     """Return the newer observation. Other releases or levels than before are a change, for example by hand."""
-    return _with(before or Observation(observed=observed), observed, observed.at)
-
-
-def _with(before: Observation, observed: Observed, at: float) -> Observation:
     releases = {node_id: release for node_id, release in observed.releases.items() if release is not None}
+    return _with(before or Observation(observed=observed), observed, releases, observed.at)
+
+
+def _with(before: Observation, observed: Observed, releases: Mapping[int, Release], at: float) -> Observation:
+    """`releases`: those that the event at this time names."""
     levels = {feature: level for feature, level in observed.finalized.items() if level} or before.known_levels
     has_moved = any(before.known_releases.get(node_id, release) != release for node_id, release in releases.items())
     has_changed = has_moved or levels != (before.known_levels or levels)
