@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from contextlib import ExitStack
+from typing import Any
 
 import httpx
+
+from kafka_rollout.base.system.links import shut_after
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs the URL of each request
 
 
 def text_of(
@@ -12,10 +19,34 @@ def text_of(
 ) -> tuple[httpx.Response, str]:
     """Return a response, whatever its status, and its body. A compressed one is refused: its size is unknown.
 
-    Raises httpx.HTTPError without a response, and ValueError for one that is refused.
+    The connection is shut down after `within_s`: the timeouts of httpx are for each read, and a server can send interim
+    responses, or header bytes one by one, without an end. Raises httpx.HTTPError without a response, and ValueError for
+    one that is refused.
     """
     until = time.monotonic() + within_s
-    request.headers["accept-encoding"] = "identity"
+    too_slow = f"it did not send all of its response in {within_s:g} s"
+    with ExitStack() as links:
+
+        def opened(name: str, info: dict[str, Any]) -> None:
+            if name == "connection.connect_tcp.complete":
+                link = info["return_value"].get_extra_info("socket")
+                links.enter_context(shut_after(link.fileno(), max(0.0, until - time.monotonic())))
+
+        request.extensions["trace"] = opened
+        # A new connection for each request, so that it is seen above.
+        request.headers.update({"accept-encoding": "identity", "connection": "close"})
+        try:
+            found = _exchange(client, request, most_mib)
+        except httpx.TransportError as error:
+            if time.monotonic() >= until:
+                raise ValueError(too_slow) from error
+            raise
+        if time.monotonic() >= until:  # the end of the connection can be the end of the body
+            raise ValueError(too_slow)
+        return found
+
+
+def _exchange(client: httpx.Client, request: httpx.Request, most_mib: int) -> tuple[httpx.Response, str]:
     answer = client.send(request, stream=True)
     try:
         if encoding := answer.headers.get("content-encoding"):
@@ -25,8 +56,6 @@ def text_of(
             body += part
             if len(body) > most_mib << 20:
                 raise ValueError(f"it sends more than {most_mib} MiB")
-            if time.monotonic() > until:
-                raise ValueError(f"it did not send all of its response in {within_s:g} s")
     finally:
         answer.close()
     return answer, body.decode(errors="replace")

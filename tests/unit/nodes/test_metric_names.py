@@ -129,7 +129,7 @@ def test_a_response_that_no_agent_sends_is_an_agent_that_does_not_respond(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, text: str | bytes, agent: str, says: str
 ) -> None:
     if says.startswith("more than"):
-        monkeypatch.setattr(node_metrics, "_MOST_BYTES", 100_000)
+        monkeypatch.setattr(node_metrics, "_MOST_MIB", 0)
     node = serve(text)
     if agent == "jolokia":
         node = replace(node, jolokia_url=node.prometheus_url, prometheus_url=None)

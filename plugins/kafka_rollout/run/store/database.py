@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock as ThreadLock
-from threading import Timer
 from typing import Any
 
 from sqlalchemy import (
@@ -39,6 +37,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.system.files import make_private, private_lock_file
+from kafka_rollout.base.system.links import shut_after
 from kafka_rollout.run.store.tables import REVISION
 
 _BUSY_S = 30.0  # SQLite: time that a writer waits for another writer
@@ -164,14 +163,8 @@ class Database:
                 f"The connection to the database {self.name} was lost, and with it the right to act.",
                 remedy="Check the database, then repeat the command.",
             )
-        with socket.socket(fileno=os.dup(driver.fileno())) as link:
-            timer = Timer(seconds, _shut, [link])
-            timer.daemon = True
-            timer.start()
-            try:
-                yield
-            finally:
-                timer.cancel()
+        with shut_after(driver.fileno(), seconds):
+            yield
 
     def now(self, connection: Connection) -> float:
         """Return the time of the database's clock (epoch seconds). For SQLite this is the clock of this machine."""
@@ -303,11 +296,6 @@ class Database:
             f"The database {self.name} did not respond: {message}.",
             remedy="Check the database, then repeat the command. Without the run history, nothing is changed.",
         )
-
-
-def _shut(link: socket.socket) -> None:
-    with suppress(OSError):  # the block has just ended
-        link.shutdown(socket.SHUT_RDWR)
 
 
 _POSTGRES_NOW = "SELECT extract(epoch FROM clock_timestamp())"
