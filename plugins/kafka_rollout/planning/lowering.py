@@ -26,7 +26,7 @@ from kafka_rollout.planning.findings.cluster import (
 )
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
-OF_ROLLS = frozenset(code.code for code in (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, QUORUM_NO_SPARE))
+OF_ROLLS = {one.code: one for one in (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, QUORUM_NO_SPARE)}
 """Codes of findings that apply only to rolling changes. During an offline downgrade no node serves requests."""
 CHECKS_OF_ROLLS = frozenset(check.id for check in (PARTITIONS_CHECK, QUORUM_CHECK))
 """Ids of the checks that have these codes."""

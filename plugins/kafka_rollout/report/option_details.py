@@ -371,13 +371,7 @@ def roll_blockers(document: Mapping[str, Any]) -> tuple[Finding, ...] | None:
     None if it found none, and did not observe everything that they depend on.
     """
     found = tuple(
-        Finding(
-            code=group["code"],
-            severity=Severity.BLOCKER,
-            subject=one["subject"],
-            sentence=one["sentence"],
-            remedy=one["remedy"],
-        )
+        OF_ROLLS[group["code"]].found(one["subject"], one["sentence"], one["remedy"], severity=Severity.BLOCKER)
         for entry in document["checks"]
         for group in entry["findings"]
         if group["code"] in OF_ROLLS and group["severity"] == Severity.BLOCKER
