@@ -195,7 +195,9 @@ def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unch
         f"{who} reports {', '.join(worse or compared)}" if worse or compared else "",
         f"{who} does not report {few(unknown)}" if unknown else "",
         f"not compared: {few(skipped)}" if skipped else "",
-        "the counts of partitions are compared before a stop" if state.is_partial else "",
+        "the counts of partitions are compared before the next stop and after the last start"
+        if state.is_partial
+        else "",
     ]
     return Condition(name=AGREES, is_met=not worse and not unknown, evidence="; ".join(filter(None, parts)))
 

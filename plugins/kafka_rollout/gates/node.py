@@ -125,6 +125,8 @@ def check_after_start(
         controller_agrees(cluster, state, unchecked),
         no_metadata_errors([node], state, unchecked, expected=expected_errors),
     ]
+    if state.is_partial:  # partitions that were not read are in no ISR and have no leader
+        conditions.append(_answered_but(state, {node.node_id}))
     if restarts:
         conditions.append(_is_new(seen, before))
     if node.is_broker:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from typing import TypeVar
 
 from kafka_rollout.base.clock import Clock
@@ -78,6 +80,8 @@ _T = TypeVar("_T")
 # Nodes are queried in parallel, because most of the time is waiting for responses.
 _ASKED_AT_ONCE = 8
 _ASKED_FOR_APPLIED = 3
+_READ_FROM = 2  # the second responds if the first is overloaded
+_CHECKS = count()
 AUTO_JOIN = "controller.quorum.auto.join.enable"
 _NO_PARTITIONS: tuple[PartitionState, ...] = ()
 _NO_GROUPS: tuple[GroupState, ...] = ()
@@ -172,8 +176,8 @@ def observe_some(
     partitions.
 
     `cluster_id`, groups and transactions stay empty; a node that was not queried is not in `nodes`. `topics`: only
-    their partitions are read, without min.insync.replicas, through a broker that has applied the newest metadata.
-    `min_isr_age_s`: as for `ClusterQueries.partitions`.
+    their partitions are read, without min.insync.replicas, through brokers that have applied the newest metadata; no
+    response is in `unanswered` then, and no error. `min_isr_age_s`: as for `ClusterQueries.partitions`.
     """
     unanswered: list[str] = []
     refused: dict[str, Need] = {}
@@ -190,25 +194,27 @@ def observe_some(
     current = find_current_brokers(ports.cluster, quorum, observed)
     if topics is not None:
         current = _applied(ports, quorum, current)
+        if not current:
+            unanswered.append("No broker that was queried has applied the newest metadata.")
     through = sorted(current, key=lambda node_id: node_id != turn)
     # Before the partitions: a topic that is created in between does not count as hidden.
     active = _active_controller(ports, quorum, observed)
+    registered, partitions = _NOT_ASKED, _NO_PARTITIONS
+    if brokers and topics is None:
+        registered = ports.admin.registered(through=through)
+        read = partial(ports.admin.partitions, through=through, min_isr_age_s=min_isr_age_s)
+        partitions = _unless_refused(ports, read, _NO_PARTITIONS, refused, Need.TOPICS)()
+    elif brokers:  # the process of a node counts also if no broker reports the rest
+        registered = _ask(partial(ports.admin.registered, through=through), _NOT_ASKED, unanswered)
+        read = partial(ports.admin.partitions, through=through, topics=topics, min_isr_age_s=None)
+        ask_partitions = _unless_refused(ports, read, _NO_PARTITIONS, refused, Need.TOPICS)
+        partitions = _ask(ask_partitions, _NO_PARTITIONS, unanswered) if through else _NO_PARTITIONS
     return ClusterState(
         cluster_id="",
         nodes=observed,
         quorum=quorum,
-        registered=ports.admin.registered(through=through) if brokers else _NOT_ASKED,
-        partitions=_unless_refused(
-            ports,
-            lambda: ports.admin.partitions(
-                through=through, topics=topics, min_isr_age_s=min_isr_age_s if topics is None else None
-            ),
-            _NO_PARTITIONS,
-            refused,
-            Need.TOPICS,
-        )()
-        if brokers
-        else (),
+        registered=registered,
+        partitions=partitions,
         unanswered=tuple(unanswered),
         not_observable=tuple(refused),
         refused=refused,
@@ -221,20 +227,25 @@ def observe_some(
 
 
 def _applied(ports: ClusterPorts, quorum: QuorumState | None, current: Sequence[int]) -> tuple[int, ...]:
-    """Return one broker of `current` that has applied the metadata which it fetched: another one in the next second.
+    """Return up to two of three brokers of `current` that have applied the metadata which they fetched; the next time
+    it begins with the next broker.
 
-    The counts of all partitions would show an old answer, and a check of some topics has none. Raises TransientError
-    if none of three brokers has.
+    The counts of all partitions would show an old answer, and a check of some topics has none.
     """
-    first = int(ports.clock.now()) % len(current) if current else 0
+    if quorum is None or not current:
+        return ()
+    first = next(_CHECKS) % len(current)
+    applied: list[int] = []
     for node_id in (*current[first:], *current[:first])[:_ASKED_FOR_APPLIED]:
         with suppress(TransientError):
             node = ports.cluster.node(node_id)
             features = ports.admin.features(node)
             seen = NodeState(node_id=node_id, process=ProcessState(pid=None), features=features, metrics=None)
-            if quorum is not None and check_current(quorum, node_id, seen)[0]:
-                return (node_id,)
-    raise TransientError("No broker that was queried has applied the newest metadata.")
+            if check_current(quorum, node_id, seen)[0]:
+                applied.append(node_id)
+        if len(applied) == _READ_FROM:
+            break
+    return tuple(applied)
 
 
 def _with_fetch_timeout(ports: ClusterPorts, quorum: QuorumState | None) -> QuorumState | None:

@@ -25,10 +25,9 @@ from kafka_rollout.run.step_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import read_log_excerpt
 from kafka_rollout.steps.common.outside import with_outside_time
-from kafka_rollout.steps.gates.checks import RECENT, check_gate, observe_all
+from kafka_rollout.steps.gates.checks import MIN_ISR_AGE_S, RECENT, check_gate, observe_all
 
 _GROUPS_INTERVALS = 10  # one check reads a whole log
-_MIN_ISR_AGE_S = 60.0
 
 
 def gate_policy(kind: GateKind, request: Request, *, snapshot_interval_s: float = 0.0) -> GatePolicy:
@@ -135,7 +134,7 @@ def check_gates(
     """
     # The gates before the stops of a batch are of one moment. Older values can only make a gate pass or wait: the check
     # right before the stop reads all of them again.
-    observed = cache(lambda: observe_all(ports, min_isr_age_s=_MIN_ISR_AGE_S))
+    observed = cache(lambda: observe_all(ports, min_isr_age_s=MIN_ISR_AGE_S))
     for gate, watch in zip(gates, watches, strict=True):
         if watch.is_done:
             continue

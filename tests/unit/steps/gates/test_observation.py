@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.gates.check import Gate, GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.gates.check import PROCESS, Gate, GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
 from kafka_rollout.model.plan import Plan
@@ -150,7 +151,7 @@ def _queries(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return queries
 
 
-def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_one_broker_that_applied_the_metadata(
+def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_brokers_that_applied_the_metadata(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add_partition("elsewhere", 0, [11, 13], min_isr=1)
@@ -164,13 +165,14 @@ def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_one_broker_that
     monkeypatch.setattr(FakeAdmin, "features", of_13_is_old)
     monkeypatch.setattr("kafka_rollout.model.caught_up.LAG_RECORDS", 0)
     queries = _queries(monkeypatch)
-    for _ in range(3):  # whichever broker is first
+    for _ in range(6):  # whichever broker is first, also when node 12 is back
         check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
         cluster.clock.sleep(1)
     assert all("orders" in query["topics"] and "elsewhere" not in query["topics"] for query in queries)
     assert {query["min_isr_age_s"] for query in queries} == {None}
     assert {node_id for query in queries for node_id in query["through"]} <= {11, 12}
-    assert all(len(query["through"]) == 1 for query in queries)
+    assert {len(query["through"]) for query in queries[-3:]} == {2}, "the second responds if the first is overloaded"
+    assert {query["through"][0] for query in queries[-3:]} == {11, 12}, "the load is shared"
 
 
 def test_a_gate_after_a_start_waits_while_no_broker_has_applied_the_metadata(
@@ -181,7 +183,38 @@ def test_a_gate_after_a_start_waits_while_no_broker_has_applied_the_metadata(
     monkeypatch.setattr(FakeAdmin, "features", lambda admin, node: replace(features(admin, node), epoch=0))
     monkeypatch.setattr("kafka_rollout.model.caught_up.LAG_RECORDS", 0)
     seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
-    assert "has applied the newest metadata" in seen.waits_for
+    unmet = {one.name: one.evidence for one in seen.conditions if not one.is_met}
+    assert "No broker that was queried has applied the newest metadata" in unmet["every query answered"]
+
+
+@pytest.mark.parametrize("lost", ["quorum", "partitions", "registered"])
+def test_a_gate_after_a_start_sees_a_dead_process_while_the_cluster_reports_nothing(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    cluster.nodes[12].running = None
+
+    def silent(*_: object, **__: object) -> None:
+        raise TransientError(f"Nobody reports {lost}.")
+
+    monkeypatch.setattr(FakeAdmin, lost, silent)
+    unmet = {one.name: one.evidence for one in check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).conditions}
+    assert unmet[PROCESS].startswith("no process")
+    assert f"Nobody reports {lost}" in unmet["every query answered"]
+
+
+def test_the_gate_after_the_last_start_compares_the_counts_of_all_partitions(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = plan.release_steps[-1].order[-1].node_id
+    asked = {}
+    for node_id in (12, last):
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, node_id))
+        queries = _queries(monkeypatch)
+        check_gate(ports, plan, replace(AFTER, node_id=node_id).resolve(plan, ports.cluster))
+        asked[node_id] = [query.get("topics") is None for query in queries]
+    assert last != 12
+    assert asked == {12: [False], last: [True]}
 
 
 def test_the_check_right_before_a_stop_reads_min_insync_replicas_again(
