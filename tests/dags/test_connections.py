@@ -76,3 +76,19 @@ def test_without_an_ssh_connection_the_configuration_of_the_worker_is_used(inven
 
     (inventory / "fake.yaml").write_text(dump_cluster(spec_with_homes()))
     assert KafkaClusterHook("fake").ssh() is None
+
+
+@pytest.mark.parametrize("stored", [None, "{", json.dumps({"conn_type": "http", "host": "prom", "extra": "[1]"})])
+def test_a_connection_of_prometheus_that_cannot_be_read_leaves_the_credentials_of_kafka(
+    inventory: Path, monkeypatch: pytest.MonkeyPatch, stored: str | None
+) -> None:
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+
+    monkeypatch.setenv("AIRFLOW_CONN_OF_BROKERS", connection(SASL))
+    if stored:
+        monkeypatch.setenv("AIRFLOW_CONN_PROM", stored)
+    spec = replace(spec_with_homes(), connection_id="of_brokers", prometheus_connection_id="prom")
+    (inventory / "fake.yaml").write_text(dump_cluster(spec))
+    hook = KafkaClusterHook("fake")
+    for security in (hook.security(), asyncio.run(hook.asecurity())):
+        assert (security.protocol, security.prometheus) == ("SASL_SSL", None)

@@ -209,7 +209,10 @@ class ClusterEntry(_Strict):
     ] = None
     conditions: Annotated[
         list[ConditionEntry],
-        Field(description="conditions from outside: Prometheus queries and commands that the gates of nodes check"),
+        Field(
+            description="conditions from outside: Prometheus queries and commands that the gates of nodes check, "
+            "not the stop of all nodes or controllers in an offline or live downgrade"
+        ),
     ] = []
     nodes: Annotated[list[NodeEntry], Field(min_length=1, description="all nodes")]
 

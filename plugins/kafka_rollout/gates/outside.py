@@ -120,7 +120,7 @@ def refuse_unknown_names(names: Sequence[str], known: Sequence[OutsideCondition]
 def read_query_answer(body: str) -> Reading:
     """Return the value in Prometheus's response to an instant query (HTTP API v1, `/api/v1/query`).
 
-    A response with warnings is unknown: Thanos and other stores then return a part of the series.
+    A response with warnings, or with VictoriaMetrics' `isPartial`, is unknown: it has a part of the series.
     """
     try:
         answer = json.loads(body)
@@ -139,6 +139,11 @@ def read_query_answer(body: str) -> Reading:
         return Reading(
             problem=f"Prometheus responded with a warning, so the value can be incomplete: {shown}.",
             remedy="Correct the query or the data source that the warning names.",
+        )
+    if answer.get("isPartial"):
+        return Reading(
+            problem="The server responded with a part of the series (isPartial), so the value can be incomplete.",
+            remedy="Start the storage nodes of the server that do not respond.",
         )
     return _value_of(kind, result)
 

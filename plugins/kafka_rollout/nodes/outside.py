@@ -54,9 +54,10 @@ class OutsideReader:
         connection = self._cluster.prometheus_connection_id
         if self._access is None:
             return Reading(
-                problem=f"Connection {connection} does not exist, or has no usable URL of Prometheus.",
-                remedy="Correct it in Airflow (type HTTP, the URL without credentials as its host). On the command "
-                "line, add an object `prometheus` with `url` to the JSON file of --command-config.",
+                problem=f"Connection {connection} cannot be read, or has no usable URL of Prometheus.",
+                remedy="Correct it in Airflow: type HTTP, the URL without credentials as its host. With a password, "
+                "the host must begin with https:// or http://. On the command line, add an object `prometheus` with "
+                "`url` to the JSON file of --command-config.",
             )
         try:
             verify = self._access.tls()
@@ -118,8 +119,8 @@ def query_prometheus(access: HttpAccess, verify: ssl.SSLContext | bool, outside:
 def run_command(outside: OutsideCondition) -> Reading:
     """Run the command once, in a session of its own, without the variables of this process.
 
-    A command that takes too long or prints too much is killed with its process group. If this process is killed
-    itself, `timeout` kills the command a few seconds after its time limit.
+    Its process group is killed when it ends, takes too long or prints too much. If this process is killed itself,
+    `timeout` kills the command a few seconds after its time limit.
     """
     program = outside.command[0]
     if not os.access(program, os.X_OK) or os.path.isdir(program):
@@ -129,7 +130,7 @@ def run_command(outside: OutsideCondition) -> Reading:
         )
     limit = f"{outside.timeout_s + _KILLED_LATER_S:g}"
     try:
-        code, output, errors = _run(("timeout", "--signal=KILL", limit, *outside.command), outside.timeout_s)
+        code, output, errors = _run(("timeout", "-s", "KILL", limit, *outside.command), outside.timeout_s)
     except TimeoutError:
         return Reading(
             problem=f"The command did not end in {outside.timeout_s:g} s, and was killed.",
@@ -177,11 +178,10 @@ def _run(command: Sequence[str], timeout_s: float) -> tuple[int, str, str]:
                     if len(kept[key.fileobj]) > _MOST_OUTPUT:  # type: ignore[index]
                         raise ValueError
             process.wait(max(0.0, until - time.monotonic()))
-        except BaseException as error:
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+        finally:  # also what an ended command left
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise TimeoutError from None
-            raise
     output, errors = (bytes(data).decode(errors="replace") for data in kept.values())
     return process.returncode, output, errors

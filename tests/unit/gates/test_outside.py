@@ -52,6 +52,7 @@ def test_a_value_is_compared(requires: str, value: float, is_met: bool) -> None:
         (success("matrix", [{"values": [[1, "5"]]}]), "returns no number (matrix)", "Correct the query"),
         (success("vector", [{"histogram": [1, {}]}]), "returns no number (vector)", "Correct the query"),
         (success("vector", ["x"]), "returns no number (vector)", "Correct the query"),
+        (vector("5", isPartial=True), "can be incomplete", "storage nodes"),
         (vector("5", warnings=["store eu did not respond"]), "incomplete: store eu did not respond", "data source"),
         (
             b'{"status":"error","errorType":"bad_data","error":"1:4: parse error"}',

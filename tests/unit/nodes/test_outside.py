@@ -105,7 +105,7 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again_and_one_that_stays_aw
 
 
 def test_a_missing_connection_and_a_missing_ca_file_are_named() -> None:
-    assert read(None).problem == "Connection prom does not exist, or has no usable URL of Prometheus."
+    assert read(None).problem == "Connection prom cannot be read, or has no usable URL of Prometheus."
     missing = read("https://127.0.0.1:1", ca_location="/nowhere/ca.pem")
     assert (
         missing.problem == "The CA file /nowhere/ca.pem of Connection prom cannot be used: No such file or directory."
@@ -179,6 +179,12 @@ def test_a_command_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     run_command(shell(f"echo $$ >{pids}; sleep 60 & echo $! >>{pids}; wait", timeout_s=0.5))
     wait_until(lambda: not any(map(lives, map(int, pids.read_text().split()))), 10)
+
+
+def test_a_process_that_a_command_left_is_killed_at_its_end(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    assert run_command(shell(f"sleep 60 >/dev/null 2>&1 & echo $! >{pid}")).value == 0
+    wait_until(lambda: not lives(int(pid.read_text())), 10)
 
 
 def test_a_command_whose_caller_was_killed_ends_at_its_time_limit(tmp_path: Path) -> None:

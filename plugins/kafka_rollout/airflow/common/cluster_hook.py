@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.clusters.inventory import get_cluster
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from paramiko import SSHClient
 
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.http_access import HttpAccess
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+log = logging.getLogger(__name__)
 
 
 class KafkaClusterHook(BaseHook):
@@ -44,8 +47,8 @@ class KafkaClusterHook(BaseHook):
         connections = [self.get_connection(name) if name else None for name in spec.connection_ids]
         prometheus = None
         if name := spec.prometheus_connection_id:
-            with suppress(AirflowNotFoundException):  # its conditions are unknown, and a rollback does not need them
-                prometheus = self.get_connection(name)
+            with _unknown_without(name):
+                prometheus = _access(self.get_connection(name))
         return _security(*connections, prometheus=prometheus)
 
     async def asecurity(self) -> ClientSecurity:
@@ -54,8 +57,8 @@ class KafkaClusterHook(BaseHook):
         connections = [await self.aget_connection(name) if name else None for name in spec.connection_ids]
         prometheus = None
         if name := spec.prometheus_connection_id:
-            with suppress(AirflowNotFoundException):
-                prometheus = await self.aget_connection(name)
+            with _unknown_without(name):
+                prometheus = _access(await self.aget_connection(name))
         return _security(*connections, prometheus=prometheus)
 
     def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
@@ -95,14 +98,27 @@ class KafkaClusterHook(BaseHook):
         return connect
 
 
-def _security(*connections: Connection | None, prometheus: Connection | None) -> ClientSecurity:
-    from kafka_rollout.kafka.client.security.credentials import ConnectionSettings, use_connections
+@contextmanager
+def _unknown_without(name: str) -> Iterator[None]:
+    """Log an error of the Connection of Prometheus: its conditions are unknown then, and a rollback needs none."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("Connection %s cannot be read: %s.", name, type(error).__name__)
+
+
+def _access(connection: Connection) -> HttpAccess | None:
     from kafka_rollout.kafka.client.security.http_access import HttpAccess
+
+    return HttpAccess.from_airflow_connection(connection)
+
+
+def _security(*connections: Connection | None, prometheus: HttpAccess | None) -> ClientSecurity:
+    from kafka_rollout.kafka.client.security.credentials import ConnectionSettings, use_connections
 
     def read(found: Connection | None) -> ConnectionSettings | None:
         if found is None:
             return None
         return ConnectionSettings(login=found.login, password=found.password, extra=found.extra_dejson)
 
-    access = None if prometheus is None else HttpAccess.from_airflow_connection(prometheus)
-    return use_connections(*map(read, connections), prometheus=access)
+    return use_connections(*map(read, connections), prometheus=prometheus)

@@ -23,6 +23,22 @@ def gate_is_passed(events: Sequence[Event], ref: GateRef) -> bool:
     return passed
 
 
+def times_passed(events: Sequence[Event], ref: GateRef) -> int:
+    """Return how often the run has passed the gate since it last stopped or started the gate's node, or since an
+    approver decided.
+    """
+    passed = 0
+    for event in events:
+        match event:
+            case Approval():
+                passed = 0
+            case Stopping() | Started() if event.node_id == ref.node_id:
+                passed = 0
+            case GatePassed() if event.ref == ref:
+                passed += 1
+    return passed
+
+
 class GateState(StrEnum):
     """The values are those of the report."""
 

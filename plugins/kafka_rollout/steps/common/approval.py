@@ -13,6 +13,7 @@ from kafka_rollout.base.finding_groups import group_by_kind
 from kafka_rollout.base.findings import Finding, Verdict
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
 from kafka_rollout.base.wording import count, nodes
+from kafka_rollout.gates.outside import OUTSIDE_CONDITION
 from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, ReleaseStep, RunTerms, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.batches import NODE_S, expected_s
@@ -413,6 +414,11 @@ def terms_part(plan: Plan) -> list[str]:
         *(
             [f"- Conditions from outside that the gates do **not** check: {', '.join(terms.skip_conditions)}"]
             if terms.skip_conditions
+            else []
+        ),
+        *(
+            [f"- Conditions from outside do **not** hold the stop of all {'controllers' if plan.live else 'nodes'}"]
+            if (plan.live or plan.offline) and any(found.code == OUTSIDE_CONDITION.code for found in plan.findings)
             else []
         ),
         *([f"- Pause for an approver after each {_after(terms.pause_after)}"] if terms.pause_after else []),

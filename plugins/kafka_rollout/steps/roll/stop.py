@@ -19,6 +19,7 @@ from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, se
 from kafka_rollout.planning.findings.hosts import STOP_DEADLINE_S
 from kafka_rollout.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
 from kafka_rollout.run.events import RollbackClosed, newest
+from kafka_rollout.run.projections.gates import times_passed
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,
     started_release_steps,
@@ -54,6 +55,8 @@ _CHECKED_S = 3600.0
 # The operator's commands before a stop can move leaders, so the gate after them can need some checks to pass again.
 SAFE_AGAIN_WITHIN_S = 60.0
 _REFUSED_TOGETHER = 2
+# So often a gate passes whose condition from outside is not met right after; then the retries count.
+_PASSES = 3
 
 
 def split_now(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit:
@@ -175,7 +178,8 @@ def _check_stop(
         lambda seen: seen.passes,
         for_s=within_s,
     )
-    refuse_unsafe_stop(node, seen, waits=waits_for_outside_alone(seen, ports.cluster.conditions))
+    waits = waits_for_outside_alone(seen, ports.cluster.conditions)
+    refuse_unsafe_stop(node, seen, waits=waits and times_passed(ports.run.events(), gate.ref) < _PASSES)
     return states[-1] if states else observe_again()
 
 

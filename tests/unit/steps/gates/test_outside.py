@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.gates.check import GateKind, GatePolicy
 from kafka_rollout.gates.outside import Reading
 from kafka_rollout.model.plan import Plan
@@ -109,6 +109,24 @@ def test_a_condition_that_fails_between_the_gate_and_the_stop_returns_to_the_gat
         ports, plan, QUICK, on_progress=set_when(cluster, "(2) gate before node 2: passed", *[BAD] * 20, GOOD)
     )
     assert cluster.stops == ORDER
+
+
+def test_a_condition_that_fails_after_each_pass_of_the_gate_ends_the_wait(
+    cluster: FakeCluster, planned: Planned
+) -> None:
+    ports, plan = planned()
+
+    def on_progress(progress: Progress) -> None:
+        if "gate before node 2" in progress.message:
+            cluster.outside["lag"] = [BAD] if "passed" in progress.message else [GOOD]
+
+    for passes in (3, 6):
+        with pytest.raises(TransientError, match="Node 2 cannot be stopped safely yet: condition lag: 9"):
+            roll_release_steps(ports, plan, QUICK, on_progress=on_progress)
+        assert len(events_of(ports.run.events(), GatePassed)) == passes
+        record_approval(ports, ApprovalOf.FAILED_GATE, "alice", Decision.RETRY, "watch the consumers")
+    cluster.outside["lag"] = [GOOD]
+    assert roll_release_steps(ports, plan, QUICK)
 
 
 def test_a_value_from_before_the_last_start_does_not_count_and_the_last_check_before_a_stop_reads_again(
@@ -210,6 +228,14 @@ def test_the_plan_shows_the_value_and_is_refused_without_one(cluster: FakeCluste
     cluster.outside["lag"] = [UNKNOWN]
     with pytest.raises(RefusedError, match="The value of condition lag is unknown: No response"):
         planned()
+
+
+def test_the_approval_says_which_stops_no_condition_holds(planned: Planned) -> None:
+    _, plan = planned()
+    says = "- Conditions from outside do **not** hold the stop of all"
+    assert says not in approval_body(plan)
+    assert f"{says} nodes" in approval_body(replace(plan, offline=True))
+    assert f"{says} controllers" in approval_body(replace(plan, live=True))
 
 
 def test_a_run_can_skip_a_condition_and_the_approval_names_it(cluster: FakeCluster, planned: Planned) -> None:

@@ -28,10 +28,13 @@ class HttpAccess(BaseModel):
     def from_airflow_connection(cls, connection: Any) -> HttpAccess | None:
         """Read a Connection of type HTTP as Airflow's HTTP provider does; None for one that is not usable.
 
+        A password needs a scheme in the host or the schema: the provider's default http would send it in plain text.
         `verify` in its extra: false, or the path of a CA file. Other extras are not used.
         """
         host, verify = connection.host or "", connection.extra_dejson.get("verify", True)
         if "://" not in host:
+            if connection.password and not connection.schema:
+                return None
             host = f"{connection.schema or 'http'}://{host}"
         port = f":{connection.port}" if connection.port else ""
         values: Mapping[str, Any] = {
