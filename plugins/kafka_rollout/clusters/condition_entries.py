@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from kafka_rollout.clusters.credential_search import names_credential
+from kafka_rollout.clusters.credential_search import find_credential_argument
 from kafka_rollout.gates.outside import COMPARISON, CONDITION_NAME
 from kafka_rollout.model.topology import AppliesTo
 
@@ -69,9 +69,9 @@ class ConditionEntry(BaseModel):
     def _is_a_program(cls, words: tuple[str, ...]) -> tuple[str, ...]:
         if words and not words[0].startswith("/"):
             raise ValueError(f"{words[0]} is not the absolute path of a program")
-        if secret := next(filter(names_credential, words[1:]), None):
+        if secret := find_credential_argument(words[1:]):
             raise ValueError(
-                f"{secret.partition('=')[0]} is a credential in an argument, which every user of the machine can read: "
+                f"{secret} is a credential in an argument, which every user of the machine can read: "
                 "let the command read it from a file"
             )
         return words

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _CREDENTIAL_KEY = re.compile(
     r"(^|[._-])(password|passwd|passphrase|secret|token|credentials?|jaas[._-]config"
     r"|(api|secret|private|access|keystore)[._-]?key)$",
+    re.IGNORECASE,
+)
+_CREDENTIAL_ARGUMENT = re.compile(
+    r"(authorization)\s*:\s*\S"
+    r"|(?<!\S)(-u|--user)[=\s]+[^\s:]+:(?!//|\d{1,5}(?:\s|$))\S",  # not the URL or the port of another program's -u
     re.IGNORECASE,
 )
 _CREDENTIAL_VALUE = re.compile(r"-----BEGIN |://[^/\s@]*:[^/\s@]*@|\bpassword\s*=", re.IGNORECASE)
@@ -18,9 +23,18 @@ def find_credential(value: object) -> str | None:
     return _find(value, set(), "")
 
 
-def names_credential(argument: str) -> bool:
-    """Return whether an argument of a command is an option such as `--token` or `--password=x`."""
-    return argument.startswith("-") and _CREDENTIAL_KEY.search(argument.partition("=")[0]) is not None
+def find_credential_argument(words: Iterable[str]) -> str | None:
+    """Return the name of a possible credential in the arguments of a command, without its value.
+
+    Such as `--token`, `TOKEN=x`, `-u user:x` and `Authorization: Bearer x`, also in the text of a shell's `-c`.
+    """
+    line = " ".join(words)
+    for word in line.split():
+        name, equals, _ = word.partition("=")
+        if (equals or word.startswith("-")) and _CREDENTIAL_KEY.search(name):
+            return name
+    found = _CREDENTIAL_ARGUMENT.search(line)
+    return None if found is None else found[1] or found[2]
 
 
 def _find(value: object, seen: set[int], where: str) -> str | None:

@@ -45,7 +45,7 @@ from kafka_rollout.report.downgrade_options import (
     running_releases,
     state_of,
 )
-from kafka_rollout.run.events import Event, Planned, events_of
+from kafka_rollout.run.events import Event, Observed, Planned, events_of
 from kafka_rollout.run.offline_events import LiveLowered
 from kafka_rollout.run.projections.node_times import expected_node_step_s, undisturbed_seconds
 from kafka_rollout.run.projections.observations import Observation
@@ -57,11 +57,12 @@ LISTED = 5  # kinds of records per log, and partitions per kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCheck:
-    """A stored check: its document and run."""
+    """A stored check. `blockers`: as of `roll_blockers`. `observed`: None in a check of an earlier version."""
 
     run_id: str
     at: float
-    document: Mapping[str, Any]
+    blockers: tuple[Finding, ...] | None
+    observed: Observed | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class OptionFacts:
 
     `scans`: oldest first, without their records; `results`: by name of a scan, at least the newest one and those of
     `scans_to_compare`. `checks`: oldest first. `runs`: run id → events, the last changed run first. `sees_scans`: False
-    if the reader cannot read scans and checks.
+    if the reader cannot read scans and checks. `problem`: why scans and checks could not be read, as a sentence.
     """
 
     spec: ClusterSpec
@@ -80,6 +81,7 @@ class OptionFacts:
     checks: Sequence[StoredCheck] = ()
     runs: Mapping[str, Sequence[Event]]
     sees_scans: bool = True
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DowngradeOptions:
-    """All options of a cluster. Times: epoch seconds. `problem`: why nothing is known; empty if options are known.
+    """All options of a cluster. Times: epoch seconds. `problem`: why nothing or only a part is known.
 
     `of_methods`: changes of what rolling and live downgrades need, for all options.
     """
@@ -233,7 +235,7 @@ def _problem(facts: OptionFacts, catalogue: Catalogue, options: Sequence[Option]
         return f"The options are unknown: nothing stored says which release the nodes run. {how}"
     if running[0] not in catalogue:
         return f"The options are unknown: release {running[0]} is not in the catalogue."
-    return "" if options else f"The catalogue has no release below {running[0]}."
+    return facts.problem if options else f"The catalogue has no release below {running[0]}."
 
 
 def _readable(facts: OptionFacts, judged: Judged) -> Judged:
@@ -325,7 +327,7 @@ def _methods(
 ) -> tuple[Method, ...]:
     spec, check = facts.spec, facts.checks[-1] if facts.checks else None
     state = state_of(spec, observation)
-    of_rolls = None if check is None or now - check.at > FRESH_S else roll_blockers(check.document)
+    of_rolls = None if check is None or now - check.at > FRESH_S else check.blockers
     level = next((c.target for c in judged.lowered if c.feature == METADATA_VERSION), None)
     obstacles = live_obstacles(spec, catalogue, state, level, of_rolls or ()) if level is not None else ()
     methods = []
@@ -455,7 +457,10 @@ def _undo(spec: ClusterSpec, judged: Judged, name: MethodName) -> str:
             "A failed switch is undone until the controllers elect a leader at the lower level. Metadata that is lost "
             f"at the lower level does not come back.{levels}"
         )
-    return f"A rollback returns the nodes to the newer release at any time.{levels}"
+    return (
+        "A rollback returns the nodes to the newer release, unless records that it cannot load or settings that it "
+        f"rejects block it.{levels}"
+    )
 
 
 # ---- history ----
@@ -526,7 +531,7 @@ def _level_changes(facts: OptionFacts, catalogue: Catalogue, release: Release) -
 def _of_methods(checks: Sequence[StoredCheck]) -> tuple[OptionChange, ...]:
     """Return the changes of the findings that prevent replacing one node at a time, newest first."""
     found = []
-    known = [(check, blockers) for check in checks if (blockers := roll_blockers(check.document)) is not None]
+    known = [(check, check.blockers) for check in checks if check.blockers is not None]
     for (_, before), (after, blockers) in pairwise(known):
         was, now = ({one.identity for one in some} for some in (before, blockers))
         for text, identities in (("New in the check", now - was), ("Gone in the check", was - now)):

@@ -10,6 +10,7 @@ from functools import lru_cache
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.coordinator_logs.history import Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
@@ -18,11 +19,12 @@ from kafka_rollout.report.option_details import (
     OptionFacts,
     StoredCheck,
     build_options,
+    roll_blockers,
     scans_to_compare,
 )
 from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.store.opening import open_check_history, open_scan_history
-from kafka_rollout.wiring.observations import read_observation
+from kafka_rollout.wiring.observations import DAMAGED, UNREADABLE, read_observation
 from kafka_rollout.wiring.run_status import can_see, read_cluster_runs, read_version
 
 
@@ -46,15 +48,19 @@ def read_options(
         run, dag_id = read_version(spec.name, run_id, settings, version)
         if can_see(spec.name, dag_id, may_read):
             runs[run_id] = tuple(run.events)
-    checks = _read_checks(spec.name, settings) if sees_scans else ()
-    scans = open_scan_history(spec.name, settings).summaries() if sees_scans else ()
+    checks, scans, problem = tuple[StoredCheck, ...](), tuple[Scanned, ...](), ""
+    try:
+        if sees_scans:
+            checks, scans = _read_checks(spec.name, settings), open_scan_history(spec.name, settings).summaries()
+    except DAMAGED:
+        checks, problem = (), UNREADABLE
     wanted = {*scans_to_compare(scans), *(scan.scan for scan in scans[-1:])}
     results = {name: result for name in wanted if (result := _load(spec.name, settings, name)) is not None}
     observation = read_observation(
         spec.name,
         settings,
         may_read=may_read,
-        checked=[from_json(Observed, seen) for check in checks if (seen := check.document.get("observed"))],
+        checked=[check.observed for check in checks if check.observed is not None],
         since=scans[-1].scanned_at if scans else time.time(),
     )
     facts = OptionFacts(
@@ -65,6 +71,7 @@ def read_options(
         checks=checks,
         runs=runs,
         sees_scans=sees_scans,
+        problem=problem,
     )
     return build_options(facts, get_catalogue(settings), time.time())
 
@@ -78,7 +85,15 @@ def _read_checks(cluster: str, settings: Settings) -> tuple[StoredCheck, ...]:
 def _parse_checks(cluster: str, settings: Settings, run_id: str, at: float) -> tuple[StoredCheck, ...]:
     """Return the stored checks, oldest first; the newest has this run id and time."""
     kept = reversed(open_check_history(cluster, settings).newest())
-    return tuple(StoredCheck(run_id=one.run_id, at=one.at, document=one.document) for one in kept)
+    return tuple(
+        StoredCheck(
+            run_id=one.run_id,
+            at=one.at,
+            blockers=roll_blockers(one.document),
+            observed=from_json(Observed, seen) if (seen := one.document.get("observed")) else None,
+        )
+        for one in kept
+    )
 
 
 @lru_cache(maxsize=64)

@@ -24,7 +24,7 @@ from kafka_rollout.run.projections.observations import observe_again, observed_o
 from kafka_rollout.run.store.opening import database_of, open_check_history, open_scan_history
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.wiring.cluster_ports import open_ports_to_read
-from kafka_rollout.wiring.observations import read_observation
+from kafka_rollout.wiring.observations import DAMAGED, UNREADABLE, read_observation
 from kafka_rollout.wiring.run_status import read_cluster_runs
 
 _AT_ONCE = 8  # clusters that are observed at the same time
@@ -87,8 +87,8 @@ def _read_cluster(
             scan = open_scan_history(spec.name, settings).newest_summary()
             facts = replace(facts, scan=scan, check=check)
             checked += [observed] if observed is not None else []
-    except ValueError:
-        facts = replace(facts, problem="The newest scan or check cannot be read. Restore the database from a backup.")
+    except DAMAGED:
+        facts = replace(facts, problem=UNREADABLE)
     since = time.time() if facts.scan is None else facts.scan.scanned_at
     observation = read_observation(spec.name, settings, may_read=may_read, checked=checked, since=since)
     return replace(facts, observation=observation)

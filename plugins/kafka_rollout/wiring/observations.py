@@ -12,6 +12,8 @@ from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.run.store.runs import list_changed_runs, list_run_versions
 from kafka_rollout.wiring.run_status import can_see, read_version
 
+DAMAGED = (ValueError, KeyError, TypeError)  # what a stored row that is not as it was written raises
+UNREADABLE = "A stored scan or check cannot be read. Restore the database from a backup."
 _RUNS_READ = 50  # to find one that the reader can read and that has observed the cluster
 
 

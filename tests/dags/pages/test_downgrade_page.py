@@ -124,9 +124,27 @@ def test_an_option_shows_its_reasons_records_methods_and_history(site: Site, pag
     expect(live).to_contain_text("kafka-rollout downgrade --cluster orders --to 4.0.2 --where-refused live --dry-run")
     expect(option).to_contain_text("Run manual__up finalized metadata.version at 30; 4.0.2 supports at most 25")
     page.get_by_text("Older patch releases").click()
-    expect(site.option("4.0.1")).to_contain_text("METADATA-LOST: a topic")
+    older = site.option("4.0.1")
+    expect(older).to_contain_text("METADATA-LOST: a topic")
+    dag = page.get_by_role("link", name="DAG", exact=True)
+    expect(dag).to_have_attribute("href", "../dags/kafka_downgrade_orders")
     link = page.get_by_role("link", name="Full list with groups and remedies").first
     assert "scan?run_id=scheduled__two" in str(link.get_attribute("href"))
+
+
+@pytest.mark.browser
+def test_the_run_of_the_last_plan_opens_in_the_frame_of_airflow(site: Site, page: Page) -> None:
+    frame = f"<iframe title=page width=900 height=900 src='{PREFIX}/downgrade?cluster=orders'></iframe>"
+    page.route(f"{SITE}/**", site.serve)
+    page.route(f"{SITE}/airflow", lambda route: route.fulfill(content_type="text/html", body=frame))
+    page.goto(f"{SITE}/airflow")
+    inside = page.frame_locator("iframe")
+    inside.get_by_text("Older patch releases").click()
+    option = inside.get_by_role("article", name="Downgrade to 4.0.1", exact=True)
+    option.locator("summary").first.click()
+    option.get_by_role("link", name="run", exact=True).click()
+    expect(inside.get_by_role("link", name="downgrade options")).to_be_visible()
+    assert page.url == f"{SITE}/airflow"
 
 
 @pytest.mark.browser

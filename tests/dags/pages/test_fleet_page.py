@@ -41,6 +41,7 @@ def test_a_viewer_sees_every_cluster_and_the_same_rows_as_files(
         assert found["rows"][0]["links"] == {
             "state": "../dags/kafka_upgrade_orders/runs/manual__o",
             "waits": "../dags/kafka_upgrade_orders/runs/manual__o/required_actions",
+            "downgrade": "downgrade?cluster=orders",
         }
         query = {"show": "running", "text": "pay"}
         chosen = client.get(ROWS, params=query, headers=signed_in).json()

@@ -357,4 +357,5 @@ def test_the_list_of_commands_has_their_whole_first_paragraph_by_subject(
     shown = " ".join(capsys.readouterr().out.split())
     places = [shown.index(text) for text in ("Look at clusters (read-only): check", "Change a cluster:", "Set up:")]
     assert places == sorted(places)
+    assert places[0] < shown.index(" plan Show the plan ") < places[1]  # it changes nothing
     assert "rollback Roll back the nodes of a run to their previous release. Begins with the node" in shown

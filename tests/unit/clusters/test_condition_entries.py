@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.clusters.credential_search import find_credential_argument
 from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
 from kafka_rollout.model.topology import OutsideCondition
 from tests.unit.clusters.test_inventory import inventory, write
@@ -44,6 +45,12 @@ def test_queries_and_commands_are_read_and_written(tmp_path: Path) -> None:
         ({"query": "", "command": "/bin/true -x"}, r"conditions\[0\].command must be a valid tuple"),
         ({"query": "", "command": ["/bin/x", "--api-token=abc"]}, "--api-token is a credential in an argument"),
         ({"query": "", "command": ["/bin/x", "-password", "abc"]}, "-password is a credential in an argument"),
+        ({"query": "", "command": ["/bin/x", "TOKEN=abc"]}, "TOKEN is a credential in an argument"),
+        ({"query": "", "command": ["/bin/sh", "-c", "API_KEY=abc x"]}, "API_KEY is a credential in an argument"),
+        ({"query": "", "command": ["/bin/x", "-H", "Authorization: Bearer abc"]}, "Authorization is a credential in"),
+        ({"query": "", "command": ["/bin/x", "--header=authorization:abc"]}, "authorization is a credential in"),
+        ({"query": "", "command": ["/bin/x", "-u", "me:abc"]}, "-u is a credential in an argument"),
+        ({"query": "", "command": ["/bin/x", "--user=me:abc"]}, "--user is a credential in an argument"),
         ({"query": "up{a='https://a:b@c'}"}, "possible credential"),
         ({"applies_to": []}, r"conditions\[0\].applies_to"),
         ({"applies_to": ["before_start"]}, "must be 'before_stop' or 'after_start'"),
@@ -67,3 +74,11 @@ def test_names_are_unique_and_a_query_needs_a_connection(tmp_path: Path) -> None
         load(tmp_path, QUERY, QUERY)
     with pytest.raises(UserError, match="condition lag is a query: set prometheus_connection_id"):
         load(tmp_path, QUERY, connection=None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-u", "kafka-1:9092"], ["-u", "https://x"], ["-url", "a:b"], ["--token-file=/t"], ["-u"], ["level=3"]],
+)
+def test_other_arguments_are_no_credentials(words: list[str]) -> None:
+    assert find_credential_argument(words) is None

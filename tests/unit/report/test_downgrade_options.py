@@ -139,7 +139,7 @@ def test_the_change_by_a_run_that_the_reader_cannot_see_counts(root: Path) -> No
         found = read_options(spec, settings, may_read=may_read)
         (row,), _ = read_fleet(settings, may_read=may_read)
         assert found is not None
-        assert "4.4" not in str(found)
+        assert "4.4.0" not in str(found)
         return option(found, "4.2.2").state, "4.2.2" in (row.downgrade_to or ())
 
     assert (seen("downgrade"), seen()) == (OPEN, OPEN)
@@ -155,6 +155,28 @@ def test_a_damaged_history_of_a_newer_run_can_hide_a_change(root: Path) -> None:
     with database_of(root / "home").begin() as connection:
         connection.execute(text("UPDATE events SET body = '{' WHERE run = (SELECT max(id) FROM runs) AND number = 1"))
     assert states() == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE scans SET summary = '{}'",
+        "UPDATE scans SET summary = '['",
+        "UPDATE checks SET body = '{}'",
+        "UPDATE checks SET body = '{'",
+        "UPDATE checks SET body = '{\"checks\": 1}'",
+    ],
+)
+def test_a_damaged_scan_or_check_is_a_sentence(root: Path, damage: str) -> None:
+    make_options(root)
+    with database_of(root / "home").begin() as connection:
+        connection.execute(text(damage.replace(":", r"\:")))
+    sentence = "A stored scan or check cannot be read. Restore the database from a backup."
+    found = read()
+    assert (found.problem, option(found, "4.2.2").state) == (sentence, OptionState.UNKNOWN)
+    assert found.of_methods == ()
+    (row,), _ = read_fleet(Settings.from_environment())
+    assert (row.next_action, row.downgrade_to) == (sentence, None)
 
 
 def test_levels_that_no_method_reaches_close_an_option(root: Path) -> None:
@@ -219,6 +241,7 @@ def test_each_method_shows_what_it_costs_and_the_plan_s_own_choice(root: Path) -
     same = option(found, "4.3.0")
     assert [one.is_possible for one in same.methods] == [True, False, False]
     assert method(same, MethodName.ROLLING).restarts == 6
+    assert "unless records that it cannot load or settings that it rejects" in method(same, MethodName.ROLLING).undo
 
 
 def test_a_topic_with_one_replica_leaves_only_the_offline_downgrade(root: Path) -> None:

@@ -33,7 +33,7 @@ function optionOf(found, option) {
       option.lowered.length ? h("ul", { key: "lowered", class: "reasons" }, option.lowered.map((one) => h("li", { key: one }, one))) : h("p", { key: "level" }, option.path.length ? "No level must be lowered." : "Unknown."),
       option.methods.length > 0 && [h("h3", { key: "title" }, "Methods"), h("div", { key: "methods", class: "methods" }, option.methods.map((method) => methodOf(found, option, method)))],
       option.last_plan && h("p", { key: "plan" }, "Last plan: ", when(option.last_plan.at), `, ${plural(option.last_plan.blockers.length, "blocker")}. `,
-        link("run", `./?cluster=${encodeURIComponent(found.cluster)}&run_id=${encodeURIComponent(option.last_plan.run_id)}`, "_self"),
+        h("a", { key: "run", href: `./?cluster=${encodeURIComponent(found.cluster)}&run_id=${encodeURIComponent(option.last_plan.run_id)}` }, "run"),
         option.last_plan.blockers.length > 0 && h("ul", { class: "reasons" }, option.last_plan.blockers.map((one) => h("li", { key: one }, one)))),
       h("h3", null, "History"), past(found, option.history, "No stored scan or run has changed this option.")));
 }
@@ -106,7 +106,7 @@ function draw() {
   patch(document.getElementById("options"), [
     h("div", { key: "head", class: "head" }, h("strong", null, h("a", { href: `./?cluster=${encodeURIComponent(found.cluster)}` }, found.cluster)),
       h("span", null, `runs ${found.releases.join(", ") || "an unknown release"}`), at("observed", found.observed_at), at("scanned", found.scanned_at), at("checked", found.checked_at),
-      found.scan && fullList(found), link("trigger form", `../dags/${encodeURIComponent(found.dag_id)}`)),
+      found.scan && fullList(found), link("DAG", `../dags/${encodeURIComponent(found.dag_id)}`)),
     found.problem && h("p", { key: "problem", class: "fair" }, found.problem),
     h("p", { key: "rule", class: "soft" }, "Open: a fresh scan proves that the release loads both coordinator logs, and its levels can be reached. Metadata logs, losses and users of features are checked by the dry run."),
     ...newest.map((option) => optionOf(found, option)),
