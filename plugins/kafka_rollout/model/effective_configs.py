@@ -217,10 +217,16 @@ def _of_broker(name: str, old: Setting | None, new: Setting | None, expected: Ex
     if why := _by_release((name,), old, new, expected):
         return why
     lines = expected.files.get(int(resource), {}) if resource.isdecimal() else {}
-    if name in lines and (_has(new, lines[name]) or (lines[name] is None and _is_default(new))):
+    if name in lines and _is_line(new, lines[name]):
         return Why.FILE
     dynamic = [values[name] for of, values in expected.dynamic.items() if name in values and of in _own(resource)]
     return Why.DYNAMIC if any(_has(new, value) for value in dynamic) else Why.UNKNOWN
+
+
+def _is_line(setting: Setting | None, line: str | None) -> bool:
+    if line is None:
+        return setting is None or _is_default(setting)
+    return _has(setting, line) or setting == Setting(HIDDEN, ConfigSource.FILE)
 
 
 def _own(resource: str) -> tuple[str, str]:

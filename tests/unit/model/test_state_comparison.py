@@ -305,6 +305,29 @@ def test_secrets_are_compared_by_presence_only() -> None:
     assert found.fails
 
 
+@pytest.mark.parametrize(
+    ("line", "before", "after", "fails"),
+    [
+        ("figures/csv", None, Setting("(hidden)", FILE), False),
+        ("figures/csv", None, Setting("(hidden)", ALL), True),
+        (None, Setting("(hidden)", FILE), None, False),
+        ("figures/csv", Setting("(hidden)", FILE), None, True),
+    ],
+    ids=str,
+)
+def test_a_setting_of_a_plugin_is_expected_by_the_presence_of_its_line(
+    line: str | None, before: Setting | None, after: Setting | None, *, fails: bool
+) -> None:
+    name = "kafka.csv.metrics.dir"
+    old, new = (changed(BROKERS, name, one, "1") if one else BROKERS for one in (before, after))
+    (found,) = compare_states(
+        replace(BEFORE, effective=effective(old, TOPICS)),
+        replace(BEFORE, effective=effective(new, TOPICS)),
+        replace(UPGRADE, files={1: {name: line}}),
+    )
+    assert found.fails is fails
+
+
 def test_a_setting_of_ten_thousand_topics_is_one_difference_and_a_small_record() -> None:
     many: Resources = {f"topic-{number}": dict(TOPICS["plain"]) for number in range(10_000)}
     after = changed(many, MIN_ISR, Setting("1", ALL))
