@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -112,7 +113,7 @@ def test_what_needs_a_human_comes_first_with_its_trend_and_the_consequences(site
     first = page.locator("article > section, article > div").nth(1)
     expect(first).to_have_attribute("aria-label", "What needs a human")
     expect(first).to_contain_text("orders: gate after node 102 failed. How to continue?")
-    expect(first).to_contain_text("212 left; 1,310 5 min 00 s before: ↓ it falls")
+    expect(first).to_contain_text("212 left; 5 min 00 s before: 1,310 ↓ it falls")
     expect(first).to_contain_text("The run stopped node 102, whose gate has not passed since.")
     expect(first.get_by_role("radio", name="Roll back: Roll back every node that left")).to_be_visible()
     expect(page).to_have_title("(1) needs you – Kafka rollout")
@@ -235,6 +236,21 @@ def test_two_hundred_nodes_are_grouped_and_fit_a_phone(
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.unroute_all()
         page.goto("about:blank")
+
+
+def test_the_end_of_the_roll_is_a_time_after_one_node_and_a_range_after_more(
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for done, expected in ((1, r"at [\d:]+ UTC \(in \d+ min"), (3, r"between [\d:]+ UTC and [\d:]+ UTC \(")):
+        (tmp_path / str(done)).mkdir()
+        scene = failing_upgrade(cluster_of(6), now=time.time(), done=done)
+        scene.events = scene.events[:-8]  # its last node has not failed
+        stage(scene, tmp_path / str(done), monkeypatch)
+        with serve_page(tmp_path / str(done), monkeypatch, users=USERS) as client:
+            Site(client=client, scene=scene).open(page)
+            expect(page.get_by_text(re.compile(f"The last node is expected {expected}"))).to_be_visible(timeout=10_000)
+            page.unroute_all()
+            page.goto("about:blank")
 
 
 def test_the_colors_follow_airflow_s_theme(site: Site, page: Page) -> None:

@@ -104,7 +104,7 @@ function attention(found, run) {
 
 function trend(condition) {
   const { way, before, over_s } = condition.trend;
-  return h("span", { key: "trend", class: way === "falls" ? "good" : "bad" }, `; ${before.toLocaleString("en")} ${duration(over_s)} before: ${TRENDS[way]}`);
+  return h("span", { key: "trend", class: way === "falls" ? "good" : "bad" }, `; ${duration(over_s)} before: ${before.toLocaleString("en")} ${TRENDS[way]}`);
 }
 
 function notified(run) {
@@ -242,10 +242,11 @@ function progress(run) {
   const estimate = run.estimate;
   const from = estimate && Math.max(estimate.since + estimate.at_least_s, now());
   const to = estimate && Math.max(estimate.since + estimate.at_most_s, now());
+  const between = estimate && (clock(from) === clock(to) ? `at ${clock(from)} (in ${duration(from - now())})` : `between ${clock(from)} and ${clock(to)} (${duration(from - now())} to ${duration(to - now())})`);
   return h("div", { key: "progress", class: "progress" },
     h("progress", { max: String(all.length), value: undefined, "aria-label": "Nodes that are done" , "data-done": String(done) }),
     h("span", null, `${done} of ${plural(all.length, "node")} done`),
-    estimate && !run.needs_human && h("span", { key: "end", class: "soft" }, `The last node is expected between ${clock(from)} and ${clock(to)} (${duration(from - now())} to ${duration(to - now())}), without approvals.`),
+    estimate && !run.needs_human && h("span", { key: "end", class: "soft" }, `The last node is expected ${between}, without approvals.`),
     run.can_roll_back && h("span", { key: "back", class: "soft" }, "A rollback is possible."));
 }
 
