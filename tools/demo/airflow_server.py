@@ -35,6 +35,7 @@ from tools.demo.folder import PROJECT_ROOT
 # 0.5 s on an idle machine, after several seconds on a busy one.
 SECONDS_BEFORE_ANSWER = 6.0
 _MAX_TASKS = 5000  # of one run; Airflow returns them as one page
+_TIMEOUT_S = 60.0  # of one request, on a busy machine
 _ATTEMPTS, _BETWEEN_ATTEMPTS_S = 3, 1.0
 
 
@@ -233,15 +234,19 @@ class AirflowClient:
         """The connection to the server, signed in at the first call. Raises as `call` does."""
         if self._http is None:
             # trust_env=False: no proxy between this machine and itself.
-            http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+            http = httpx.Client(base_url=self.url, timeout=_TIMEOUT_S, trust_env=False)
             credentials = {"username": self.user, "password": self.password}
-            token = _send(http, "POST", "/auth/token", json=credentials)["access_token"]
+            token = self._patiently(http, "POST", "/auth/token", json=credentials)["access_token"]
             http.headers["Authorization"] = f"Bearer {token}"
             self._http = http
         return self._http
 
     def get(self, path: str, **params: Any) -> Any:
-        """GET of a path below /api/v2. Tries three times: Airflow's database is locked from time to time."""
+        """GET of a path below /api/v2."""
+        return self._patiently(self.http(), "GET", f"/api/v2{path}", params=params)
+
+    def _patiently(self, http: httpx.Client, method: str, path: str, **kwargs: Any) -> Any:
+        """Try a request three times that changes nothing: Airflow's database is locked from time to time."""
         attempts = Retrying(
             retry=retry_if_exception_type(TransientError),
             stop=stop_after_attempt(_ATTEMPTS),
@@ -249,7 +254,7 @@ class AirflowClient:
             sleep=self.clock.sleep,
             reraise=True,
         )
-        return attempts(self.call, "GET", f"/api/v2{path}", params=params)
+        return attempts(_send, http, method, path, **kwargs)
 
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = 90.0) -> None:
         """Wait until the DAG processor has read the DAG. Raises UserError with the import errors after `timeout_s`."""

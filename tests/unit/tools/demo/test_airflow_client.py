@@ -51,3 +51,12 @@ def test_what_changes_something_is_asked_once(client_of: Callable[..., AirflowCl
     with pytest.raises(TransientError):
         client_of([LOCKED] * 3, asked).trigger("dag", {})
     assert asked == ["POST"]
+
+
+def test_the_sign_in_is_tried_again(client_of: Callable[..., AirflowClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    client = client_of([LOCKED, httpx.Response(201, json={"access_token": "t"}), httpx.Response(200, json={})], asked)
+    to_the_answers, client._http = client._http, None
+    monkeypatch.setattr("tools.demo.airflow_server.httpx.Client", lambda **_: to_the_answers)
+    client.call("PUT", "/api/v2/dags")
+    assert asked == ["POST", "POST", "PUT"]
