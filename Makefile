@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-fleet bench-gates bench-leaders-first lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-fleet bench-gates bench-leaders-first lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -73,6 +73,10 @@ docs: setup ## build the documentation as a site in .site/html
 	@$(BIN)/python -m tools.docs_site
 	@$(BIN)/python -m tools.docs_words | tail -n 1
 	@$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
+
+pictures: setup setup-browser ## take the pictures of docs/images from real runs in Airflow (10 minutes)
+	@$(CACHE) 4.3.1 $(NEWEST) agents >/dev/null
+	KAFKA_ROLLOUT_PICTURES=1 KAFKA_ROLLOUT_REHEARSE=1 $(BIN)/python -m pytest tests/integration/upgrade/test_pictures.py $(ARGS)
 
 reference: setup ## write the reference parts of docs/ from the code: findings, commands, parameters, settings, …
 	@$(BIN)/python -m tools.reference_pages

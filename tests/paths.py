@@ -8,3 +8,9 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 FIXTURES = TESTS / "fixtures"
 INCLUDE = ROOT / "include"
+IMAGES = ROOT / "docs" / "images"
+# `make pictures` takes them.
+PICTURES = {
+    *("approval", "console", "console-dark", "downgrade-options", "failed-gate", "features-form", "fleet", "graph"),
+    *("phone", "report", "scan-report", "scans-page", "trigger-form"),
+}

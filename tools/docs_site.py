@@ -22,6 +22,7 @@ OUTSIDE = {
     },
 }
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^()#\s]*)(#[^()\s]*)?\)")
+_PICTURE = re.compile(r'( src| srcset)="([^":]+)"')  # GitHub shows one for each color scheme by <picture>
 
 
 def main() -> None:
@@ -35,6 +36,7 @@ def main() -> None:
 
 def rewrite(text: str, source: str) -> str:
     """Return a page with links of the site. `source`: path of the page below the checkout."""
+    text = _PICTURE.sub(lambda found: f'{found[1]}="{_relative(_target(found[2], source), source)}"', text)
     return _LINK.sub(lambda link: _rewrite_link(link, source), text)
 
 
@@ -42,11 +44,20 @@ def _rewrite_link(link: re.Match[str], source: str) -> str:
     mark, text, target, anchor = link[1], link[2], link[3], link[4] or ""
     if not target or re.match("[a-z]+:", target):
         return link[0]
-    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-    place = "decisions/index.md" if path == "docs/decisions" else _place(path)
+    place = _target(target, source)
     if not place.endswith((".md", ".png")):
         return text
-    return f"{mark}[{text}]({posixpath.relpath(place, posixpath.dirname(_place(source)) or '.')}{anchor})"
+    return f"{mark}[{text}]({_relative(place, source)}{anchor})"
+
+
+def _target(target: str, source: str) -> str:
+    """Return where the target of a page's link is in the site."""
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    return "decisions/index.md" if path == "docs/decisions" else _place(path)
+
+
+def _relative(place: str, source: str) -> str:
+    return posixpath.relpath(place, posixpath.dirname(_place(source)) or ".")
 
 
 def _place(source: str) -> str:

@@ -23,6 +23,7 @@ from kafka_rollout.run.store.event_codec import KINDS
 from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
 from kafka_rollout.steps.step import Procedure, Section
+from tests.paths import IMAGES, PICTURES
 from tools.demo.folder import PROJECT_ROOT
 from tools.docs_words import LIMIT, count_words, words_by_page
 from tools.reference_pages import PARTS, current_files
@@ -33,6 +34,9 @@ PAGES = [PROJECT_ROOT / name for name in subprocess.run(
 SOURCES = [
     path for room in ("plugins", "dags", "spark_jobs", "consumer") for path in (PROJECT_ROOT / room).rglob("*.py")
 ]
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+HTML_IMAGE = re.compile(r'<img alt="([^"]*)" src="([^"]+)"')
+HTML_SOURCE = re.compile(r'<source [^>]*srcset="([^"]+)"')
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CALL = re.compile(r"kafka-rollout((?: +[^\s`|;&)#]+)+)")
 CODE = re.compile(r"`([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)`")
@@ -55,6 +59,19 @@ def test_every_link_leads_to_a_file_and_its_heading(page: Path) -> None:
         path = (page.parent / name).resolve() if name else page
         assert path.exists(), f"{target} is not there"
         assert not heading or heading in headings(path), f"{name or page.name} has no heading #{heading}"
+
+
+def test_every_picture_is_shown_with_a_text_and_taken_by_make_pictures() -> None:
+    shown: set[Path] = set()
+    for page in PAGES:
+        text = page.read_text()
+        for alt, target in [*PICTURE.findall(text), *HTML_IMAGE.findall(text)]:
+            assert len(alt.split()) > 2, f"{page_id(page)}: say what {target} shows"
+            shown.add((page.parent / target).resolve())
+        shown |= {(page.parent / target).resolve() for target in HTML_SOURCE.findall(text)}
+    assert shown <= {IMAGES / f"{name}.png" for name in PICTURES}
+    assert set(IMAGES.iterdir()) == shown, "Take what is missing with `make pictures`; show or remove the others."
+    assert sum(path.stat().st_size for path in shown) < 1_500_000
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,7 +19,6 @@ from tests.class_archives import ClassArchives
 from tests.integration.harness.airflow.server import PrivateAirflow
 from tests.integration.harness.feature_harness import Command
 from tests.scheduling import needs_airflow
-from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
@@ -154,11 +152,3 @@ def page() -> Iterator[Page]:
 
     with open_page() as opened:
         yield opened
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Where a test's pictures go: to docs/images with KAFKA_ROLLOUT_PICTURES=1, else to the test's own folder."""
-    folder = PROJECT_ROOT / "docs" / "images" if os.environ.get("KAFKA_ROLLOUT_PICTURES") == "1" else tmp_path
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

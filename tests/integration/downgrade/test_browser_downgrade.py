@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.full, py
 
 
 def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
-    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, pictures: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, tmp_path: Path
 ) -> None:
     cluster = make_cluster(
         "4.3.1", name="returns", layout="combined", size=1, extra_config={**QUICK_SNAPSHOTS, **WITH_ACLS}, start=False
@@ -49,7 +49,7 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     sign_in(page, airflow, APPROVER)
 
     page.goto(f"{airflow.server.url}/dags/{dag_id}")
-    trigger_by_the_form(page, pictures)
+    trigger_by_the_form(page, tmp_path)
     page.wait_for_url(re.compile(r"/runs/manual__"))
     run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=airflow.client())
 
@@ -65,8 +65,8 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     expect(page.get_by_role("listitem").filter(has_text="Expected outage of the whole cluster")).to_be_visible()
     expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="--as <name> --reason <text>")).to_be_visible()
-    page.screenshot(path=pictures / "downgrade-approval.png")
-    show_the_graph(page, airflow, run, pictures)
+    page.screenshot(path=tmp_path / "downgrade-approval.png")
+    show_the_graph(page, airflow, run, tmp_path)
     run.answer("approve_roll", "Approve", "the shop is closed")
     run.wait_success()
 
@@ -89,10 +89,10 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     for settings in ("group configurations 2 2", "client-metrics subscriptions 1 1"):
         expect(report.get_by_role("row", name=settings)).to_be_visible()
     lost.evaluate("heading => heading.parentElement.scrollIntoView()")
-    report.screenshot(path=pictures / "downgrade-report.png")
+    report.screenshot(path=tmp_path / "downgrade-report.png")
 
 
-def trigger_by_the_form(page: Page, pictures: Path) -> None:
+def trigger_by_the_form(page: Page, tmp_path: Path) -> None:
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog")
     target = form.get_by_role("group").filter(has_text="Target release").first
@@ -104,13 +104,13 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
         page, form, "If Kafka refuses the level", "stop only the controllers, or all nodes if needed, after an approval"
     )
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
-    page.screenshot(path=pictures / "downgrade-form.png")
+    page.screenshot(path=tmp_path / "downgrade-form.png")
     section(form, "Gates")
     form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
     form.get_by_role("button", name="Trigger").click()
 
 
-def show_the_graph(page: Page, airflow: PrivateAirflow, run: Run, pictures: Path) -> None:
+def show_the_graph(page: Page, airflow: PrivateAirflow, run: Run, tmp_path: Path) -> None:
     """In the middle of the run: what was done, and what waits for the answer."""
     page.goto(f"{airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
     page.get_by_role("button", name="Show Graph").click()
@@ -123,7 +123,7 @@ def show_the_graph(page: Page, airflow: PrivateAirflow, run: Run, pictures: Path
         settled(box(page, "approve_roll"))
         page.get_by_role("button", name="Zoom In").click()
     settled(box(page, "approve_roll"))
-    page.screenshot(path=pictures / "downgrade-graph.png")
+    page.screenshot(path=tmp_path / "downgrade-graph.png")
 
 
 def asked_in_words(page: Page, airflow: PrivateAirflow, run: Run, task: str, question: str) -> None:

@@ -49,7 +49,7 @@ OWN_PATHS = (
 
 @pytest.mark.full
 def test_a_person_changes_single_features_and_reads_what_became_of_each(
-    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, pictures: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, tmp_path: Path
 ) -> None:
     cluster = make_cluster("4.3.1", name="levels", layout="combined", size=1, metadata_version="4.2-IV1")
     dag_id = airflow.add(cluster, dag="kafka_features")
@@ -61,7 +61,7 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     section(form, "Single features")
     for parameter, lines in (("upgrade", "metadata.version:30"), ("delete", "streams.version\nshare.version")):
         form.locator(f"#element_{parameter}").fill(lines)
-    page.screenshot(path=pictures / "features-form.png")
+    page.screenshot(path=tmp_path / "features-form.png")
     form.get_by_role("button", name="Trigger").click()
     page.wait_for_url(re.compile(r"/runs/manual__"))
     run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=airflow.client())
@@ -91,11 +91,11 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     for feature in ("metadata.version", "share.version", "streams.version"):
         row = report.get_by_role("row").filter(has=report.get_by_role("cell", name=feature, exact=True))
         expect(row).to_contain_text("OK")
-    report.screenshot(path=pictures / "features-report.png")
+    report.screenshot(path=tmp_path / "features-report.png")
 
 
 def test_the_newest_scan_its_verdicts_and_its_report_are_shown(
-    airflow: PrivateAirflow, page: Page, pictures: Path
+    airflow: PrivateAirflow, page: Page, tmp_path: Path
 ) -> None:
     """Of a cluster whose scans are kept, and whose last try failed."""
     reports, scan = scan_history(airflow.home, "nobody"), scanned()
@@ -111,12 +111,12 @@ def test_the_newest_scan_its_verdicts_and_its_report_are_shown(
     reports.record_alert(Alerted(run_id="scheduled__2", headline=headline, sentences=sentences, failed=True))
     expect(card.get_by_text("The logs could not be scanned. No broker answered.", exact=True)).to_be_visible()
     card.get_by_text("Alerts").click()
-    page.screenshot(path=pictures / "scans-page.png")
+    page.screenshot(path=tmp_path / "scans-page.png")
 
     with page.context.expect_page() as opened:
         card.get_by_role("link", name="report").click()
     expect(opened.value.get_by_text("unknown key version 3").first).to_be_visible()
-    opened.value.screenshot(path=pictures / "scan-report.png")
+    opened.value.screenshot(path=tmp_path / "scan-report.png")
 
 
 def scanned() -> ScanResult:

@@ -27,7 +27,7 @@ SHOWN = (
 
 
 def test_a_hostile_name_is_text_in_an_approval_and_on_the_page(
-    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, pictures: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, tmp_path: Path
 ) -> None:
     cluster = make_cluster("4.3.1", name="hostile", layout="combined", size=1)
     producer = Producer({"bootstrap.servers": cluster.spec.bootstrap_servers, "transactional.id": NAME})
@@ -49,7 +49,7 @@ def test_a_hostile_name_is_text_in_an_approval_and_on_the_page(
     expect(finding).to_contain_text(SHOWN)
     assert finding.locator("a, img, em").count() == 0
     assert page.locator("a[href*='evil.example'], img[src*='evil.example']").count() == 0
-    page.screenshot(path=pictures / "hostile-approval.png")
+    page.screenshot(path=tmp_path / "hostile-approval.png")
 
     run.answer("approve", "Reject", "the name \u202elooks odd")
     assert run.wait_done() == "failed"
@@ -63,6 +63,6 @@ def test_a_hostile_name_is_text_in_an_approval_and_on_the_page(
     own = console(page, airflow, "hostile")
     own.get_by_text("Events").click()
     expect(own.get_by_role("list", name="Events of the run")).to_contain_text("\\u202elooks odd")
-    page.screenshot(path=pictures / "hostile-page.png")
+    page.screenshot(path=tmp_path / "hostile-page.png")
     assert not [url for url in fetched if "evil.example" in url]
     assert page.title() != "1"

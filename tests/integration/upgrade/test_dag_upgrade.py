@@ -52,14 +52,14 @@ METADATA_VERSION_4_3 = 30
 
 
 def test_three_brokers_and_controllers_reach_the_target_with_every_level_finalized(
-    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, pictures: Path
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, tmp_path: Path
 ) -> None:
     cluster = make_cluster("3.9.1", name="orders", extra_config=QUICK_SNAPSHOTS)
     dag_id = airflow.add(cluster)
     before = leadership(cluster)
     sign_in(page, airflow, APPROVER)
     page.goto(f"{airflow.server.url}/dags/{dag_id}")
-    trigger_by_the_form(page, pictures)
+    trigger_by_the_form(page, tmp_path)
     page.wait_for_url(re.compile(r"/runs/manual__"))
     run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=airflow.client())
 
@@ -70,12 +70,12 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     planned_run = run.store.load_plan()
     active = planned_last(planned_run, cluster, before)
     the_run_waits(page, airflow)
-    approve_the_plan(page, planned_run, pictures)
+    approve_the_plan(page, planned_run, tmp_path)
     run.note_answer("approve_plan", "Approve", "a quiet evening")
     run.wait_for_task("approve_plan")
     expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
-    the_roll_goes_on(page, airflow, run, pictures)
-    finalize_on_the_page(page, airflow, run, pictures)
+    the_roll_goes_on(page, airflow, run, tmp_path)
+    finalize_on_the_page(page, airflow, run, tmp_path)
     run.wait_success()
 
     all_run(cluster, "4.3.1")
@@ -133,7 +133,7 @@ def the_report_has_all_of_it(run: Run) -> None:
     assert run.store.page("report.html")
 
 
-def trigger_by_the_form(page: Page, pictures: Path) -> None:
+def trigger_by_the_form(page: Page, tmp_path: Path) -> None:
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog")
     assert choices(page, form, "Target release") == known_releases()
@@ -144,7 +144,7 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     expect(pin).to_be_checked()
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     expect(form.get_by_text("After finalizing, a rollback is not possible")).to_be_visible()
-    page.screenshot(path=pictures / "trigger-form.png")
+    page.screenshot(path=tmp_path / "trigger-form.png")
 
     section(form, "Gates")
     form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
@@ -172,7 +172,7 @@ def the_run_waits(page: Page, airflow: PrivateAirflow) -> None:
     page.wait_for_url(re.compile(r"/tasks/approve_plan/required_actions"))
 
 
-def approve_the_plan(page: Page, plan: Plan, pictures: Path) -> None:
+def approve_the_plan(page: Page, plan: Plan, tmp_path: Path) -> None:
     """What is decided on stands in front of the person, as text and tables and not as Markdown's source."""
     expect(page.get_by_text("Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
     widen_the_panel(page)
@@ -193,11 +193,11 @@ def approve_the_plan(page: Page, plan: Plan, pictures: Path) -> None:
     page.get_by_role("group").filter(has_text="Reason").get_by_role("textbox").fill("a quiet evening")
     expect(button).to_be_enabled()
     button.scroll_into_view_if_needed()
-    page.screenshot(path=pictures / "approval.png")
+    page.screenshot(path=tmp_path / "approval.png")
     button.click()
 
 
-def finalize_on_the_page(page: Page, airflow: PrivateAirflow, run: Run, pictures: Path) -> None:
+def finalize_on_the_page(page: Page, airflow: PrivateAirflow, run: Run, tmp_path: Path) -> None:
     """The approver answers in the console, through Airflow's own API and in Airflow's frame."""
     run.wait_for_question("approve_finalize")
     own = console(page, airflow, "orders")
@@ -207,14 +207,14 @@ def finalize_on_the_page(page: Page, airflow: PrivateAirflow, run: Run, pictures
     expect(own.get_by_text("6 of 6 nodes done")).to_be_visible()
     needed.get_by_role("radio", name="Approve:").check()
     needed.get_by_role("textbox", name="Reason").fill("No error for a week.")
-    page.screenshot(path=pictures / "console-approval.png")
+    page.screenshot(path=tmp_path / "console-approval.png")
     needed.get_by_role("button", name="Answer: Approve").click()
     run.note_answer("approve_finalize", "Approve", "No error for a week.")
     expect(needed).to_have_count(0)  # the run goes on
     page.goto("about:blank")
 
 
-def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Path) -> None:
+def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, tmp_path: Path) -> None:
     """The first node step begins: in the graph, and on the page of our own."""
     page.goto(f"{airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
     box(page, "roll").get_by_role("button", name="Tasks").click()
@@ -231,7 +231,7 @@ def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Pa
         settled(box(page, "roll"))
         page.get_by_role("button", name="Zoom In").click()
     settled(box(page, "roll"))
-    page.screenshot(path=pictures / "graph.png")
+    page.screenshot(path=tmp_path / "graph.png")
 
     own = console(page, airflow, "orders")
     expect(own.get_by_text("Upgrade 3.9.1 → 4.3.1", exact=True)).to_be_visible()
@@ -239,5 +239,5 @@ def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, pictures: Pa
     expect(working.first).to_be_visible(timeout=TASKS_MS)
     own.get_by_text("Events").click()
     expect(own.get_by_text("anna approved the upgrade. Reason: a quiet evening")).to_be_visible()
-    page.screenshot(path=pictures / "runs-page.png")
+    page.screenshot(path=tmp_path / "runs-page.png")
     page.goto("about:blank")  # an open page asks for news all the time

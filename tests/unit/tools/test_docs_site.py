@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from tools.docs_site import rewrite
     [
         ("README.md", "[check](docs/check.md#results)", "[check](check.md#results)"),
         ("README.md", "![the page](docs/images/report.png)", "![the page](images/report.png)"),
+        ("README.md", '<img alt="a" src="docs/images/report.png">', '<img alt="a" src="images/report.png">'),
         ("README.md", "[decisions](docs/decisions/)", "[decisions](decisions/index.md)"),
         ("docs/check.md", "[figures](../bench/README.md)", "[figures](bench/README.md)"),
         (
@@ -52,4 +54,6 @@ def test_the_site_builds_without_a_warning() -> None:
     build = (Path(sys.executable).with_name("zensical"), "build", "--clean", "--strict", "--config-file", "mkdocs.yml")
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Check a cluster" in (ROOT / ".site" / "html" / "index.html").read_text()
+    index = (ROOT / ".site" / "html" / "index.html").read_text()
+    assert "Check a cluster" in index
+    assert (ROOT / ".site" / "html" / re.findall(r'srcset="?([^" >]+)', index)[0]).exists()
