@@ -37,9 +37,9 @@ from kafka_rollout.steps.common.node_steps import (
     stop_node,
 )
 from kafka_rollout.steps.downgrade.metadata_logs import make_readable
-from kafka_rollout.steps.gates.checks import check_stop_is_safe, check_stops_are_safe, load_before_stop
+from kafka_rollout.steps.gates.checks import check_stop_is_safe, load_before_stop, observe_all
 from kafka_rollout.steps.planning.check import check_plan
-from kafka_rollout.steps.roll.stop import prepare_stop, refuse_unsafe_stop, stop_is_under_way
+from kafka_rollout.steps.roll.stop import check_batch, prepare_stop, refuse_unsafe_stop, stop_is_under_way
 
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
 
@@ -103,14 +103,13 @@ def replace_nodes(
             else:
                 _refuse_unexplained_absence(ports, release_step, node)
         begun = False  # a pause does not begin between the drains of a batch
-        shared = cache(lambda: observe(ports))
+        whole, gates = cache(lambda: observe(ports)), cache(lambda: observe_all(ports))
         for node in stopping:
             others = tuple(one for one in nodes if one != node)
-            observed = shared if others and not begun else None  # a drain changes the cluster
-            begun |= prepare_stop(ports, plan, release_step, node, others, has_begun=begun, observed=observed)
+            shared = (whole, gates) if others and not begun else None  # a drain changes the cluster
+            begun |= prepare_stop(ports, plan, release_step, node, others, has_begun=begun, shared=shared)
         if len(nodes) > 1 and stopping:
-            for node, seen in zip(nodes, check_stops_are_safe(ports, plan, nodes), strict=True):
-                refuse_unsafe_stop(node, seen)
+            check_batch(ports, plan, release_step, nodes, stopping)
 
         def act(node: NodeSpec) -> NodeReplaced:
             stop_s = _stop(ports, release_step, node) if node in stopping else 0.0

@@ -43,6 +43,9 @@ from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_i
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
 from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
 
+Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
+"""Observations that the nodes of a batch share: of the whole cluster for findings, and what gates need."""
+
 
 class HeldError(TransientError):
     """The gate before the stop of this node waits again: for the end of a pause, or for a condition from outside."""
@@ -121,14 +124,14 @@ def prepare_stop(
     together: tuple[NodeSpec, ...] = (),
     *,
     has_begun: bool = False,
-    observed: Callable[[], ClusterState] | None = None,
+    shared: Shared | None = None,
 ) -> bool:
     """Check findings and gate, record the node's state and run the operator's commands before a stop.
 
     Return whether it has commands. They can take an hour, so findings, gate and state are those after them. `together`:
-    the other nodes that stop at the same time; `has_begun`: the commands of one of them have run. `observed`: the whole
-    cluster, for the first checks of a batch, whose gates are all checked again before a node stops. Raises
-    TransientError if the gate does not pass; a repeated call runs the commands again.
+    the other nodes that stop at the same time; `has_begun`: the commands of one of them have run. `shared`: for the
+    first checks of a batch, which `check_batch` makes again before a node stops. Raises TransientError if the gate does
+    not pass; a repeated call runs the commands again.
     """
     if stop_is_under_way(ports, release_step, node):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
@@ -136,7 +139,7 @@ def prepare_stop(
         refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node, together))
         return False
     gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together, has_begun=has_begun)
-    _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate, observed=observed))
+    _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate, shared=shared))
     has_commands = run_commands_before_stop(ports, release_step, node)
     if has_commands:
         state = _check_stop(ports, plan, replace(gate, has_begun=True), within_s=SAFE_AGAIN_WITHIN_S)
@@ -150,17 +153,18 @@ def _check_stop(
     gate: Gate,
     *,
     within_s: float = 0.0,
-    observed: Callable[[], ClusterState] | None = None,
+    shared: Shared | None = None,
 ) -> ClusterState:
     """Return the state in which the node can be stopped now; raise if it cannot. `within_s`: seconds in which the gate
-    must pass; `observed`: as in `prepare_stop`."""
+    must pass; `shared`: as in `prepare_stop`."""
     release_step, node = gate.subject
+    whole, observed = shared or (None, None)
     events, key = ports.run.events(), release_step.key
     if is_rollback_step(plan, release_step):
         since = ports.clock.now() - _CHECKED_S
         refuse_closed(ports, plan, release_step, first_stop=not has_stopped_in_step(events, key, since=since))
     else:
-        refuse_new_blockers(ports, plan, (release_step, node), state=observed() if observed else None)
+        refuse_new_blockers(ports, plan, (release_step, node), state=whole() if whole else None)
         refuse_unready(ports, plan, release_step, node)
         if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
             refuse_new_in_logs(ports, plan, release_step)
@@ -181,6 +185,24 @@ def _check_stop(
     waits = waits_for_outside_alone(seen, ports.cluster.conditions)
     refuse_unsafe_stop(node, seen, waits=waits and times_passed(ports.run.events(), gate.ref) < _PASSES)
     return states[-1] if states else observe_again()
+
+
+def check_batch(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec], stopping: Sequence[NodeSpec]
+) -> None:
+    """Check right before the stops that the nodes of a batch can be stopped together, and record the states of now.
+
+    The first checks of its nodes can be many minutes old: each brings a release to its host. `stopping`: the nodes that
+    run. Raises RefusedError for a new blocker, TransientError if a stop is not safe.
+    """
+    prepared = [node for node in stopping if not stop_is_under_way(ports, release_step, node)]
+    if prepared and not is_rollback_step(plan, release_step):
+        refuse_new_blockers(ports, plan)
+    state = observe_all(ports)
+    for node, seen in zip(nodes, check_stops_are_safe(ports, plan, nodes, state), strict=True):
+        refuse_unsafe_stop(node, seen)
+    for node in prepared:
+        _record_before_stop(ports, release_step, node, state)
 
 
 def _record_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, state: ClusterState) -> None:

@@ -15,9 +15,10 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateWatch, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.model.state import ClusterState, PartitionState
+from kafka_rollout.model.state import ClusterState, NodeMetrics, PartitionState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.page.run_page import render
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.gates import node_step_seconds
@@ -35,7 +36,8 @@ from kafka_rollout.steps.roll.walk import Progress as WalkProgress
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
-from tests.fakes.ports import FakeAdmin, fake_ports
+from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=120)
@@ -182,7 +184,67 @@ def test_the_nodes_of_a_batch_are_checked_by_one_observation_and_again_together_
     monkeypatch.setattr(FakeAdmin, "partitions", read)
     ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=600)
     replace_nodes(ports, plan, plan.release_steps[0], [cluster.spec.node(12), cluster.spec.node(15)])
-    assert stops == [0, 0]
+    assert stops == [0] * 4, "findings and gates, and both once more"
+
+
+def _replace_two(ports: ClusterPorts, plan: Plan) -> None:
+    ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=600)
+    replace_nodes(ports, plan, plan.release_steps[0], [ports.cluster.node(12), ports.cluster.node(15)])
+
+
+def test_the_recorded_states_are_those_after_the_releases_were_brought(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring = FakeRuntime.bring
+
+    def create_a_topic(runtime: FakeRuntime, node: NodeSpec, release: Release) -> None:
+        bring(runtime, node, release)
+        if node.node_id == 15:
+            cluster.add_partition("created", 0, [12, 11, 13], min_isr=1)
+
+    monkeypatch.setattr(FakeRuntime, "bring", create_a_topic)
+    _replace_two(ports, plan)
+    before = ports.run.load_before_stop(plan.release_steps[0].key, 12)
+    assert before is not None
+    assert {"created-0"} <= before.in_isr & before.leads
+
+
+def test_a_blocker_that_is_new_while_releases_are_brought_refuses_the_batch(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring = FakeRuntime.bring
+
+    def register_a_controller(runtime: FakeRuntime, node: NodeSpec, release: Release) -> None:
+        bring(runtime, node, release)
+        if node.node_id == 15:
+            cluster.find_unlisted_controllers.add(99)
+
+    monkeypatch.setattr(FakeRuntime, "bring", register_a_controller)
+    with pytest.raises(RefusedError, match="UNLISTED-CONTROLLER"):
+        _replace_two(ports, plan)
+    assert cluster.stops == []
+
+
+def test_the_gates_of_a_batch_do_not_need_the_metrics_agents_of_other_nodes(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollback must be possible while an agent is broken."""
+    read = FakeMetrics.read
+
+    def without_13(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
+        if node.node_id == 13:
+            raise TransientError("Neither agent of node 13 answers.")
+        return read(metrics, node)
+
+    _replace_two(ports, plan)
+    for _ in range(5):
+        cluster.advance()
+    FakeAdmin(cluster).elect_preferred_leaders(cluster.partition_states())
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "slow")
+    monkeypatch.setattr(FakeMetrics, "read", without_13)
+    back = plan.release_steps[0].reversed()
+    replace_nodes(ports, plan, back, [ports.cluster.node(12), ports.cluster.node(15)])
+    assert cluster.nodes[12].running == cluster.nodes[15].running == R391
 
 
 def test_no_node_of_a_batch_is_stopped_if_one_cannot_be_stopped(
