@@ -1,15 +1,20 @@
-"""Maintenance windows on real nodes: a pause from a second shell, and a window that closes in the middle of a run."""
+"""Control on real nodes: a pause from a second shell, a window that closes during a run, a value that rises."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
+from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.model.topology import OutsideCondition
 from kafka_rollout.run.events import PauseAsked, ResumeAsked, events_of
 from kafka_rollout.run.step_events import GateChecked, Stopping
+from tests.fakes.prometheus import prometheus, vector
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.shell import APPROVED, Shell
 from tests.waiting import wait_until
@@ -19,13 +24,29 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(180
 SOAK_S = 30  # three node steps do not fit into a window of two minutes
 
 
-def test_a_restart_pauses_for_a_second_shell_and_between_two_windows(make_cluster: MakeCluster, tmp_path: Path) -> None:
+def test_a_restart_pauses_for_a_second_shell_between_two_windows_and_for_a_value_from_outside(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
     shell = Shell(tmp_path, make_cluster("4.3.1", name="shell", layout="combined"))
+    errors = ["0"]
+    with prometheus(lambda _query, _headers: vector(errors[0])) as url:
+        inventory = shell.cluster.inventory_path
+        condition = OutsideCondition(name="errors", query="sum(errors)", requires="< 5", interval_s=1.0)
+        spec = replace(load_cluster(inventory), prometheus_connection_id="prom", conditions=(condition,))
+        inventory.write_text(dump_cluster(spec))
+        config = tmp_path / "security.json"
+        config.write_text(json.dumps({"prometheus": {"url": url}}))
+        config.chmod(0o600)
+        _restart(shell, config, errors)
+
+
+def _restart(shell: Shell, config: Path, errors: list[str]) -> None:
     opens = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=2)
     closes = opens + timedelta(minutes=2)
     opens_again, ends = closes + timedelta(minutes=1), closes + timedelta(hours=2)
     window = f"{opens:%H:%M}-{closes:%H:%M} UTC; {opens_again:%H:%M}-{ends:%H:%M} UTC"
     restart = ("restart", "--cluster", "shell", "--soak", str(SOAK_S), "--checks", "2", "--window", window)
+    restart = (*restart, "--command-config", str(config))
     process = shell.start(*restart, *APPROVED)
     try:
         wait_until(lambda: shell.count_events(Stopping) == 1, 600, every_s=0.2)
@@ -35,8 +56,13 @@ def test_a_restart_pauses_for_a_second_shell_and_between_two_windows(make_cluste
         status = json.loads(shell("status", "--cluster", "shell", "--json").stdout)
         assert (status["phase"], status["lock"]["holder"]) == ("paused", status["run"])
         assert shell.count_events(Stopping) == 1
+        errors[0] = "9"
+        wait_until(lambda: waits_for(shell, "condition errors: 9, required < 5"), 60, every_s=0.5)
         assert shell("runs", "resume", "--cluster", "shell", "--reason", "no error since").returncode == 0
-        assert process.wait(900) == 0, (tmp_path / "killed.log").read_text()
+        wait_until(lambda: not checks(shell)[-1].is_held and waits_for(shell, "condition errors: 9"), 300, every_s=0.5)
+        assert shell.count_events(Stopping) == 1
+        errors[0] = "0"
+        assert process.wait(900) == 0, (shell.folder / "killed.log").read_text()
     finally:
         process.kill()
         process.wait(60)
@@ -47,10 +73,18 @@ def test_a_restart_pauses_for_a_second_shell_and_between_two_windows(make_cluste
     assert all(opens <= at < closes or at >= opens_again for at in stopped)
     assert stopped[-1] >= opens_again
     assert held_by(shell, "maintenance window")
-    assert [event.by for event in events_of(events, PauseAsked)] == ["bob"]
+    (asked,) = events_of(events, PauseAsked)
+    assert asked.by.split(" (user ")[0] == "bob"
     assert len(events_of(events, ResumeAsked)) == 1
 
 
 def held_by(shell: Shell, condition: str) -> bool:
-    checks = [event.check for run in shell.runs()[-1:] for event in events_of(run.events(), GateChecked)]
-    return any(check.is_held and condition in check.waits_for for check in checks)
+    return any(check.is_held and condition in check.waits_for for check in checks(shell))
+
+
+def waits_for(shell: Shell, condition: str) -> bool:
+    return condition in checks(shell)[-1].waits_for
+
+
+def checks(shell: Shell) -> list[GateCheck]:
+    return [event.check for run in shell.runs()[-1:] for event in events_of(run.events(), GateChecked)]
