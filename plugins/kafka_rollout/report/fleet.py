@@ -339,7 +339,11 @@ COLUMNS = (
     Column(id="release", title="Release", text=_release),
     Column(id="level", title="metadata.version", text=_level),
     Column(id="build", title="Vendor build", text=lambda row: _words(row.builds) or "none"),
-    Column(id="nodes", title="Nodes", text=lambda row: f"{row.brokers} brokers, {row.controllers} controllers"),
+    Column(
+        id="nodes",
+        title="Nodes",
+        text=lambda row: f"{count(row.brokers, 'broker')}, {count(row.controllers, 'controller')}",
+    ),
     Column(id="health", title="Health", text=_health),
     Column(id="observed", title="Observed", text=lambda row: row.observed or "never", is_time=True),
     Column(id="scanned", title="Last scan", text=lambda row: row.scanned or "never", is_time=True),
