@@ -225,7 +225,7 @@ def features_form(page: Page, airflow: PrivateAirflow, camera: Camera) -> None:
 
 
 def scan_the_logs(page: Page, airflow: PrivateAirflow, run: Run, camera: Camera) -> None:
-    dag_id = "kafka_compatibility_scan_orders"
+    dag_id = airflow.add(run.cluster, "kafka_compatibility_scan")
     scan = run.client.trigger(dag_id, {})
     wait_until(lambda: run.client.run_state(dag_id, scan) in DONE, timeout_s=PATIENCE_S, every_s=1.0)
     assert run.client.run_state(dag_id, scan) == "success"
