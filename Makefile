@@ -52,7 +52,7 @@ faults: setup setup-postgres ## change a cluster again and again while faults ha
 setup-hosts: setup
 	@$(BIN)/python -m tools.testbed image || echo "setup: the tests with real hosts are skipped"
 
-test-fast: setup ## run the tests that need no Java, in less than a minute
+test-fast: setup ## run the tests that need no Java (about five minutes)
 	$(BIN)/python -m pytest -n 2 -m "not (jvm or airflow or spark or integration or browser or full)" tests/unit tests/architecture $(ARGS)
 
 test: setup setup-browser setup-hosts ## run all tests, with real brokers, except the larger matrix
@@ -74,7 +74,7 @@ docs: setup ## build the documentation as a site in .site/html
 	@$(BIN)/python -m tools.docs_words | tail -n 1
 	@$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
 
-pictures: setup setup-browser ## take the pictures of docs/images from real runs in Airflow (10 minutes)
+pictures: setup setup-browser ## take the pictures of docs/images from real runs in Airflow (6 minutes)
 	@$(CACHE) 4.3.1 $(NEWEST) agents >/dev/null
 	KAFKA_ROLLOUT_PICTURES=1 KAFKA_ROLLOUT_REHEARSE=1 $(BIN)/python -m pytest tests/integration/upgrade/test_pictures.py $(ARGS)
 
