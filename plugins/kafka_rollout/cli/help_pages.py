@@ -23,18 +23,15 @@ class Group(TyperGroup):
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        names = [name for name in self.list_commands(ctx) if not self._command(ctx, name).hidden]
-        for title, listed in self.by_subject(names):
-            rows = [(name, " ".join((self._command(ctx, name).help or "").split("\n\n")[0].split())) for name in listed]
+        found: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        for title, names in self.by_subject([name for name, command in found.items() if not command.hidden]):
+            rows = [(name, " ".join((found[name].help or "").split("\n\n")[0].split())) for name in names]
             with formatter.section(title):
                 formatter.write_dl(rows)
 
     def by_subject(self, names: list[str]) -> Iterable[tuple[str, Iterable[str]]]:
         """Return the commands under their titles."""
         return [("Commands", names)]
-
-    def _command(self, ctx: Any, name: str) -> Any:
-        return self.get_command(ctx, name)
 
 
 def _write_options(command: Any, ctx: Any, formatter: Any) -> None:

@@ -101,7 +101,8 @@ def live_obstacles(
     the rolling downgrade that follows.
     """
     combined = [node.node_id for node in cluster.controllers if node.is_broker]
-    found = [f"{nodes(combined)} would stop serving, because it is controller and broker"] if combined else []
+    why = "because a combined node is controller and broker"
+    found = [f"{nodes(combined)} would stop serving, {why}"] if combined else []
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
         release = seen.release if seen is not None else None

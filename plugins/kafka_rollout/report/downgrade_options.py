@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.coordinator_logs.history import Scanned
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
@@ -29,7 +30,7 @@ from kafka_rollout.run.projections.observations import Observation
 
 FRESH_S = 48 * 3600.0  # a cluster changes at any time; scheduled scans and checks are daily by default
 LOADS = frozenset({LoadVerdict.LOADS, LoadVerdict.LOADS_IGNORING})
-LOGS = ("__consumer_offsets", "__transaction_state")
+LOGS = (GROUPS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 class OptionState(StrEnum):

@@ -5,7 +5,7 @@ Pure: the caller reads, and passes the time in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -32,7 +32,7 @@ from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS, WhereRefused, live_obstacles
 from kafka_rollout.planning.request import Request
-from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.report.check_report import Result
 from kafka_rollout.report.downgrade_options import (
     FRESH_S,
@@ -195,7 +195,7 @@ def build_options(facts: OptionFacts, catalogue: Catalogue, now: float) -> Downg
     scan = facts.scans[-1] if facts.scans else None
     check = facts.checks[-1] if facts.checks else None
     judged = [_readable(facts, one) for one in judge_options(facts.spec, catalogue, facts.observation, scan, now)]
-    newest = {max(group) for group in _lines(one.release for one in judged).values()}
+    newest = newest_patches(one.release for one in judged)
     built = tuple(
         Option(
             release=one.release,
@@ -243,13 +243,6 @@ def _readable(facts: OptionFacts, judged: Judged) -> Judged:
         return judged
     why = Reason(sentence="You cannot read the scans of this cluster.", remedy="Ask for the right to its scan DAG.")
     return replace(judged, reasons=(why,))
-
-
-def _lines(releases: Iterable[Release]) -> dict[tuple[int, int], list[Release]]:
-    found: dict[tuple[int, int], list[Release]] = {}
-    for release in releases:
-        found.setdefault((release.major, release.minor), []).append(release)
-    return found
 
 
 def _lowering(catalogue: Catalogue, judged: Judged, change: FeatureChange) -> str:

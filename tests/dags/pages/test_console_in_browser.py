@@ -113,7 +113,7 @@ def test_what_needs_a_human_comes_first_with_its_trend_and_the_consequences(site
     first = page.locator("article > section, article > div").nth(1)
     expect(first).to_have_attribute("aria-label", "What needs a human")
     expect(first).to_contain_text("orders: gate after node 102 failed. How to continue?")
-    expect(first).to_contain_text("212 left; 5 min 00 s before: 1,310 ↓ it falls")
+    expect(first).to_contain_text("212 left; 5 min 00 s before: 1,310 ↓ it decreases")
     expect(first).to_contain_text("The run stopped node 102, whose gate has not passed since.")
     expect(first.get_by_role("radio", name="Roll back: Roll back every node that left")).to_be_visible()
     expect(page).to_have_title("(1) needs you – Kafka rollout")

@@ -139,11 +139,11 @@ def test_a_cluster_with_a_combined_node_goes_down_offline_and_the_plan_shows_why
     with traffic(cluster, tmp_path / "served"), many_records(cluster.spec):
         refused = shell(*down, "--where-refused", "live")
         assert refused.returncode == RefusedError.exit_code, refused.stderr
-        assert "would stop serving, because it is controller and broker" in refused.stderr
+        assert "would stop serving, because a combined node is controller and broker" in refused.stderr
         done = shell(*down, "--where-refused", "offline")
         assert done.returncode == 0, done.stderr
     (finding,) = [f for f in shell.newest_run().load_plan().findings if f.code == "OFFLINE-DOWNGRADE"]
-    assert "would stop serving, because it is controller and broker" in finding.sentence
+    assert "would stop serving, because a combined node is controller and broker" in finding.sentence
     all_run(cluster, "4.2.1")
     assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {29}
     assert_clients_data_is_kept(cluster.spec, before)

@@ -61,7 +61,7 @@ def test_a_combined_node_a_level_and_what_prevents_a_roll_are_obstacles() -> Non
     both = replace(first, roles=frozenset({Role.BROKER, Role.CONTROLLER}))
     some_combined = replace(SEPARATE, nodes=(both, *others))
     (found,) = live_obstacles(some_combined, catalogue(), _seen(), 29, ())
-    assert found == f"node {first.node_id} would stop serving, because it is controller and broker"
+    assert found == f"node {first.node_id} would stop serving, because a combined node is controller and broker"
     older = replace(_seen(), nodes=replace_node(_seen(), node_state(IDS[0], R341)))
     (found,) = live_obstacles(SEPARATE, catalogue(), older, 29, ())
     assert found == f"node {IDS[0]} runs 3.4.1, which does not support metadata.version 29"

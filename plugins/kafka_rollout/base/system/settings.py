@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kafka_rollout.base.errors import UserError
 
+_MOST = 100_000
 _DATA = Path(__file__).resolve().parents[2] / "data"  # only in a wheel: the build copies include/ there
 _CHECKOUT = Path(__file__).resolve().parents[4] / "include"
 
@@ -145,9 +146,6 @@ class Settings:
             rehearse_minutes=_number("KAFKA_ROLLOUT_REHEARSE_MINUTES", 30),
             live_state=_read("KAFKA_ROLLOUT_LIVE_STATE") != "0",
         )
-
-
-_MOST = 100_000
 
 
 def _number(variable: str, default: int) -> int:

@@ -34,7 +34,7 @@ const OUTCOME = {
   finished: ["✔", "good"], rolled_not_finalized: ["✔", "fair"], rolled_back: ["↩", "fair"], stopped: ["✖", "bad"],
   refused: ["–", "fair"], dry_run: ["–", "soft"],
 };
-const TRENDS = { falls: "↓ it falls", rises: "↑ it rises", stays: "→ it does not fall" };
+const TRENDS = { falls: "↓ it decreases", rises: "↑ it increases", stays: "→ it does not decrease" };
 
 // ---- links ----
 
