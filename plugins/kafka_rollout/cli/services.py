@@ -13,8 +13,9 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.offline_events import LiveLowered
 from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import expected_outage_s
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence
+from kafka_rollout.steps.offline.outage import outage_sentence
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
 
 if TYPE_CHECKING:

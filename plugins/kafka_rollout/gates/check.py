@@ -118,6 +118,8 @@ class GateKind(StrEnum):
     SNAPSHOT = "snapshot"
     METADATA_VERSION = "metadata-version"
     CONTROLLERS_STOP = "controllers-stop"  # of a live downgrade: no broker needs a controller soon
+    NODES_STOP = "stop-of-all-nodes"  # of an offline downgrade: nothing holds the stop of all nodes
+    NEXT_CHANGE = "next-change"  # the run is not paused before a step that changes the cluster
     METADATA_LOG = "metadata-log"  # of a downgrade: the older release can read every node's log
     GROUPS = "groups"  # groups that lose their type are converted, and the path's releases can load what is left
     LEVELS = "levels"  # of a downgrade, at its end: all planned levels, however they were reached

@@ -18,7 +18,7 @@ NODE, RACK = "node", "rack"
 _OF_LONGEST_WINDOW = 0.9
 
 
-def window_condition(maintenance: Maintenance, now: float, expected_s: float) -> Condition:
+def window_condition(maintenance: Maintenance, now: float, expected_s: float, what: str = "a node step") -> Condition:
     """Return whether the maintenance window is open for a whole node step. `expected_s`: its expected duration (s).
 
     At most _OF_LONGEST_WINDOW of the longest coming window is required, or one slow node step would close all of them.
@@ -28,7 +28,7 @@ def window_condition(maintenance: Maintenance, now: float, expected_s: float) ->
     needed_s = min(expected_s, _OF_LONGEST_WINDOW * maintenance.longest_s(now))
     evidence = state.text
     if state.is_open and left_s < needed_s:
-        evidence = f"{evidence}, {duration(left_s)} left; a node step takes about {duration(expected_s)}"
+        evidence = f"{evidence}, {duration(left_s)} left; {what} takes about {duration(expected_s)}"
     return Condition(name="maintenance window", is_met=left_s >= needed_s and state.is_open, evidence=evidence)
 
 

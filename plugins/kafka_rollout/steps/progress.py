@@ -229,7 +229,8 @@ def _without_counts(line: str) -> str:
 
 def _subject(procedure: Procedure, plan: Plan | None, ref: GateRef) -> str:
     if ref.release_step is None or ref.node_id is None:
-        waits_for = next((step.progress for _, step in procedure if step.gate is ref.kind), ref.kind.value)
+        name = ref.kind.value.replace("-", " ")
+        waits_for = next((step.progress for _, step in procedure if step.gate is ref.kind), name)
         return f"waiting for {waits_for}"
     of_node = next(step.progress for step in (GATE_BEFORE, GATE_AFTER) if step.gate is ref.kind)
     return f"{place(plan, ref.release_step, ref.node_id)} {of_node}"

@@ -21,7 +21,7 @@ from kafka_rollout.run.services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ask, record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.control import refuse_controlled
+from kafka_rollout.steps.common.control import HeldError, refuse_held
 from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.undo import gates_after_undo
 from kafka_rollout.steps.planning.comparison import refuse_unaccepted_differences
@@ -244,19 +244,22 @@ class Runner:
             record_done(self.ports, task_id)
 
     def _act(self, task_id: str, step: Step) -> None:
-        """Try the action as often as its limits say; a run that does not wait tries once."""
-        if step.changes:
-            refuse_controlled(self.ports, self.call.plan)
-        tries = step.limits.retries if self.request.waits else 0
-        for left in range(tries, -1, -1):
+        """Try the action as often as its limits say; a run that does not wait tries once. Wait while it is held."""
+        left = step.limits.retries if self.request.waits else 0
+        while True:
             try:
+                if step.changes:
+                    refuse_held(self.ports, self.call.plan)
                 with lock.keep_lock(self.ports):
                     found = step.act(self.call) if step.act is not None else None
                 self.results.setdefault(task_id, found)  # an action can have left more than its XCom
                 return
+            except HeldError as held:
+                self._wait(held.gate)
             except TransientError as error:
                 if not left:
                     raise
+                left -= 1
                 self.progress.say(f"again in {step.limits.pause_s:.0f} s: {error.sentence}")
                 self.ports.clock.sleep(step.limits.pause_s)
 
@@ -429,7 +432,13 @@ class Runner:
 
     def _wait(self, gate: Gate) -> None:
         policy = policy_of(self.ports, gate.kind, self.request, self.plan)
-        wait_for_gate(self.ports, self.call.plan, gate, policy, self.progress.on_check)
+
+        def on_check(seen: GateCheck, message: str) -> None:
+            self.progress.on_check(seen, message)
+            if seen.is_held and not self._continues():
+                raise StoppedError("The run was stopped while it was held.", remedy="Continue it, or roll it back.")
+
+        wait_for_gate(self.ports, self.call.plan, gate, policy, on_check)
 
     def _all_nodes_down(self) -> bool:
         """While an offline downgrade has all nodes down there is no safe point."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.check import HELD_INTERVAL_S, GateKind, GateRef
+from kafka_rollout.gates.outside import Reading
+from kafka_rollout.model.topology import OutsideCondition
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -25,11 +28,14 @@ from kafka_rollout.run.events import (
     events_of,
     has,
 )
-from kafka_rollout.run.step_events import Finalizing, GatePassed, Stopping
-from tests.dags.conftest import DAG_ID, FakeRuns
+from kafka_rollout.run.offline_events import OfflineStopping
+from kafka_rollout.run.step_events import Finalizing, GateChecked, GatePassed, Stopping
+from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R431, FakeCluster
+from tests.integration.harness.faults.without_live import stage_no_live
 from tests.records import change_lock, run_history
+from tests.unit.steps.offline.test_actions import R421
 
 pytestmark = pytest.mark.airflow
 
@@ -177,28 +183,82 @@ def test_an_approver_continues_after_each_pause_of_the_plan_or_rolls_back(
     assert [(event.by, event.decision) for event in paused] == [("alice", "approved")]
 
 
-@pytest.mark.parametrize(("kind", "sentence"), [(StopAsked, "stopped by bob"), (PauseAsked, "paused by bob")])
-def test_a_request_after_the_last_node_fails_the_task_that_changes_the_levels(
-    runs: FakeRuns, kind: type[ControlAsked], sentence: str
+@pytest.mark.parametrize("kind", [StopAsked, PauseAsked])
+def test_a_request_after_the_last_node_ends_or_holds_the_task_that_changes_the_levels(
+    runs: FakeRuns, watched: list[GateRef], kind: type[ControlAsked]
 ) -> None:
     shell = Responder(channel=Channel.SHELL, user="bob", host="jump")
+    sleep, slept = runs.world.clock.on_sleep, list[float]()
 
-    def ask(kind: type[ControlAsked], task: str) -> None:
+    def ask(kind: type[ControlAsked]) -> None:
         lock = change_lock(runs.home).holder("fake")
-        if task == "approve_finalize" and lock is not None:
-            run_history(runs.home, "fake", lock.holder).record(kind(by="bob", reason="errors", responder=shell))
+        assert lock is not None
+        run_history(runs.home, "fake", lock.holder).record(kind(by="bob", reason="errors", responder=shell))
 
-    runs.while_asked = partial(ask, kind)
+    def resume_later(seconds: float) -> None:
+        sleep(seconds)
+        slept.append(seconds)
+        if slept.count(HELD_INTERVAL_S) == 100:  # of 24 in a gate timeout
+            ask(ResumeAsked)
+
+    runs.world.clock.on_sleep = resume_later
+    runs.while_asked = lambda task: ask(kind) if task == "approve_finalize" else None
     dag = runs.load()[DAG_ID]
-    run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2, "finalize": "after_approval"})
-    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    params = {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2, "finalize": "after_approval"}
+    run = run_dag(dag, {**params, "gate_timeout_minutes": 2})
     record = run_history(runs.home, "fake", run.run_id)
-    assert (run.state, states["finalize"]) == ("failed", "failed")
-    assert not has(record.events(), Finalizing)
-    assert sentence in events_of(record.events(), TaskFailed)[0].sentence
-    record.record(ResumeAsked(by="bob", reason="fixed", responder=shell))
-    assert clear_and_continue(dag, run, "finalize").state == "success"
+    if kind is StopAsked:
+        states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+        assert (run.state, states["finalize"]) == ("failed", "failed")
+        assert not has(record.events(), Finalizing)
+        assert "stopped by bob" in events_of(record.events(), TaskFailed)[0].sentence
+        run = clear_and_continue(dag, run, "finalize")
+    else:
+        assert watched[-1] == GateRef(kind=GateKind.NEXT_CHANGE)
+        resumed = events_of(record.events(), ResumeAsked)[0].at
+        assert events_of(record.events(), Finalizing)[0].at >= resumed
+    assert run.state == "success"
     assert has(record.events(), Finalizing)
+
+
+@pytest.mark.parametrize(
+    ("where", "gate"), [("offline", GateKind.NODES_STOP), ("live", GateKind.CONTROLLERS_STOP)], ids=["offline", "live"]
+)
+def test_a_downgrade_waits_in_the_triggerer_before_it_stops_all_nodes(
+    runs: FakeRuns, watched: list[GateRef], monkeypatch: pytest.MonkeyPatch, where: str, gate: GateKind
+) -> None:
+    if where == "offline":
+        stage_no_live(monkeypatch)
+    runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized={METADATA_VERSION: 30})
+    runs.world.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
+    conf = {"target_release": "4.2.1", "where_refused": where, "window": NIGHTS}
+    state, states, record = runs.run("kafka_downgrade_fake", **conf)
+    assert state == "success", states
+    assert GateRef(kind=gate) in watched
+    assert events_of(record.events(), OfflineStopping)[0].at >= at("2026-12-01 04:10")
+    shown = [event.check.waits_for for event in events_of(record.events(), GateChecked) if event.check.is_held]
+    assert shown[0] == "maintenance window: closed until Tu 2026-12-01 04:10 CET"
+    assert {node.running for node in runs.world.nodes.values()} == {R421}
+
+
+def test_a_condition_that_stays_unmet_fails_the_stop_of_all_nodes_and_clearing_it_continues(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage_no_live(monkeypatch)
+    runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized={METADATA_VERSION: 30})
+    condition = OutsideCondition(name="lag", query="sum(lag)", requires="< 5")
+    runs.world.spec = replace(runs.world.spec, conditions=(condition,))
+    runs.world.outside["lag"] = [Reading(value=1)]
+    runs.while_asked = lambda task: runs.world.outside.update(lag=[Reading(problem="No response.")])
+    dag = runs.load()["kafka_downgrade_fake"]
+    params = {"target_release": "4.2.1", "where_refused": "offline", "soak_seconds": 0, "checks": 2}
+    run = run_dag(dag, {**params, "gate_timeout_minutes": 2})
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    assert (run.state, states["offline.stop_all"], runs.world.stops) == ("failed", "failed", [])
+    assert runs.asked == ["approve_roll"]  # nothing was stopped, so there is nothing to decide
+    runs.world.outside["lag"] = [Reading(value=1)]
+    assert clear_and_continue(dag, run, "offline.stop_all").state == "success"
+    assert {node.running for node in runs.world.nodes.values()} == {R421}
 
 
 def test_the_answer_about_a_failure_does_not_end_a_pause_that_nobody_saw(

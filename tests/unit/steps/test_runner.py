@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.gates.check import HELD_INTERVAL_S
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.run.events import (
     Approval,
@@ -24,7 +25,7 @@ from kafka_rollout.run.events import (
     has,
 )
 from kafka_rollout.run.services import Answer, Question
-from kafka_rollout.run.step_events import Finalizing
+from kafka_rollout.run.step_events import Finalizing, GateChecked
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.rehearsal.quiet import RehearsalServices
 from kafka_rollout.steps.rehearsal.run import SaysLines
@@ -80,9 +81,9 @@ def test_a_run_without_a_terminal_ends_at_a_planned_pause_and_the_next_call_cont
     assert [event.decision for event in given] == ["approved"]
 
 
-@pytest.mark.parametrize(("kind", "outcome"), [(StopAsked, "stopped"), (PauseAsked, "refused")])
-def test_a_request_after_the_last_node_ends_the_run_before_the_levels(
-    tmp_path: Path, kind: type[ControlAsked], outcome: str
+@pytest.mark.parametrize(("kind", "ends"), [(StopAsked, "stopped"), (PauseAsked, "waits"), (PauseAsked, "by signal")])
+def test_a_request_after_the_last_node_ends_or_holds_the_run_before_the_levels(
+    tmp_path: Path, kind: type[ControlAsked], ends: str
 ) -> None:
     cluster = FakeCluster(R391)
     ports = fake_ports(cluster, tmp_path)
@@ -101,23 +102,50 @@ def test_a_request_after_the_last_node_ends_the_run_before_the_levels(
                 ports.run.record(kind(by="bob", reason="errors of clients", responder=shell))
             return super().ask(question)
 
+    held: list[str] = []
+
+    sleep = cluster.clock.on_sleep
+
+    def wait(seconds: float) -> None:
+        sleep(seconds)
+        if seconds != HELD_INTERVAL_S:
+            return
+        held.append(holder())
+        assert not has(ports.run.events(), Finalizing)
+        if len(held) == 200 and ends == "waits":  # longer than a gate timeout
+            ports.run.record(ResumeAsked(by="bob", reason="fixed", responder=shell))
+
+    def holder() -> str:
+        lock = ports.lock.holder("fake")
+        return "" if lock is None else lock.holder
+
+    cluster.clock.on_sleep = wait
+
     def call() -> str:
-        answers, services = AsksAtFinalize(Decision.APPROVED), RehearsalServices(ports)
-        progress = SaysLines(lines.append)
         runner = Runner(
-            ports=ports, procedure=UPGRADE, request=request, answers=answers, services=services, progress=progress
+            ports=ports,
+            procedure=UPGRADE,
+            request=request,
+            answers=AsksAtFinalize(Decision.APPROVED),
+            services=RehearsalServices(ports),
+            progress=SaysLines(lines.append),
+            stop_asked=lambda: ends == "by signal" and len(held) >= 200,
         )
         try:
             return "done" if runner.run() else "stopped"
         except RefusedError as error:
-            lines.append(str(error))
-            return "refused"
+            return str(error)
 
-    assert call() == outcome
-    assert any("by bob: errors of clients" in line for line in lines)
-    assert not has(ports.run.events(), Finalizing)
-    assert ports.lock.holder("fake") is None
+    end = call()
     if kind is PauseAsked:
+        assert set(held) == {ports.run_id}
+        assert any(event.check.is_held for event in events_of(ports.run.events(), GateChecked))
+    if ends != "waits":
+        assert end == "stopped"
+        assert not has(ports.run.events(), Finalizing)
+        assert ports.lock.holder("fake") is None
         ports.run.record(ResumeAsked(by="bob", reason="fixed", responder=shell))
-    call()  # the fake cluster has no snapshot to prove after the levels
+        held.clear()
+        end = call()
+    assert "no metadata snapshot" in end  # to prove the levels with, in the fake cluster
     assert has(ports.run.events(), Finalizing)

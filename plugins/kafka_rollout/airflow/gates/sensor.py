@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
@@ -14,7 +14,14 @@ from kafka_rollout.airflow.approvals.deciding import (
     record_decision,
 )
 from kafka_rollout.airflow.approvals.records import Records, UnreadRecordError, read_records
-from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_in, skip_if
+from kafka_rollout.airflow.common.base import (
+    RolloutOperator,
+    cluster_ports,
+    errors_for_airflow,
+    frozen_plan,
+    request_in,
+    skip_if,
+)
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.airflow.logs import OneLineLogs
@@ -24,8 +31,8 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.control import ask_at_pause
 from kafka_rollout.steps.common.node_steps import offline_release_step
-from kafka_rollout.steps.gates.control import ask_at_pause
 from kafka_rollout.steps.gates.waiting import check_gates, policy_of, watch_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.roll.node import needs_replacement, restart_node
@@ -187,6 +194,12 @@ def trigger_of(
         {"gate": to_json(gate.ref), "watch": to_json(watch)} for gate, watch in zip(gates, watches, strict=True)
     ]
     return GateTrigger(cluster=cluster, run_id=str(context["run_id"]), plan_hash=plan.hash, **first, others=others)
+
+
+def wait_in_gate(task: RolloutOperator, context: Context, ports: ClusterPorts, plan: Plan, gate: Gate) -> NoReturn:
+    """Defer the task until the gate has passed or failed; it resumes at `watched`."""
+    watch = watch_of(ports, plan, gate, policy_of(ports, gate.kind, request_in(context), plan))
+    task.defer(trigger=trigger_of(task.cluster, context, plan, [gate], [watch]), method_name="watched")
 
 
 def check_for_a_while(

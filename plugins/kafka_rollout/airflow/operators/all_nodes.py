@@ -40,14 +40,14 @@ from kafka_rollout.run.projections.node_times import time_of_node_steps
 from kafka_rollout.run.projections.nodes import has_acted_on_node, has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.control import HeldError, ask_at_pause
 from kafka_rollout.steps.common.node_steps import offline_release_step
-from kafka_rollout.steps.gates.control import ask_at_pause
 from kafka_rollout.steps.gates.waiting import policy_of, watch_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.progress import place
 from kafka_rollout.steps.roll.next_part import Part, has_failed, next_part_of_batch
 from kafka_rollout.steps.roll.node import replace_nodes, restart_node
-from kafka_rollout.steps.roll.stop import HeldError, choose_nodes_to_stop
+from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
 from kafka_rollout.steps.step import Reaction, Step
 
 # A task that has worked for this time checks no gate itself: it defers, and continues as a new process. So the time of

@@ -24,10 +24,10 @@ from kafka_rollout.airflow.common.base import (
     request_in,
 )
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
-from kafka_rollout.airflow.gates.sensor import trigger_of
+from kafka_rollout.airflow.gates.sensor import wait_in_gate
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.gates.check import Gate, GateKind, WatchState
+from kafka_rollout.gates.check import WatchState
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
@@ -35,11 +35,9 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.control import HeldError, due_pause
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.control import due_pause
-from kafka_rollout.steps.gates.waiting import policy_of, watch_of
 from kafka_rollout.steps.roll.node import NodeReplaced, needs_replacement, plan_rollback, replace_node, retry_node
-from kafka_rollout.steps.roll.stop import HeldError
 from kafka_rollout.steps.step import Reaction, Step
 
 _START_AGAIN = "Start the node again. A process that hangs in its shutdown is killed."
@@ -144,9 +142,7 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
                 raise RefusedError(
                     error.sentence, remedy="Clear the gate before the stop: it asks an approver."
                 ) from None
-            gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node)
-            watch = watch_of(ports, plan, gate, policy_of(ports, gate.kind, request_in(context), plan))
-            self.defer(trigger=trigger_of(self.cluster, context, plan, [gate], [watch]), method_name="watched")
+            wait_in_gate(self, context, ports, plan, error.gate)
         except FatalError as error:
             self._ask(context, ports, plan, str(error), _START_AGAIN)
         except (RefusedError, TransientError) as error:

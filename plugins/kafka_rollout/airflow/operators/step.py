@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from kafka_rollout.airflow.approvals.asking import AsksPeople, read_answer, show_waiting
+from kafka_rollout.airflow.approvals.asking import AsksPeople, is_answer, read_answer, show_waiting
 from kafka_rollout.airflow.approvals.deciding import (
     ROLL_BACK_DECISION,
     ask_how_to_continue,
@@ -22,12 +22,14 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
+from kafka_rollout.airflow.gates.sensor import wait_in_gate
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError
+from kafka_rollout.gates.check import WatchState
 from kafka_rollout.run.events import Decision
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.control import refuse_controlled
+from kafka_rollout.steps.common.control import HeldError, refuse_held
 from kafka_rollout.steps.step import Reaction, SkippedStepError, Step, StepCall
 from kafka_rollout.steps.step_history import record_done, record_jump
 
@@ -50,16 +52,25 @@ class StepOperator(RolloutOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         call = self.call(context, ports)
         skip_if(self.step.skip(call.plan_or_none, call.request, ports.run.events()), ports, self.task_id)
-        if self.step.changes:
-            refuse_controlled(ports, call.plan)
         if self.step.monitored:
             keep_traffic_running(context, ports)
         try:
+            if self.step.changes:
+                refuse_held(ports, call.plan)
             found = None if self.step.act is None else self.step.act(call)
         except SkippedStepError as reason:
             skip_if(str(reason), ports, self.task_id)
+        except HeldError as held:
+            show_waiting(context, held.sentence)
+            wait_in_gate(self, context, ports, call.plan, held.gate)
         record_done(ports, self.task_id)
         return found
+
+    def watched(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue after the wait before a change."""
+        if event["state"] != WatchState.PASSED:
+            raise AirflowFailException(f"{event['message']} To wait again and continue, clear this task.")
+        return self.attempt(context, "act")
 
     def call(self, context: Context, ports: ClusterPorts) -> StepCall:
         """Return the input of the step's action in this DAG run."""
@@ -108,6 +119,10 @@ class UndoableStepOperator(AsksPeople, StepOperator):
         self.log.info("Done: %s", found)
         show_waiting(context, "nothing")
         return found
+
+    def watched(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue after the wait, or with an answer to the request of an earlier attempt."""
+        return self.decided(context, event) if is_answer(event) else super().watched(context, event)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the step failed."""

@@ -28,8 +28,11 @@ WINDOWS_CHECK = Check(
 
 
 def window_findings(plan: Plan, maintenance: Maintenance, soak_s: float, now: float) -> Iterator[Finding]:
-    """Yield the estimate. Raises UserError if no window opens, or none is long enough for a node step."""
+    """Yield the estimate, if nodes are replaced one by one. Raises UserError if no window opens, or none is long enough
+    for a node step."""
     refuse_never_open(maintenance, now)
+    if plan.offline:
+        return
     parts = [len(step.batches) or len(step.order) for step in plan.release_steps]
     found = maintenance.schedule(now, [NODE_S + soak_s] * sum(parts))
     steps = count(sum(parts), "node step" if sum(parts) == sum(len(s.order) for s in plan.release_steps) else "batch")

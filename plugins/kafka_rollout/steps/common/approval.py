@@ -13,7 +13,6 @@ from kafka_rollout.base.finding_groups import group_by_kind
 from kafka_rollout.base.findings import Finding, Verdict
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
 from kafka_rollout.base.wording import count, nodes
-from kafka_rollout.gates.outside import OUTSIDE_CONDITION
 from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, ReleaseStep, RunTerms, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.batches import NODE_S, expected_s
@@ -233,6 +232,9 @@ def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval)
             )
 
 
+OUTAGE_FACTS = "offline/facts.json"
+
+
 def shown_once(ports: ClusterPorts, plan: Plan, name: str, compute: Callable[[], dict[str, Any]]) -> Mapping[str, Any]:
     """Return the facts that an approval shows: computed once per plan, so that a repeated request has the same text."""
     kept = ports.run.attachment(name)
@@ -240,6 +242,12 @@ def shown_once(ports: ClusterPorts, plan: Plan, name: str, compute: Callable[[],
         kept = {"plan": plan.hash, **compute()}
         ports.run.attach(name, kept)
     return kept
+
+
+def expected_outage_s(ports: ClusterPorts) -> tuple[float, float] | None:
+    """Return the seconds shown in the approval: if every controller stops by itself, and if one must be killed."""
+    kept = ports.run.attachment(OUTAGE_FACTS)
+    return None if kept is None else (kept["outage_s"], kept["outage_at_most_s"])
 
 
 def approval_body(
@@ -414,11 +422,6 @@ def terms_part(plan: Plan) -> list[str]:
         *(
             [f"- Conditions from outside that the gates do **not** check: {', '.join(terms.skip_conditions)}"]
             if terms.skip_conditions
-            else []
-        ),
-        *(
-            [f"- Conditions from outside do **not** hold the stop of all {'controllers' if plan.live else 'nodes'}"]
-            if (plan.live or plan.offline) and any(found.code == OUTSIDE_CONDITION.code for found in plan.findings)
             else []
         ),
         *([f"- Pause for an approver after each {_after(terms.pause_after)}"] if terms.pause_after else []),

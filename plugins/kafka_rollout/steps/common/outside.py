@@ -16,17 +16,22 @@ from kafka_rollout.run.projections.nodes import last_act_at
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 
-_POINTS: dict[GateKind, AppliesTo] = {GateKind.BEFORE_STOP: "before_stop", GateKind.AFTER_START: "after_start"}
+_POINTS: dict[GateKind, AppliesTo] = {
+    GateKind.BEFORE_STOP: "before_stop",
+    GateKind.CONTROLLERS_STOP: "before_stop",
+    GateKind.NODES_STOP: "before_stop",
+    GateKind.AFTER_START: "after_start",
+}
 _AT_ONCE = 8
 
 
 def check_outside(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, point: AppliesTo, *, not_before: float = 0.0
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo, *, not_before: float = 0.0
 ) -> tuple[Condition, ...]:
     """Return the conditions from outside that apply before a stop or after a start, with their values now.
 
-    A value from before the run's last stop or start says nothing about its effect, so it does not count, nor does one
-    from before `not_before` (epoch seconds).
+    `release_step`: None for the stop of all nodes or controllers. A value from before the run's last stop or start says
+    nothing about its effect, so it does not count, nor does one from before `not_before` (epoch seconds).
     """
     applying = _applying(ports, plan, release_step, point)
     if not applying:
@@ -40,7 +45,7 @@ def with_outside_time(ports: ClusterPorts, plan: Plan, gate: Gate, policy: GateP
     point = _POINTS.get(gate.kind)
     if point is None:
         return policy
-    applying = _applying(ports, plan, gate.subject[0], point)
+    applying = _applying(ports, plan, gate.release_step, point)
     return replace(policy, soak_s=max(policy.soak_s, *(one.for_s for one in applying), 0.0))
 
 
@@ -52,10 +57,10 @@ def find_outside(ports: ClusterPorts, skipped: Sequence[str] = ()) -> Checked:
 
 
 def _applying(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, point: AppliesTo
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo
 ) -> tuple[OutsideCondition, ...]:
     """A rollback has none: the value can be bad because of the release that it removes."""
-    if is_rollback_step(plan, release_step):
+    if release_step is not None and is_rollback_step(plan, release_step):
         return ()
     skipped = () if plan.terms is None else plan.terms.skip_conditions
     return tuple(one for one in ports.cluster.conditions if point in one.applies_to and one.name not in skipped)

@@ -22,11 +22,11 @@ from kafka_rollout.run.projections.offline import describe_lost_disk, describe_u
 from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.control import check_begin
 from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
 from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_step, node_step_state, read_last_error
 from kafka_rollout.steps.common.outside import check_outside
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
-from kafka_rollout.steps.gates.control import Begin, check_begin
 from kafka_rollout.steps.gates.groups import check_groups
 from kafka_rollout.steps.offline.outage import check_service
 from kafka_rollout.steps.offline.snapshot import nothing_was_stopped
@@ -95,8 +95,7 @@ def check_gate(
     except TransientError as error:
         condition = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
         begin = _begins_without_response(ports, plan, gate)
-        conditions = (*begin.conditions, condition)
-        seen = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=conditions, is_held=begin.is_held)
+        seen = replace(begin, conditions=(*begin.conditions, condition))
     RECENT.record(ports, gate.ref, seen)
     return seen
 
@@ -140,26 +139,23 @@ def _before_stop(
         return _nothing_to_wait_for(
             ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    begin = _begins(ports, plan, gate, not_before)
+    begin = check_begin(ports, plan, gate, not_before=not_before)
     if begin.is_held:
-        return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=begin.conditions, is_held=True)
+        return begin
     state = observe_all(ports) if observed is None else observed()
     seen = _check_stop(ports, plan, state, node, gate.together)
     return replace(seen, conditions=(*begin.conditions, *seen.conditions))
 
 
-def _begins(ports: ClusterPorts, plan: Plan, gate: Gate, not_before: float = 0.0) -> Begin:
-    return Begin() if gate.has_begun else check_begin(ports, plan, *gate.subject, not_before=not_before)
-
-
-def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> Begin:
-    """Return what holds the node step while its node does not respond: the gate timeout does not run in a pause."""
-    if gate.kind is not GateKind.BEFORE_STOP:
-        return Begin()
+def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    """Return what holds the stop while its nodes do not respond: the gate timeout does not run in a pause."""
+    nothing = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=())
+    if gate.kind not in {GateKind.BEFORE_STOP, GateKind.CONTROLLERS_STOP}:
+        return nothing
     try:
-        return _begins(ports, plan, gate)
+        return check_begin(ports, plan, gate)
     except TransientError:  # of the planned pause, which reads the racks from the hosts
-        return Begin()
+        return nothing
 
 
 def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:
@@ -324,8 +320,17 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
 def _controllers_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     if not nothing_was_stopped(ports):
         return _nothing_to_wait_for(ports, gate, "this run has already stopped the controllers")
+    begin = check_begin(ports, plan, gate)
+    if begin.is_held:
+        return begin
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
-    return check_before_controllers_stop(ports.cluster, state, ports.admin.movements())
+    seen = check_before_controllers_stop(ports.cluster, state, ports.admin.movements())
+    return replace(seen, conditions=(*begin.conditions, *seen.conditions))
+
+
+def _begins(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    seen = check_begin(ports, plan, gate)
+    return seen if seen.conditions else _nothing_to_wait_for(ports, gate, "nothing holds the run")
 
 
 def _groups(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
@@ -342,6 +347,8 @@ CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, Gate], GateCheck]] = {
     GateKind.FINAL_METADATA_VERSION: _metadata_version,
     GateKind.GROUPS: _groups,
     GateKind.CONTROLLERS_STOP: _controllers_stop,
+    GateKind.NODES_STOP: _begins,
+    GateKind.NEXT_CHANGE: _begins,
     GateKind.METADATA_LOG: lambda ports, plan, gate: check_metadata_logs(ports, plan),
     GateKind.LEVELS: _all_levels,
 }

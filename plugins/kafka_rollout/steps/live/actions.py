@@ -27,6 +27,7 @@ from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.control import refuse_held, refuse_unsafe_stop
 from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import check_gate
@@ -49,6 +50,7 @@ from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 
 READY_EVERY_S = 0.1
 OTHERS_AFTER_S, EXITED_EVERY_S = 20.0, 2.0
+_GATE, _STOP = Gate(kind=GateKind.CONTROLLERS_STOP), "The stop of the controllers"
 _LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
 
 
@@ -58,9 +60,9 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
     A controller whose host does not respond is left out if the others are a majority; the sentence names it, the gate
     of the level waits for it, and a repeated call installs the snapshot there and starts it.
 
-    Raises RefusedError or TransientError, with every controller that responds running on its old log, if the levels
-    were not lowered. Raises TransientError if a leader was elected at the new level, but the controllers do not serve
-    yet, and if too few hosts respond to decide: repeat it.
+    Raises HeldError while something holds the stop. Raises RefusedError or TransientError, with every controller that
+    responds running on its old log, if the levels were not lowered. Raises TransientError if a leader was elected at
+    the new level, but the controllers do not serve yet, and if too few hosts respond to decide: repeat it.
     """
     plan = check_plan(ports, plan.hash)
     if not plan.live:
@@ -77,10 +79,12 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
         if nothing_was_stopped(ports):
             if not _lacks(ports, plan):
                 return f"metadata.version is {plan.levels[METADATA_VERSION]} already."
+            refuse_held(ports, plan, _GATE, _STOP)
             # Before the gate: the operator's commands can take an hour.
             at_once(ports.runtime.prepare_stop, [one for one in ports.cluster.controllers if one.commands_before_stop])
             _refuse_unready(ports, plan)
             prepared = opened.enter_context(_prepare(ports, plan))
+            refuse_held(ports, plan, _GATE, _STOP)  # large logs can take many minutes
             return _lower(ports, plan, prepared, opened)
         return _lower(ports, plan, None, opened)
 
@@ -92,12 +96,7 @@ def _refuse_unready(ports: ClusterPorts, plan: Plan) -> None:
             f"Some levels are not lowered yet: {', '.join(f'{c.feature} is not' for c in left)}.",
             remedy="Lower the levels first.",
         )
-    seen = check_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP))
-    if not seen.passes:
-        raise TransientError(
-            f"The controllers cannot be stopped safely yet: {seen.waits_for}.",
-            remedy="Nothing was stopped. Wait until the conditions are met, then repeat the step.",
-        )
+    refuse_unsafe_stop(ports, _GATE, check_gate(ports, plan, _GATE), "The controllers cannot be stopped safely")
 
 
 def _prepare(ports: ClusterPorts, plan: Plan) -> AbstractContextManager[PreparedSnapshot]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.metadata_log.log_choice import (
     ChosenLog,
@@ -34,6 +35,7 @@ from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.control import refuse_held
 from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (
     last_started_release,
@@ -63,13 +65,15 @@ from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, 
 
 STOP_DEADLINE_S = 180.0
 READY_WITHIN_S = 120.0
+_GATE = Gate(kind=GateKind.NODES_STOP)
 _LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
 
 
 def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     """Stop every node: brokers first, then controllers (combined nodes with them), each group in parallel.
 
-    Before the first stop everything is checked again, and the state that cannot be read later is recorded. A controller
+    Before the first stop everything is checked again, and the state that cannot be read later is recorded. Raises
+    HeldError while something holds this stop; once it has begun, nothing holds the run. A controller
     that hangs in its shutdown is killed after WITHOUT_QUORUM_S, as the approval shows. Returns the stopped ids.
     """
     plan, release_step = _begin(ports, plan, "Stop all nodes")
@@ -82,11 +86,13 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                     f"Some levels are not lowered yet: {', '.join(f'{c.feature} is not' for c in left)}.",
                     remedy="Lower the levels first.",
                 )
+            refuse_held(ports, plan, _GATE, "The stop of all nodes")  # before the commands
             at_once(lambda node: ports.runtime.bring(node, release_step.to_release), ports.cluster.nodes)
             at_once(lambda node: run_commands_before_stop(ports, release_step, node), ports.cluster.nodes)
             if any(node.commands_before_stop for node in ports.cluster.nodes):  # they can take an hour
                 refuse_new_blockers(ports, plan)
             refuse_new_in_logs(ports, plan, release_step)
+            refuse_held(ports, plan, _GATE, "The stop of all nodes")
             _record_before(ports, release_step)
         stopped: list[int] = []
         for round_, force in ((ports.cluster.brokers_alone, False), (ports.cluster.controllers, True)):

@@ -25,7 +25,7 @@ from kafka_rollout.report.run_report import MeasuredOutage, OutageReport
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.offline_events import OfflineServed, OfflineWritable
 from kafka_rollout.run.projections.offline import outages, unwritable_before
-from kafka_rollout.steps.common.approval import shown_once
+from kafka_rollout.steps.common.approval import OUTAGE_FACTS, shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until
 
@@ -85,9 +85,6 @@ def outage_sentence(events: Sequence[Event], expected_s: tuple[float, float] | N
         return ""
     approved = "" if expected_s is None else f" The approval showed {expected(*expected_s)}."
     return f"{seen[-1].sentence}{approved}"
-
-
-FACTS = "offline/facts.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +152,4 @@ def shown_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
             "outage_at_most_s": round(facts.outage.longest_s, 1),
         }
 
-    return tuple(shown_once(ports, plan, FACTS, compute)["lines"])
-
-
-def expected_outage_s(ports: ClusterPorts) -> tuple[float, float] | None:
-    """Return the seconds shown in the approval: if every controller stops by itself, and if one must be killed."""
-    kept = ports.run.attachment(FACTS)
-    return None if kept is None else (kept["outage_s"], kept["outage_at_most_s"])
+    return tuple(shown_once(ports, plan, OUTAGE_FACTS, compute)["lines"])

@@ -106,7 +106,7 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple
 
 def _windows(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
     maintenance = parse_maintenance(request.window, request.freeze_days)
-    if maintenance is None or not plan.release_steps or plan.offline:
+    if maintenance is None or not plan.release_steps:
         return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
     soak_s = request.at_least(ports.cluster).soak_s
     return WINDOWS_CHECK.ran(window_findings(plan, maintenance, soak_s, ports.clock.now()))

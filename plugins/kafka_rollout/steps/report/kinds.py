@@ -22,11 +22,12 @@ from kafka_rollout.run.step_events import (
     MetadataScanned,
     Trimmed,
 )
+from kafka_rollout.steps.common.approval import expected_outage_s
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.contents import COMPARED
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.features.sending import levels_now
-from kafka_rollout.steps.offline.outage import expected_outage_s, outage_report, outage_sentence
+from kafka_rollout.steps.offline.outage import outage_report, outage_sentence
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report.outcome import missing_proofs
 from kafka_rollout.steps.report.run import build_report

@@ -39,7 +39,7 @@ from kafka_rollout.steps.common.node_steps import (
 from kafka_rollout.steps.downgrade.metadata_logs import make_readable
 from kafka_rollout.steps.gates.checks import check_stop_is_safe, load_before_stop, observe_all
 from kafka_rollout.steps.planning.check import check_plan
-from kafka_rollout.steps.roll.stop import check_batch, prepare_stop, refuse_unsafe_stop, stop_is_under_way
+from kafka_rollout.steps.roll.stop import check_batch, prepare_stop, refuse_unsafe_node_stop, stop_is_under_way
 
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
 
@@ -174,7 +174,7 @@ def restart_node(
         _refuse_other_release(ports, release_step, node)
         if ports.runtime.process(node).pid is not None:
             run_commands_before_stop(ports, release_step, node)
-            refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node, together))
+            refuse_unsafe_node_stop(ports, release_step, node, check_stop_is_safe(ports, plan, node, together))
             # *Retry* comes from a named approver, which is required for a kill.
             stop_s = _stop(ports, release_step, node, force=True)
         return _start(ports, plan, release_step, node, stop_s)

@@ -10,7 +10,6 @@ from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.features.checks import range_findings
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
-from kafka_rollout.gates.outside import waits_for_outside_alone
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -19,7 +18,6 @@ from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, se
 from kafka_rollout.planning.findings.hosts import STOP_DEADLINE_S
 from kafka_rollout.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
 from kafka_rollout.run.events import RollbackClosed, newest
-from kafka_rollout.run.projections.gates import times_passed
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,
     started_release_steps,
@@ -29,6 +27,7 @@ from kafka_rollout.run.projections.nodes import (
 )
 from kafka_rollout.run.step_events import BatchSplit
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
+from kafka_rollout.steps.common.control import refuse_unsafe_stop
 from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (
     is_rollback_step,
@@ -47,10 +46,6 @@ Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 """Observations that the nodes of a batch share: of the whole cluster for findings, and what gates need."""
 
 
-class HeldError(TransientError):
-    """The gate before the stop of this node waits again: for the end of a pause, or for a condition from outside."""
-
-
 # A stop requested within this time may still be in progress, so the node can look degraded.
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 # What closes a rollback is checked at its first stop, and again after a pause of this length.
@@ -58,8 +53,6 @@ _CHECKED_S = 3600.0
 # The operator's commands before a stop can move leaders, so the gate after them can need some checks to pass again.
 SAFE_AGAIN_WITHIN_S = 60.0
 _REFUSED_TOGETHER = 2
-# So often a gate passes whose condition from outside is not met right after; then the retries count.
-_PASSES = 3
 
 
 def split_now(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit:
@@ -136,13 +129,14 @@ def prepare_stop(
     if stop_is_under_way(ports, release_step, node):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
         # nodes must still be able to spare it.
-        refuse_unsafe_stop(node, check_stop_is_safe(ports, plan, node, together))
+        refuse_unsafe_node_stop(ports, release_step, node, check_stop_is_safe(ports, plan, node, together))
         return False
     gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together, has_begun=has_begun)
     _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate, shared=shared))
     has_commands = run_commands_before_stop(ports, release_step, node)
     if has_commands:
-        state = _check_stop(ports, plan, replace(gate, has_begun=True), within_s=SAFE_AGAIN_WITHIN_S)
+        gate = replace(gate, has_begun=True)
+        state = _check_stop(ports, plan, gate, within_s=SAFE_AGAIN_WITHIN_S)
         _record_before_stop(ports, release_step, node, state)
     return has_commands
 
@@ -179,11 +173,10 @@ def _check_stop(
     seen = until(
         ports.clock,
         lambda: check_gate(ports, plan, gate, observe_again, not_before=began),
-        lambda seen: seen.passes,
+        lambda seen: seen.passes or seen.is_held,
         for_s=within_s,
     )
-    waits = waits_for_outside_alone(seen, ports.cluster.conditions)
-    refuse_unsafe_stop(node, seen, waits=waits and times_passed(ports.run.events(), gate.ref) < _PASSES)
+    refuse_unsafe_node_stop(ports, release_step, node, seen)
     return states[-1] if states else observe_again()
 
 
@@ -200,9 +193,15 @@ def check_batch(
         refuse_new_blockers(ports, plan)
     state = observe_all(ports)
     for node, seen in zip(nodes, check_stops_are_safe(ports, plan, nodes, state), strict=True):
-        refuse_unsafe_stop(node, seen)
+        refuse_unsafe_node_stop(ports, release_step, node, seen)
     for node in prepared:
         _record_before_stop(ports, release_step, node, state)
+
+
+def refuse_unsafe_node_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, seen: GateCheck) -> None:
+    """Raise TransientError or HeldError, as `refuse_unsafe_stop`, unless the gate before its stop passes."""
+    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node)
+    refuse_unsafe_stop(ports, gate, seen, f"Node {node.node_id} cannot be stopped safely")
 
 
 def _record_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, state: ClusterState) -> None:
@@ -310,15 +309,6 @@ def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
             remedy="Lower the levels first (in a DAG: clear lower_features and all downstream tasks).",
         )
     refuse_unreadable(ports, plan, release_step, node)
-
-
-def refuse_unsafe_stop(node: NodeSpec, seen: GateCheck, *, waits: bool = False) -> None:
-    """Raise TransientError unless the gate passes; HeldError while the run pauses, or if its gate `waits` again."""
-    if not seen.passes:
-        raise (HeldError if seen.is_held or waits else TransientError)(
-            f"Node {node.node_id} cannot be stopped safely yet: {seen.waits_for}.",
-            remedy="Wait until the conditions are met, then repeat the step.",
-        )
 
 
 def stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:

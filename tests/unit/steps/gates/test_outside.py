@@ -230,14 +230,6 @@ def test_the_plan_shows_the_value_and_is_refused_without_one(cluster: FakeCluste
         planned()
 
 
-def test_the_approval_says_which_stops_no_condition_holds(planned: Planned) -> None:
-    _, plan = planned()
-    says = "- Conditions from outside do **not** hold the stop of all"
-    assert says not in approval_body(plan)
-    assert f"{says} nodes" in approval_body(replace(plan, offline=True))
-    assert f"{says} controllers" in approval_body(replace(plan, live=True))
-
-
 def test_a_run_can_skip_a_condition_and_the_approval_names_it(cluster: FakeCluster, planned: Planned) -> None:
     cluster.outside["lag"] = [UNKNOWN]
     ports, plan = planned(skip_conditions=("lag",))

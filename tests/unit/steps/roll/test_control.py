@@ -31,8 +31,8 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.step_events import GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.control import check_begin
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe
-from kafka_rollout.steps.gates.control import check_begin
 from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.progress import Progress as ProgressLines
@@ -416,7 +416,9 @@ def started(ports: ClusterPorts, node_id: int, key: str = FORTH) -> None:
 def held(ports: ClusterPorts, plan: Plan, node_id: int, release_step: ReleaseStep | None = None) -> list[str]:
     """Return the unmet conditions under which the node step begins."""
     step = release_step or plan.release_steps[0]
-    begin = check_begin(ports, plan, step, ports.cluster.node(node_id))
+    begin = check_begin(
+        ports, plan, Gate(kind=GateKind.BEFORE_STOP, release_step=step, node=ports.cluster.node(node_id))
+    )
     return [seen.name for seen in begin.conditions if not seen.is_met]
 
 

@@ -14,8 +14,8 @@ from kafka_rollout.run.events import ApprovalOf, Channel, Decision, PauseAsked, 
 from kafka_rollout.run.step_events import PreparingStop, StopPrepared
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.control import HeldError
 from kafka_rollout.steps.roll.node import replace_node, replace_nodes
-from kafka_rollout.steps.roll.stop import HeldError
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
 from tests.fakes.dying_files import KilledError
 from tests.fakes.ports import fake_ports, in_step

@@ -1,0 +1,150 @@
+"""Whether the next node step of a run can begin now: observe, then decide (`gates/control.py`).
+
+The gates before a stop have these conditions first, so each caller of a gate pauses: the walk of a shell, the sensors
+and triggers of a DAG, and the check right before the stop. A step that is held raises HeldError, and its caller waits
+in the gate that the error names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from kafka_rollout.base.errors import StoppedError, TransientError
+from kafka_rollout.base.maintenance import parse_maintenance
+from kafka_rollout.gates.check import Condition, Gate, GateCheck, GateKind
+from kafka_rollout.gates.control import RACK, find_due_pause, pause_condition, planned_pause, window_condition
+from kafka_rollout.gates.outside import waits_for_outside_alone
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.batches import NODE_S, find_racks
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Event, StoppedByOperator
+from kafka_rollout.run.projections.control import find_pause, find_stop, nodes_since_pause
+from kafka_rollout.run.projections.gates import times_passed
+from kafka_rollout.run.projections.node_times import expected_node_step_s
+from kafka_rollout.run.projections.nodes import is_in_node_step
+from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.steps.common.approval import expected_outage_s
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.node_steps import is_rollback_step
+from kafka_rollout.steps.common.outside import check_outside
+
+# So often a gate passes whose condition from outside is not met right after; then the retries count.
+_PASSES = 3
+_NEXT_CHANGE = Gate(kind=GateKind.NEXT_CHANGE)
+
+
+class HeldError(TransientError):
+    """What comes next waits in `gate`: for the end of a pause, the maintenance window or a condition from outside."""
+
+    def __init__(self, sentence: str, *, remedy: str = "", gate: Gate = _NEXT_CHANGE) -> None:
+        super().__init__(sentence, remedy=remedy)
+        self.gate = gate
+
+
+def due_pause(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+) -> str:
+    """Return why the plan pauses before this node, and asks an approver; empty if it does not.
+
+    A batch that is split and has begun ends before the pause.
+    """
+    terms = plan.terms
+    if terms is None or not terms.pause_after or is_rollback_step(plan, release_step):
+        return ""
+    if is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id)):
+        return ""
+    steps_done = nodes_since_pause(events, plan)
+    if any((release_step.key, node_id) in steps_done for node_id in release_step.batch_of(node.node_id)):
+        return ""
+    done = [node_id for _, node_id in steps_done]
+    compared = {*done[-1:], node.node_id} if terms.pause_after == RACK else ()
+    configs = {node_id: ports.runtime.config(ports.cluster.node(node_id)) for node_id in compared}
+    return find_due_pause(terms.pause_after, done, node.node_id, defaultdict(str, find_racks(ports.cluster, configs)))
+
+
+def ask_at_pause(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+) -> str:
+    """Return the reason of `due_pause` with the values of conditions from outside, for the approver."""
+    why = due_pause(ports, plan, release_step, node, events)
+    if not why:
+        return ""
+    outside = check_outside(ports, plan, release_step, "before_stop")
+    values = [f"{one.name}: {one.evidence}{'' if one.is_met else ' (not met: the next node waits)'}" for one in outside]
+    return f"{why} Now: {'; '.join(values)}." if values else why
+
+
+def refuse_held(ports: ClusterPorts, plan: Plan, gate: Gate = _NEXT_CHANGE, what: str = "The next change") -> None:
+    """Raise HeldError while something holds what comes next, by default a change without a stop.
+
+    As `check_begin`, with values of now.
+    """
+    seen = check_begin(ports, plan, gate, not_before=ports.clock.now())
+    refuse_unsafe_stop(ports, gate, seen, f"{what} cannot begin")
+
+
+def refuse_unsafe_stop(ports: ClusterPorts, gate: Gate, seen: GateCheck, what: str) -> None:
+    """Raise TransientError unless the check passed; HeldError if the run waits in the gate again.
+
+    `what`: the begin of the sentence.
+    """
+    if seen.passes:
+        return
+    waits = waits_for_outside_alone(seen, ports.cluster.conditions)
+    sentence, remedy = f"{what} yet: {seen.waits_for}.", "Wait until the conditions are met, then repeat the step."
+    if seen.is_held or (waits and times_passed(ports.run.events(), gate.ref) < _PASSES):
+        raise HeldError(sentence, remedy=remedy, gate=gate)
+    raise TransientError(sentence, remedy=remedy)
+
+
+def _end_if_stopped(ports: ClusterPorts, events: Sequence[Event], target: Release) -> None:
+    if stop := find_stop(events):
+        ports.run.record(StoppedByOperator(target=target))
+        raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
+
+
+def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
+    """Check whether a node step, the stop of all nodes or controllers, or another change begins, without an observation
+    of the cluster. No condition: nothing can hold it. `not_before`: as for `check_outside`.
+
+    While a pause or the window holds it, the check is held; for conditions from outside the gate timeout runs.
+
+    A node step that has begun is never held, nor are the other nodes of its batch. Once an offline or live downgrade
+    has begun its stop there is no safe point: its steps must start the nodes again. The maintenance window and
+    conditions from outside hold stops, but not those of a rollback, which an approver decided. Raises StoppedError, and
+    records it, if an operator asked for the end of the run.
+    """
+    terms, events, step = plan.terms, ports.run.events(), gate.release_step
+    found: list[Condition] = []
+
+    def check(outside: tuple[Condition, ...] = ()) -> GateCheck:
+        is_held = not all(condition.is_met for condition in found)
+        conditions = (*found, *outside)
+        return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=conditions, is_held=is_held)
+
+    if _has_begun(gate, events):
+        return check()
+    _end_if_stopped(ports, events, plan.target if step is None else step.to_release)
+    if pause := find_pause(events):
+        found.append(pause_condition(pause.text, pause.at))
+    if gate.kind is GateKind.NEXT_CHANGE:
+        return check()
+    if gate.node is not None and (why := due_pause(ports, plan, *gate.subject, events)):
+        found.append(planned_pause(why))
+    maintenance = None if terms is None else parse_maintenance(terms.window, terms.freeze_days)
+    if terms is not None and maintenance is not None and not (step and is_rollback_step(plan, step)):
+        if gate.node is not None:
+            expected_s, what = expected_node_step_s(events, terms.soak_s), "a node step"
+        else:
+            expected_s, what = (expected_outage_s(ports) or (NODE_S, NODE_S))[1], "the stop"
+        found.append(window_condition(maintenance, ports.clock.now(), expected_s, what))
+    return check(check_outside(ports, plan, step, "before_stop", not_before=not_before))
+
+
+def _has_begun(gate: Gate, events: Sequence[Event]) -> bool:
+    if gate.node is None:
+        return stop_has_begun(events)
+    release_step, node = gate.subject
+    return gate.has_begun or is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id))
