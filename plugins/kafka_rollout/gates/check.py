@@ -152,7 +152,7 @@ class Gate:
     """One gate with what it is about: `release_step` and `node` for the two gates of a node, else None.
 
     `together`: the other nodes that restart at the same time, and are down on purpose. `has_begun`: the commands before
-    the stop of one of them have run, so nothing holds the node step any more.
+    the stop of one of them have run, and what can hold the batch is checked again after those of the last one.
     """
 
     kind: GateKind

@@ -27,7 +27,7 @@ from kafka_rollout.run.projections.nodes import (
 )
 from kafka_rollout.run.step_events import BatchSplit
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
-from kafka_rollout.steps.common.control import refuse_unsafe_stop
+from kafka_rollout.steps.common.control import refuse_held, refuse_unsafe_stop
 from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (
     is_rollback_step,
@@ -135,7 +135,7 @@ def prepare_stop(
     _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate, shared=shared))
     has_commands = run_commands_before_stop(ports, release_step, node)
     if has_commands:
-        gate = replace(gate, has_begun=True)
+        gate = replace(gate, has_begun=bool(together))  # check_batch checks a batch again
         state = _check_stop(ports, plan, gate, within_s=SAFE_AGAIN_WITHIN_S)
         _record_before_stop(ports, release_step, node, state)
     return has_commands
@@ -186,7 +186,7 @@ def check_batch(
     """Check right before the stops that the nodes of a batch can be stopped together, and record the states of now.
 
     The first checks of its nodes can be many minutes old: each brings a release to its host. `stopping`: the nodes that
-    run. Raises RefusedError for a new blocker, TransientError if a stop is not safe.
+    run. Raises RefusedError for a new blocker, TransientError if a stop is not safe, HeldError if something holds it.
     """
     prepared = [node for node in stopping if not stop_is_under_way(ports, release_step, node)]
     if prepared and not is_rollback_step(plan, release_step):
@@ -194,6 +194,9 @@ def check_batch(
     state = observe_all(ports)
     for node, seen in zip(nodes, check_stops_are_safe(ports, plan, nodes, state), strict=True):
         refuse_unsafe_node_stop(ports, release_step, node, seen)
+    if prepared:
+        gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=prepared[0])
+        refuse_held(ports, plan, gate, "The stop of this batch")
     for node in prepared:
         _record_before_stop(ports, release_step, node, state)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.gates.outside import Reading
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.model.topology import HostCommand, ServiceSpec
-from kafka_rollout.run.events import ApprovalOf, Channel, Decision, PauseAsked, Responder, events_of
+from kafka_rollout.model.topology import HostCommand, OutsideCondition, ServiceSpec
+from kafka_rollout.run.events import ApprovalOf, Channel, Decision, PauseAsked, Responder, ResumeAsked, events_of
 from kafka_rollout.run.step_events import PreparingStop, StopPrepared
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -82,17 +83,47 @@ def test_leaderships_that_the_commands_before_a_stop_move_away_count_also_after_
     assert before.leads == led != set()
 
 
-def test_a_pause_that_begins_between_the_drains_of_a_batch_holds_none_of_its_nodes(tmp_path: Path) -> None:
+def test_a_pause_that_begins_between_the_drains_of_a_batch_holds_all_of_its_nodes_after_them(tmp_path: Path) -> None:
     cluster = FakeCluster(R391, spec=make_spec(brokers=6))
     service = ServiceSpec(host="broker", before_stop=(HostCommand(command="drain", timeout_s=60.0),))
-    drained = [replace(node, service=service) if node.node_id in {12, 15} else node for node in cluster.spec.nodes]
-    cluster.spec = replace(cluster.spec, nodes=tuple(drained))
+    nodes = [replace(node, service=service) if node.node_id in {12, 15} else node for node in cluster.spec.nodes]
+    cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    pause = PauseAsked(by="bob", reason="errors", responder=Responder(channel=Channel.SHELL, user="bob"))
-    cluster.on_prepare = lambda node_id: ports.run.record(pause)
-    replace_nodes(ports, plan, plan.release_steps[0], [cluster.spec.node(node_id) for node_id in (12, 15)])
+    shell, drained = Responder(channel=Channel.SHELL, user="bob"), list[int]()
+
+    def drain(node_id: int) -> None:
+        drained.append(node_id)
+        if len(drained) == 1:
+            ports.run.record(PauseAsked(by="bob", reason="errors", responder=shell))
+
+    cluster.on_prepare = drain
+    batch = [cluster.spec.node(node_id) for node_id in (12, 15)]
+    with pytest.raises(HeldError, match="The stop of this batch cannot begin yet: no pause"):
+        replace_nodes(ports, plan, plan.release_steps[0], batch)
+    assert (drained, cluster.stops) == ([12, 15], [])
+    ports.run.record(ResumeAsked(by="bob", reason="no errors", responder=shell))
+    replace_nodes(ports, plan, plan.release_steps[0], batch)
     assert sorted(cluster.stops) == [12, 15]
-    with pytest.raises(HeldError):
-        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 13))
+
+
+@pytest.mark.parametrize("pauses", [True, False])
+def test_what_begins_during_the_commands_before_a_stop_holds_it(tmp_path: Path, pauses: bool) -> None:
+    cluster = FakeCluster(R391)
+    cluster.spec = replace(cluster.spec, conditions=(OutsideCondition(name="lag", query="sum(lag)", requires="< 5"),))
+    cluster.outside["lag"] = [Reading(value=1)]
+    ports, plan = draining_bench(cluster, tmp_path)
+
+    def drain(node_id: int) -> None:
+        cluster.clock.sleep(300.0)
+        if pauses:
+            shell = Responder(channel=Channel.SHELL, user="bob")
+            ports.run.record(PauseAsked(by="bob", reason="errors", responder=shell))
+        else:
+            cluster.outside["lag"] = [Reading(value=9)]
+
+    cluster.on_prepare = drain
+    with pytest.raises(HeldError, match="no pause: paused by bob" if pauses else "condition lag: 9"):
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+    assert cluster.stops == []
