@@ -67,9 +67,11 @@ def _place(source: str) -> str:
 
 def _decisions() -> str:
     pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    titles = [(path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "), path.name) for path in pages]
-    lines = [f"- [{title}]({name})" for title, name in titles]
-    return "\n".join(["# Decisions", "", "One page per decision that someone might want to undo.", "", *lines, ""])
+    lines = []
+    for path in pages:
+        title, *decisions = re.findall("^#+ (.+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        lines += [f"- [{title}]({path.name})", *(f"    - {decision}" for decision in decisions)]
+    return "\n".join(["# Decisions", "", "Decisions that a later change could undo, by subject.", "", *lines, ""])
 
 
 def _write(place: str, text: str) -> None:

@@ -6,7 +6,8 @@ A page has such a part between the lines `<!-- from the code: NAME -->` and `<!-
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, get_args
@@ -18,19 +19,26 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
 from kafka_rollout.cli.json_result import ERROR_KINDS
+from kafka_rollout.clusters.condition_entries import ConditionEntry
 from kafka_rollout.clusters.host_entries import CommandEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
+from kafka_rollout.coordinator_logs.scan import VERDICTS
 from kafka_rollout.model.rights import RIGHTS, Right
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.nodes.metric_names import MetricName
 from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.planning.fields import Field, declared_fields
+from kafka_rollout.planning.release_changes.changed_settings import list_changed_defaults
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.report.cluster_status import NEEDS_HUMAN, PHASES
+from kafka_rollout.run import notifications
 from kafka_rollout.run.metrics import METRICS
 from kafka_rollout.run.store.event_codec import KINDS
 from kafka_rollout.steps.checks import CHECKS
+from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
+from kafka_rollout.steps.step import EachNode, Procedure, Section, Step
 from tests.architecture.rooms import ORDER, row_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,6 +94,33 @@ def _metrics() -> Iterator[str]:
     return _table(("metric", "kind", "tags", "value"), rows)
 
 
+def _notifications() -> Iterator[str]:
+    rows = [(f"`{kind}`", facts.urgency, facts.sent_when) for kind, facts in notifications.KINDS.items()]
+    return _table(("kind", "urgency", "sent when"), rows)
+
+
+def _verdicts() -> Iterator[str]:
+    return _table(("verdict", "what the release does"), [(f"`{one}`", text) for one, text in VERDICTS.items()])
+
+
+def _phases() -> Iterator[str]:
+    rows = [(f"`{phase}`", "yes" if phase in NEEDS_HUMAN else "", meaning) for phase, meaning in PHASES.items()]
+    return _table(("phase", "needs a human", "meaning"), rows)
+
+
+def _steps(procedure: Procedure) -> Iterator[str]:
+    return _table(("step", "what it does"), list(_step_rows(procedure.parts)))
+
+
+def _step_rows(parts: Iterable[Step | EachNode | Section]) -> Iterator[tuple[str, str]]:
+    """Yield id and text of each step; a section that names its steps after itself is one row."""
+    for part in parts:
+        if isinstance(part, Section) and not part.prefixes:
+            yield from _step_rows(part.parts)
+        elif not isinstance(part, EachNode):
+            yield f"`{part.id}`", part.doc
+
+
 def _events() -> Iterator[str]:
     rows = []
     for kind, event in KINDS.items():
@@ -101,13 +136,15 @@ def _inventory() -> Iterator[str]:
         "`service`": ServiceEntry,
         "`install`, `before_stop`, `after_start`": CommandEntry,
         "`package`": PackageEntry,
+        "`conditions`": ConditionEntry,
     }
     for title, entry in entries.items():
         yield f"## {title}\n"
         required = set(entry.model_json_schema().get("required", ()))
         rows = []
         for name, field in entry.model_fields.items():
-            shown = "" if field.default in (None, [], {}, ()) else f"`{str(field.default).lower()}`"
+            default = ", ".join(field.default) if isinstance(field.default, tuple) else field.default
+            shown = "" if default in (None, [], {}, "") else f"`{str(default).lower()}`"
             rows.append((f"`{name}`", "required" if name in required else shown, field.description or ""))
         yield from _table(("key", "default", "meaning"), rows)
         yield ""
@@ -128,6 +165,14 @@ def _defects() -> Iterator[str]:
             affected += f", below metadata.version {one.below_metadata_version}"
         rows.append((one.id, f"{affected} ({one.concerns})", f"{one.condition} {one.defect}", one.remedy, one.source))
     return _table(("id", "affected releases", "defect", "remedy", "source"), rows)
+
+
+def _defaults() -> Iterator[str]:
+    rows = [
+        (str(release), f"`{setting}`", f"{old} → {new}", effect)
+        for release, setting, old, new, effect in list_changed_defaults(load_catalogue(ROOT / "include"))
+    ]
+    return _table(("release", "setting", "old → new default", "effect of an upgrade"), rows)
 
 
 def _rooms() -> Iterator[str]:
@@ -211,6 +256,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": _commands,
+    "defaults": _defaults,
     "defects": _defects,
     "errors": _errors,
     "events": _events,
@@ -218,11 +264,15 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "inventory": _inventory,
     "metrics": _metrics,
     "metric-names": _metric_names,
+    "notifications": _notifications,
     "parameters": parameters,
+    "phases": _phases,
     "rights": _rights,
     "rooms": _rooms,
     "settings": _settings,
     "sudoers": _sudoers,
+    "verdicts": _verdicts,
+    **{f"steps-{of}": partial(_steps, kind.procedure) for of, kind in KINDS_OF_RUNS.items()},
 }
 
 

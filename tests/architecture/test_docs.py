@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
 from kafka_rollout.cli.old_words import current_words
+from kafka_rollout.clusters.condition_entries import ConditionEntry
 from kafka_rollout.clusters.host_entries import CommandEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, load_cluster
 from kafka_rollout.run.store.event_codec import KINDS
@@ -101,7 +102,7 @@ def test_every_event_variable_and_key_of_an_inventory_has_a_meaning() -> None:
     names = set(re.findall(r"KAFKA_ROLLOUT_[A-Z_]+", "".join(path.read_text() for path in SOURCES)))
     assert names == set(VARIABLES)
     assert [kind for kind, event in KINDS.items() if (event.__doc__ or "").startswith(f"{event.__name__}(")] == []
-    entries = (ClusterEntry, NodeEntry, ServiceEntry, CommandEntry, PackageEntry)
+    entries = (ClusterEntry, NodeEntry, ServiceEntry, CommandEntry, PackageEntry, ConditionEntry)
     assert [key for entry in entries for key, field in entry.model_fields.items() if not field.description] == []
 
 
@@ -115,7 +116,7 @@ def test_every_inventory_of_a_page_can_be_read(page: Path, tmp_path: Path) -> No
 def test_the_documentation_stays_short() -> None:
     counted = words_by_page()
     assert sum(counted.values()) <= LIMIT, "Shorten a page: `python -m tools.docs_words` lists them."
-    assert {"README.md", "docs/upgrade.md", "docs/decisions/one-database.md", "bench/README.md"} <= set(counted)
+    assert {"README.md", "docs/upgrade.md", "docs/decisions/stored-data.md", "bench/README.md"} <= set(counted)
     assert count_words("| a `b` | – |\n|---|---|\n<!-- from the code: x -->\nc d\n<!-- end -->\ne 2") == 4
 
 
@@ -171,17 +172,16 @@ def commands() -> TyperGroup:
 def test_the_page_of_a_dag_lists_its_steps_in_their_order(page: str, procedure: Procedure) -> None:
     file = PROJECT_ROOT / "docs" / f"{page}.md"
     assert file.exists(), f"Write docs/{page}.md with the steps of this kind of run, and name it in mkdocs.yml."
-    shown = re.search(r"`(observe → .*?)`", file.read_text().replace("\n", " "))
-    steps = list(steps_of(procedure.parts))
-    listed = re.sub(r"\((live|offline)\)", r"\1", shown[1]).split(" → ") if shown else []
-    assert listed == steps, f"docs/{page}.md must list the steps in `{' → '.join(steps)}`."
+    part = re.search(rf"<!-- from the code: steps-{page} -->\n(.*?)<!-- end -->", file.read_text(), re.DOTALL)
+    listed = re.findall(r"^\| `(\w+)` \|", part[1], re.MULTILINE) if part else []
+    assert listed == list(steps_of(procedure.parts)), f"Add the part steps-{page} to docs/{page}.md: `make reference`."
 
 
 def steps_of(parts: Iterable[Any]) -> Iterator[str]:
-    """Ids of the steps; a section with a prefix by its own id, without those that return to the previous release."""
+    """Ids of the steps; a section with a prefix by its own id."""
     for part in parts:
         if isinstance(part, Section) and part.prefixes:
-            yield from () if part.id in {"undo", "roll_back"} else (part.id,)
+            yield part.id
         elif isinstance(part, Section):
             yield from steps_of(part.parts)
         else:

@@ -57,6 +57,6 @@ def test_the_door_of_a_room_names_at_most_ten_things_that_exist(room: str) -> No
 
 @pytest.mark.parametrize("room", ORDER)
 def test_the_door_of_a_room_is_a_text(room: str) -> None:
-    """It imports nothing (docs/decisions/front-doors-are-texts.md)."""
+    """It imports nothing (docs/decisions/structure-of-the-code.md)."""
     (only,) = ast.parse((PACKAGE / room / "__init__.py").read_text()).body
     assert isinstance(only, ast.Expr)

@@ -1,4 +1,4 @@
-"""The check that this process may still act, right before each change (docs/decisions/fencing-token.md)."""
+"""The check that this process may still act, right before each change (docs/decisions/lock.md)."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ class LoadVerdict(StrEnum):
 
     LOADS = "loads"
     LOADS_IGNORING = "loads_ignoring"
-    LOSES = "loses"  # it loads the log and skips the state of transactional ids
+    LOSES = "loses"
     FAILS = "fails"
-    UNKNOWN = "unknown"  # a part of the log could not be read, and the rest loads
-    NOT_LOADED = "not_loaded"  # the release has no coordinator that reads this log
+    UNKNOWN = "unknown"
+    NOT_LOADED = "not_loaded"
 
     @property
     def badness(self) -> int:
@@ -38,6 +38,19 @@ class LoadVerdict(StrEnum):
     def blocks(self) -> bool:
         """Return whether the release must not run on this log: it does not serve the partition, or loses its state."""
         return self in (LoadVerdict.FAILS, LoadVerdict.LOSES)
+
+
+VERDICTS: Mapping[LoadVerdict, str] = {
+    LoadVerdict.LOADS: "It reads every record. It can ignore fields of later releases; the page lists them with their "
+    "effect.",
+    LoadVerdict.LOADS_IGNORING: "It skips records of unknown types with a warning.",
+    LoadVerdict.LOSES: "It skips the state of transactional ids with a newer version (from 4.3 on): it does not fence "
+    "the old producer, and an open transaction never ends. Treated as `fails`.",
+    LoadVerdict.FAILS: "It stops at `first_failure.offset`, or loops there. The partition is not served.",
+    LoadVerdict.UNKNOWN: "A part of the log could not be read, and the rest loads. Never treated as `loads`.",
+    LoadVerdict.NOT_LOADED: "It has no coordinator that reads this log.",
+}
+"""Verdict → what docs/scan.md says about it."""
 
 
 def worst_of(verdicts: Iterable[LoadVerdict]) -> LoadVerdict:

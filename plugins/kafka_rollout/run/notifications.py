@@ -6,10 +6,11 @@ same keys, so the sender can repeat the call at any time and send each key once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.coordinator_logs.history import Alerted
@@ -62,22 +63,35 @@ class Urgency(StrEnum):
     INFO = "info"
 
 
-URGENCY = {
-    Kind.APPROVAL_PENDING: Urgency.WARNING,
-    Kind.APPROVAL_EXPIRES: Urgency.CRITICAL,
-    Kind.DECISION_PENDING: Urgency.CRITICAL,
-    Kind.GATE_SLOW: Urgency.WARNING,
-    Kind.NODE_FAILED: Urgency.CRITICAL,
-    Kind.RUN_PAUSED: Urgency.WARNING,
-    Kind.RUN_FAILED: Urgency.CRITICAL,
-    Kind.ROLLED_BACK: Urgency.WARNING,
-    Kind.FINISHED: Urgency.INFO,
-    Kind.OPTION_CLOSED: Urgency.WARNING,
-    Kind.SCAN_FAILED: Urgency.WARNING,
-    Kind.CHECK_WORSE: Urgency.WARNING,
-    Kind.CHECK_FAILED: Urgency.WARNING,
-    Kind.NOT_FINALIZED: Urgency.WARNING,
-    Kind.TEST: Urgency.INFO,
+class KindFacts(NamedTuple):
+    """What docs/notifications.md says about a kind. `sent_when`: an event, as the rest of a sentence."""
+
+    urgency: Urgency
+    sent_when: str
+
+
+KINDS: Mapping[Kind, KindFacts] = {
+    Kind.APPROVAL_PENDING: KindFacts(Urgency.WARNING, "a run asks for an approval"),
+    Kind.APPROVAL_EXPIRES: KindFacts(
+        Urgency.CRITICAL, "60 minutes before a request expires; in the last quarter of a shorter timeout"
+    ),
+    Kind.DECISION_PENDING: KindFacts(Urgency.CRITICAL, "a step or gate failed: wait on, retry or roll back"),
+    Kind.GATE_SLOW: KindFacts(Urgency.WARNING, "a gate waits longer than half of its timeout"),
+    Kind.NODE_FAILED: KindFacts(
+        Urgency.CRITICAL, "the gate of a node failed, or a node was stopped and not started again"
+    ),
+    Kind.RUN_PAUSED: KindFacts(Urgency.WARNING, "a run changed the cluster and stopped before its end"),
+    Kind.RUN_FAILED: KindFacts(Urgency.CRITICAL, "a run failed, was refused, or got no answer in time"),
+    Kind.ROLLED_BACK: KindFacts(Urgency.WARNING, "a run ended with a rollback"),
+    Kind.FINISHED: KindFacts(Urgency.INFO, "a run ended at its target. Dry runs send nothing"),
+    Kind.OPTION_CLOSED: KindFacts(
+        Urgency.WARNING, "a scan found that an older release can no longer load the coordinator logs"
+    ),
+    Kind.SCAN_FAILED: KindFacts(Urgency.WARNING, "a scheduled scan failed"),
+    Kind.CHECK_WORSE: KindFacts(Urgency.WARNING, "a scheduled check found new problems"),
+    Kind.CHECK_FAILED: KindFacts(Urgency.WARNING, "a scheduled check failed"),
+    Kind.NOT_FINALIZED: KindFacts(Urgency.WARNING, "14 days after an upgrade whose levels are not finalized"),
+    Kind.TEST: KindFacts(Urgency.INFO, "the DAG is triggered with *Test*"),
 }
 
 
@@ -114,7 +128,7 @@ class Notification:
 
     @property
     def urgency(self) -> Urgency:
-        return URGENCY[self.kind]
+        return KINDS[self.kind].urgency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

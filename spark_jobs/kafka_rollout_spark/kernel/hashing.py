@@ -1,14 +1,16 @@
 """Two hashes that identify a key, modulo the prime 2^61 − 1, with random numbers of the scan (`HashNumbers`).
 
-The probability that two keys get the same hashes, also for keys that an attacker selected, is in
-docs/decisions/keys-by-two-hashes.md. The input of a hash is a list of numbers below 2^56: the key's length + 1, and
-its bytes in chunks of seven.
+The input of a hash is a list of numbers below 2^56: the key's length + 1, and its bytes in chunks of seven.
 
 - Key of up to 217 bytes: the numbers form pairs (m, n). A random factor is added to each number, and the products of
   the pairs are added: Σ (m + f)(n + g). This is one multiplication for fourteen bytes. If two keys differ in m, the
   difference of their sums contains (m − m′)·g. The sums are equal for only one of 2.3e18 values of g.
 - Longer key, and the name of the log: the numbers are the coefficients of a polynomial. The hash is its value at a
   random point.
+
+Two short keys get the same hash with the probability 1/p = 4.3e-19, two longer ones with d/p for a polynomial of degree
+d. Both hashes are independent: 2.4e-22 for any two of fifty million short keys. The numbers are drawn after the keys
+were written, so this also holds for keys that an attacker selected.
 """
 
 from __future__ import annotations

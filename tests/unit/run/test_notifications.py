@@ -27,7 +27,7 @@ from kafka_rollout.run.events import (
     TaskFailed,
 )
 from kafka_rollout.run.notifications import (
-    URGENCY,
+    KINDS,
     ClusterHistory,
     Kind,
     Notification,
@@ -269,7 +269,7 @@ def test_a_cluster_without_finalized_levels_is_told_of_after_14_days() -> None:
 
 
 def test_every_kind_has_an_urgency() -> None:
-    assert set(URGENCY) == set(Kind)
+    assert set(KINDS) == set(Kind)
 
 
 AT_TERMINAL = Asked(

@@ -23,7 +23,7 @@ from tools.docs_site import rewrite
         ("README.md", "[decisions](docs/decisions/)", "[decisions](decisions/index.md)"),
         ("docs/check.md", "[figures](../bench/README.md)", "[figures](bench/README.md)"),
         (
-            "docs/decisions/one-database.md",
+            "docs/decisions/stored-data.md",
             "[operations](../operations.md#the-lock)",
             "[operations](../operations.md#the-lock)",
         ),

@@ -1,6 +1,6 @@
 """Geometry of a scan's plots, in pixels. The template draws them as SVG in the page's own colours.
 
-docs/decisions/plots-by-matplotlib.md explains why no library draws these.
+docs/decisions/dependencies.md explains why no library draws these.
 """
 
 from __future__ import annotations

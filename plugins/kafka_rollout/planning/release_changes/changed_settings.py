@@ -203,6 +203,16 @@ def _changed_defaults(
     return [change for change in found.values() if change.old != change.new]
 
 
+def list_changed_defaults(catalogue: Catalogue) -> Iterable[tuple[Release, str, str, str, str]]:
+    """Yield each changed default: its first release, setting, old and new value, and the effect of an upgrade."""
+    tiered = {_TIERED_STORAGE: "true"}
+    for path in pairwise(sorted(catalogue.releases)):
+        changes = _changed_defaults(catalogue, path, dict.fromkeys(path, tiered))
+        for change in sorted(changes, key=lambda change: change.setting):
+            _, effect = _UPGRADE_EFFECTS.get(change.setting, (False, ""))
+            yield change.release, change.setting, _shown(change.old), _shown(change.new), effect.format(new=change.new)
+
+
 def _comparable(old: frozenset[str], new: frozenset[str]) -> frozenset[str]:
     """Return the settings of `new` whose value on the older release is known, without those that change nothing."""
     subjects = {tuple(name.split(".")[:2]) for name in old}  # a release without streams groups has no such setting

@@ -1,6 +1,6 @@
 """The plot of a run: its node steps and the test traffic on one time axis, as SVG.
 
-matplotlib draws it (docs/decisions/plots-by-matplotlib.md). It is in the extra `plots`: `can_plot` says whether it is
+matplotlib draws it (docs/decisions/dependencies.md). It is in the extra `plots`: `can_plot` says whether it is
 installed. The colours are CSS variables of include/templates/page.css, so the plot follows the page; text stays text.
 """
 

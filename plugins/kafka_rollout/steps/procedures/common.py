@@ -85,7 +85,8 @@ GATE_METADATA_VERSION = gate(
     "verify_metadata_version",
     GateKind.METADATA_VERSION,
     "metadata.version metric",
-    "Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
+    "Waits until every node shows the level: by CurrentMetadataVersion of its metrics agents, or without them by "
+    "ApiVersions.",
     "CurrentMetadataVersion of every node",
 )
 PIN_MIN_ISR = Step(
