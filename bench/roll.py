@@ -1,11 +1,15 @@
 """Measures the overhead of the DAG: the same rolling upgrade by a plain script and by the DAG, in one run.
 
-    python -m bench.roll [--rounds 3] [--from 3.9.1] [--to 4.3.1] [--layout combined]
+    python -m bench.roll [--rounds 3] [--cases nodes racks] [--soak 0] [--from 3.9.1] [--to 4.3.1]
 
-Each round creates two equal clusters, one after the other, and upgrades both with the same gates (3 consecutive checks,
-one second apart, soak 0): one with `steps.roll.walk` in this process, one with the DAG `kafka_upgrade_<cluster>`.
-Airflow runs all the time, so its load on the machine affects both. The measured time begins with the first check of the
-first node's gate and ends with the last check of the last node's gate. It does not include plan, approvals and report.
+Each round creates two equal clusters for each case, one after the other, and upgrades both with the same gates (3
+consecutive checks, one second apart): one with `steps.roll.walk` in this process, one with the DAG
+`kafka_upgrade_<cluster>`. Airflow runs all the time, so its load on the machine affects both. The measured time begins
+with the first check of the first node's gate and ends with the last check of the last node's gate. It does not include
+plan, approvals and report.
+
+- `nodes`: three combined nodes, one at a time, a task for each node
+- `racks`: three controllers, and six brokers in three racks that restart in batches of two; three tasks take them all
 
 Writes bench/results/roll.json and prints medians with minimum and maximum, the ratio, and the parts of the DAG's time.
 """
@@ -41,8 +45,12 @@ from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster, stop_nodes
 
 CHECKS, INTERVAL_S, GATE_TIMEOUT_S = 3, 1.0, 600.0
+CASES: Mapping[str, tuple[Mapping[str, Any], int]] = {  # options of the cluster, and the largest batch
+    "nodes": ({"layout": "combined", "size": 3}, 1),
+    "racks": ({"size": 6, "controllers": 3, "racks": 3, "heap": "256m"}, 2),
+}
 RESULTS = PROJECT_ROOT / "bench" / "results" / "roll.json"
-PARTS = ("gate_before", "replace", "gate_after")
+NODE_TASKS = ("node_step", "first_node", "first_batch", "other_nodes")
 
 
 def main() -> int:
@@ -50,18 +58,23 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--from", dest="source", default="3.9.1")
     parser.add_argument("--to", dest="target", default="4.3.1")
-    parser.add_argument("--layout", choices=("combined", "separate"), default="combined")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--soak", type=float, default=0.0, help="seconds, as `--soak` of an upgrade")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-roll-") as name:
         rounds = _rounds(Path(name), arguments)
-    result = {"command": "python -m bench.roll " + " ".join(sys.argv[1:]), **_summary(rounds), "rounds": rounds}
+    cases = {case: {**_summary(found), "rounds": found} for case, found in rounds.items()}
+    load = round(os.getloadavg()[0], 1)
+    result = {"command": "python -m bench.roll " + " ".join(sys.argv[1:]), "load": load, "cases": cases}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
-    _print(result)
+    for case, summary in cases.items():
+        print(f"{case}:")
+        _print(summary)
     return 0
 
 
-def _rounds(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _rounds(folder: Path, arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     environment = {
         "KAFKA_ROLLOUT_CLUSTERS": str(folder / "clusters"),
         "KAFKA_ROLLOUT_HOME": str(folder / "home"),
@@ -69,38 +82,44 @@ def _rounds(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]
     }
     os.environ.update(environment)
     (folder / "clusters").mkdir()
-    rounds = []
+    rounds: dict[str, list[dict[str, Any]]] = {case: [] for case in arguments.cases}
     with AirflowServer.start(folder / "airflow", environment=environment) as airflow:
         for number in range(1, arguments.rounds + 1):
-            figures: dict[str, Any] = {}
-            # The order changes with every round, so that caches and temperature do not favour one of them.
-            ways = ("script", "dag") if number % 2 else ("dag", "script")
-            for way in ways:
-                cluster = _cluster(folder, f"{way}{number}", arguments)
-                try:
-                    if way == "script":
-                        figures["script_s"] = round(_by_script(cluster, arguments.target), 2)
-                    else:
-                        figures["dag_s"], figures["dag_parts"] = _by_dag(airflow.client(), cluster, arguments.target)
-                finally:
-                    stop_nodes(cluster.folder, deadline_s=0.0)
-            figures["nodes"] = len(cluster.spec.nodes)
-            print(f"round {number} of {arguments.rounds}: {figures}", file=sys.stderr)
-            rounds.append(figures)
+            for case in arguments.cases:
+                figures = _round(folder, airflow, case, number, arguments)
+                print(f"{case}, round {number} of {arguments.rounds}: {figures}", file=sys.stderr)
+                rounds[case].append(figures)
     return rounds
 
 
-def _cluster(folder: Path, name: str, arguments: argparse.Namespace) -> LocalCluster:
+def _round(
+    folder: Path, airflow: AirflowServer, case: str, number: int, arguments: argparse.Namespace
+) -> dict[str, Any]:
     settings = Settings.from_environment()
     cache = ReleaseCache.from_settings(settings)
     cache.libs(Release.parse(arguments.target))
-    return LocalCluster.create(folder, name, Release.parse(arguments.source), cache=cache, layout=arguments.layout)
+    options, batch = CASES[case]
+    figures: dict[str, Any] = {}
+    # The order changes with every round, so that caches and temperature do not favour one of them.
+    for way in ("script", "dag") if number % 2 else ("dag", "script"):
+        name = f"{case}{way}{number}"
+        cluster = LocalCluster.create(folder, name, Release.parse(arguments.source), cache=cache, **options)
+        try:
+            if way == "script":
+                figures["script_s"] = round(_by_script(cluster, arguments, batch), 2)
+            else:
+                figures["dag_s"], figures["dag_parts"] = _by_dag(airflow.client(), cluster, arguments, batch)
+        finally:
+            stop_nodes(cluster.folder, deadline_s=0.0)
+        figures["nodes"] = len(cluster.spec.nodes)
+    return figures
 
 
-def _by_script(cluster: LocalCluster, target: str) -> float:
-    policy = GatePolicy(checks=CHECKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=0.0)
+def _by_script(cluster: LocalCluster, arguments: argparse.Namespace, batch: int) -> float:
+    policy = GatePolicy(checks=CHECKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=arguments.soak)
     with open_cluster_ports(cluster.spec.name, "bench") as ports:
-        request = Request(target=Release.parse(target), plans_features=False, scan=False)
+        target = Release.parse(arguments.target)
+        request = Request(target=target, plans_features=False, scan=False, max_batch_size=batch)
         plan = plan_change(ports, request, RunOf.UPGRADE)
         record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
         began = time.monotonic()
@@ -108,13 +127,17 @@ def _by_script(cluster: LocalCluster, target: str) -> float:
         return time.monotonic() - began
 
 
-def _by_dag(airflow: AirflowClient, cluster: LocalCluster, target: str) -> tuple[float, dict[str, float]]:
+def _by_dag(
+    airflow: AirflowClient, cluster: LocalCluster, arguments: argparse.Namespace, batch: int
+) -> tuple[float, dict[str, float]]:
     dag_id = f"kafka_upgrade_{cluster.spec.name}"
     airflow.wait_for_dag(dag_id)
     conf = {
-        "target_release": target,
+        "target_release": arguments.target,
         "finalize": "later",
-        "soak_seconds": 0,
+        "rehearse": False,
+        "max_batch_size": batch,
+        "soak_seconds": arguments.soak,
         "checks": CHECKS,
         "gate_timeout_minutes": GATE_TIMEOUT_S / 60,
     }
@@ -131,7 +154,7 @@ def _by_dag(airflow: AirflowClient, cluster: LocalCluster, target: str) -> tuple
         rolled = [
             task
             for task_id, task in tasks.items()
-            if task_id.startswith("roll.") and task_id.rsplit(".", 1)[-1] in PARTS and task["state"] == "success"
+            if task_id.startswith("roll.") and task_id.rsplit(".", 1)[-1] in NODE_TASKS and task["state"] == "success"
         ]
         if tasks["check_features"]["state"] not in (None, "scheduled", "queued"):
             return _timed(rolled)
@@ -142,14 +165,11 @@ def _by_dag(airflow: AirflowClient, cluster: LocalCluster, target: str) -> tuple
 
 
 def _timed(tasks: Sequence[Mapping[str, Any]]) -> tuple[float, dict[str, float]]:
-    """Return the seconds of the upgrade, and of its parts: inside each kind of task, and between the tasks."""
-    spans = {t["task_id"]: (_when(t["start_date"]), _when(t["end_date"])) for t in tasks}
-    total = max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
-    parts = {
-        part: round(sum(end - start for name, (start, end) in spans.items() if name.endswith(f".{part}")), 2)
-        for part in PARTS
-    }
-    return round(total, 2), {**parts, "between tasks": round(total - sum(parts.values()), 2)}
+    """Return the seconds of the upgrade, and of its parts: inside the tasks, and between them."""
+    spans = [(_when(task["start_date"]), _when(task["end_date"])) for task in tasks]
+    total = max(end for _, end in spans) - min(start for start, _ in spans)
+    inside = sum(end - start for start, end in spans)
+    return round(total, 2), {"tasks": round(inside, 2), "between tasks": round(total - inside, 2)}
 
 
 def _when(text: str) -> float:

@@ -13,6 +13,7 @@ import pytest
 
 from kafka_rollout.airflow.graphs.cluster_dags import dags_of_changes
 from kafka_rollout.airflow.graphs.procedure import IN_BATCHES, NODE_GROUPS_UP_TO
+from kafka_rollout.airflow.operators.nodes import WORKS_S
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
@@ -130,6 +131,6 @@ def test_a_task_has_time_for_the_commands_of_the_operator(inventory: Path) -> No
     (inventory / "fake.yaml").write_text(dump_cluster(replace(spec, runtime="ssh_service", nodes=nodes)))
     dag = dags_of_changes(Settings.from_environment())["kafka_restart_fake"]
     limits = {task.task_id: (task.execution_timeout or timedelta()).total_seconds() for task in dag.tasks}
-    replaced = [limit for task_id, limit in limits.items() if task_id.endswith(".replace")]
-    assert set(replaced) == {2700.0}
+    replaced = [limit for task_id, limit in limits.items() if task_id.endswith(".node_step")]
+    assert set(replaced) == {2700.0 + WORKS_S}
     assert limits[next(task_id for task_id in limits if task_id.endswith(".other_nodes"))] >= 6 * 1800

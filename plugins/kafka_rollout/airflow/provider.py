@@ -31,8 +31,8 @@ def get_provider_info() -> dict[str, Any]:
             *(
                 f"operators.{name}"
                 for name in (
-                    "all_nodes",
                     "approvals",
+                    "begin",
                     "compatibility_scan",
                     "ending",
                     "nodes",

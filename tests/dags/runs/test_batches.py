@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.airflow.gates.trigger import GateTrigger
-from kafka_rollout.airflow.operators.nodes import require_canary_approvals
+from kafka_rollout.airflow.operators.begin import require_canary_approvals
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.planning.request import Request
@@ -101,7 +101,7 @@ def test_a_plan_without_a_batch_has_a_task_for_each_node(runs: FakeRuns) -> None
     assert "node 12 has no broker.rack, so brokers restart one at a time" in runs.bodies["approve_plan"].replace(
         "\\", ""
     )
-    assert (states["roll.broker-12.replace"], states[OTHERS]) == ("success", "skipped")
+    assert (states["roll.broker-12.node_step"], states[OTHERS]) == ("success", "skipped")
 
 
 def test_a_node_that_fails_in_a_batch_stops_later_batches_and_the_rollback_goes_in_batches(runs: FakeRuns) -> None:

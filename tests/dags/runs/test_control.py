@@ -115,7 +115,7 @@ def ask_after(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns, node_id: int, kin
 
 
 @pytest.mark.parametrize(
-    ("group_up_to", "stopped_at"), [(12, "roll.active_controller.gate_before"), (5, "roll.other_nodes")]
+    ("group_up_to", "stopped_at"), [(12, "roll.active_controller.node_step"), (5, "roll.other_nodes")]
 )
 def test_a_stopped_run_fails_before_the_next_node_releases_its_lock_and_is_continued_by_clearing_the_task(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, group_up_to: int, stopped_at: str
@@ -168,8 +168,8 @@ def test_an_approver_continues_after_each_pause_of_the_plan_or_rolls_back(
         ("roll.other_nodes",) * 2
         if large
         else (
-            "roll.active_controller.gate_before",
-            "roll.broker-12.gate_before",
+            "roll.active_controller.node_step",
+            "roll.broker-12.node_step",
         )
     )
     runs.answers.update({first: ["Wait on", "Roll back"]} if large else {first: ["Wait on"], second: ["Roll back"]})

@@ -121,7 +121,7 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
 
     monkeypatch.setattr(roll, "refuse_unready", and_somebody_sets_a_feature)
     state, states, _ = run(runs, "3.4.1")
-    assert (state, states["roll.broker-11.replace"], world.stops) == ("failed", "failed", [])
+    assert (state, states["roll.broker-11.node_step"], world.stops) == ("failed", "failed", [])
 
 
 @pytest.mark.full
@@ -156,8 +156,7 @@ def test_a_rejected_roll_leaves_the_lowered_levels_and_says_so(runs: FakeRuns, w
 
 def test_a_node_that_does_not_start_is_rolled_back_and_the_levels_stay(runs: FakeRuns, world: FakeCluster) -> None:
     world.cannot_start = {(12, R401)}
-    runs.answers["roll.broker-12.gate_after"] = ["Roll back"]
-    runs.answers["roll.broker-12.replace"] = ["Roll back"]
+    runs.answers["roll.broker-12.node_step"] = ["Roll back"]
     state, _, record = run(runs, "4.0.1", target_level=23)
     assert (state, releases(world), outcome(record)) == ("failed", {R431}, "rolled_back")
     assert world.finalized["metadata.version"] == 23

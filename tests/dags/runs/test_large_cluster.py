@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.airflow.common.all_nodes import Nodes, NodeStepsOfTask
-from kafka_rollout.airflow.operators.all_nodes import WORKS_S, RollNodesOperator
+from kafka_rollout.airflow.operators.nodes import WORKS_S, RollNodesOperator
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.clusters.inventory import dump_cluster
@@ -209,7 +209,7 @@ def test_a_cleared_task_continues_where_it_failed(runs: FakeRuns, monkeypatch: p
             raise AirflowFailException("the task was marked as failed")
         return replace_nodes(ports, plan, release_step, nodes)
 
-    name = "kafka_rollout.airflow.operators.all_nodes.replace_nodes"
+    name = "kafka_rollout.airflow.operators.nodes.replace_nodes"
     monkeypatch.setattr(name, replace_until_12)
     dag = runs.load()[DAG_ID]
     run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})

@@ -191,7 +191,7 @@ def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_r
     runs.world.advance = advance_and_lose_the_cluster  # type: ignore[method-assign]
     state, states, record = runs.run()
     assert (state, len(runs.world.stops)) == ("failed", 1)
-    assert states["roll.controller-2.gate_after"] == "failed"
+    assert states["roll.controller-2.node_step"] == "failed"
     report = record.attachment("report.json")
     assert report["outcome"] == "stopped"
     assert f"Run {SHELL} holds the lock of cluster fake (Change features)." in report["sentence"]

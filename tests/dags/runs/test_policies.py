@@ -68,8 +68,8 @@ def test_a_place_begins_only_when_the_one_before_it_is_passed(dags: dict[str, DA
         places += [f"{group}.broker-{n}" for n in (11, 12, 13)]
         before = f"{group}.begin"
         for place in places:
-            assert dag.get_task(f"{place}.gate_before").upstream_task_ids == {before}
-            inside = {f"{place}.gate_after"}
+            assert dag.get_task(f"{place}.node_step").upstream_task_ids == {before}
+            inside = {f"{place}.node_step"}
             if dag.has_task(f"{place}.approve_canary"):
                 inside.add(f"{place}.approve_canary")
             assert dag.get_task(f"{place}.passed").upstream_task_ids >= inside | {before}

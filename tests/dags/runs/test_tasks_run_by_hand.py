@@ -16,10 +16,8 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import Answered, AnswerReceived, Approval, ApprovalOf, Decision, events_of
-from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.rolling import REPLACE
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import ANSWERED_AT, given_answer
@@ -135,7 +133,7 @@ def shown_as_asked(record_id: Any, *, subject: str, body: str, **_: Any) -> Any:
 def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
     ports: ClusterPorts, plan: Plan
 ) -> None:
-    from kafka_rollout.airflow.operators.nodes import require_canary_approvals
+    from kafka_rollout.airflow.operators.begin import require_canary_approvals
 
     (release_step,) = plan.release_steps
     first, second = (ports.cluster.node(node_step.node_id) for node_step in release_step.order[:2])
@@ -220,36 +218,3 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
     with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):
         task.decided({**context, "task": task}, given_answer("Stop here"))
     assert [approval.decision for approval in events_of(ports.run.events(), Approval)] == ["Stop here"]
-
-
-@pytest.mark.parametrize(("try_number", "asks"), [(6, False), (7, True)])
-def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
-    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, try_number: int, asks: bool
-) -> None:
-    from kafka_rollout.airflow.approvals import deciding
-    from kafka_rollout.airflow.common.node_task_groups import list_node_task_groups
-    from kafka_rollout.airflow.operators import nodes
-    from kafka_rollout.base.errors import TransientError
-
-    def stop(*_: Any) -> Any:
-        raise TransientError("Node 3 cannot be stopped safely yet: quorum without it.")
-
-    asked: list[Any] = []
-
-    def ask(context: Any, ports: Any, question: Any, **_: Any) -> None:
-        asked.append(question)
-        raise LookupError
-
-    monkeypatch.setattr(deciding, "ask", ask)
-    node_group = next(
-        s for s in list_node_task_groups(ports.cluster, "roll", ReleaseStepPosition.TARGET) if s.node_id == 3
-    )
-    task = nodes.ReplaceNodeOperator(task_id="replace", cluster="fake", step=REPLACE, node_group=node_group)
-    context = context_of(plan, {"approval_timeout_hours": 1})
-    context["ti"].try_number, context["ti"].max_tries = try_number, 6
-    with pytest.raises(TransientError):
-        task._replaced(context, ports, plan, stop)  # nothing is rolled: it may fail
-    ports.run.record(Stopping(node_id=2, release_step=plan.release_steps[0].key))
-    with pytest.raises(LookupError if asks else TransientError):
-        task._replaced(context, ports, plan, stop)
-    assert [question.options for question in asked] == ([(Decision.RETRY, Decision.ROLL_BACK)] if asks else [])

@@ -57,9 +57,9 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
     assert {node.config["metadata.log.max.snapshot.interval.ms"] for node in runs.world.nodes.values()} == {"5000"}
     assert "1 group: 1 consumer" in runs.bodies["approve_plan"]
     assert runs.asked == ["approve_plan", "approve_finalize"]
-    assert states["roll.controller-2.replace"] == "skipped"
-    assert states["roll.active_controller.replace"] == "success"
-    assert states["roll_back.from_roll.broker-11.replace"] == "skipped"
+    assert states["roll.controller-2.node_step"] == "skipped"
+    assert states["roll.active_controller.node_step"] == "success"
+    assert states["roll_back.from_roll.broker-11.node_step"] == "skipped"
     assert runs.world.finalized["metadata.version"] == 30
     assert outcome(record) == "finished"
     assert change_lock(runs.home).holder("fake") is None
@@ -148,7 +148,7 @@ def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
 def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back(
     runs: FakeRuns,
 ) -> None:
-    gate = "roll.controller-3.gate_after"
+    gate = "roll.controller-3.node_step"
     runs.world.cannot_start.add((3, R431))
     runs.answers[gate] = ["Retry", "Roll back"]
     state, states, record = runs.run(finalize="after_approval")
@@ -156,7 +156,7 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     assert runs.asked == ["approve_plan", gate, gate]
     assert runs.offered[gate] == ("Wait on", "Retry", "Roll back")
     assert states[gate] == "failed"
-    assert states["roll.active_controller.replace"] == "upstream_failed"
+    assert states["roll.active_controller.node_step"] == "upstream_failed"
     forth, back = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
     seen = node_steps(record)
     assert [node_step for node_step in seen if node_step[0] == back] == [
@@ -180,7 +180,7 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
 def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_answer_goes_round_it(
     runs: FakeRuns,
 ) -> None:
-    stop, asked = runs.world.stop, "roll.controller-3.replace"
+    stop, asked = runs.world.stop, "roll.controller-3.node_step"
 
     def stop_and_leave_a_ghost(node_id: int) -> None:
         stop(node_id)
@@ -192,12 +192,12 @@ def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_an
     assert state == "failed"
     assert runs.asked == ["approve_plan", asked, asked]
     assert "UNLISTED-CONTROLLER" in runs.bodies[asked]
-    assert "start the node again" not in runs.bodies[asked].lower()
+    assert "Start the node again if this run stopped it" in runs.bodies[asked]  # and it did not
     assert [node_step for node_step in node_steps(record) if node_step[1] == "stopping"] == [
         ("3.9.1-to-4.3.1", "stopping", 2),
         ("4.3.1-to-3.9.1", "stopping", 2),
     ]
-    assert states["roll.active_controller.replace"] == "upstream_failed"
+    assert states["roll.active_controller.node_step"] == "upstream_failed"
     assert outcome(record) == "rolled_back"
 
 
@@ -230,13 +230,13 @@ def test_roll_back_instead_of_accepting_what_the_roll_changed(runs: FakeRuns) ->
 
 
 @pytest.mark.full
-def test_a_gate_before_a_stop_has_no_node_to_start_once_more(runs: FakeRuns) -> None:
-    gate = "roll.controller-2.gate_before"
+def test_a_gate_before_a_stop_that_fails_asks_and_stops_no_node(runs: FakeRuns) -> None:
+    gate = "roll.controller-2.node_step"
     runs.world.nodes[3].behind = 10**6
     runs.answers[gate] = ["Roll back"]
     state, _, _ = runs.run(gate_timeout_minutes=0.01)
     assert state == "failed"
-    assert runs.offered[gate] == ("Wait on", "Roll back")
+    assert runs.offered[gate] == ("Wait on", "Retry", "Roll back")
     assert runs.world.stops == []
 
 
@@ -279,7 +279,7 @@ def test_a_verdict_that_got_worse_after_the_approval_stops_before_the_first_node
     state, states, record = runs.run()
     assert state == "failed"
     assert runs.asked == ["approve_plan"]
-    assert states["roll.controller-2.replace"] == "failed"
+    assert states["roll.controller-2.node_step"] == "failed"
     assert runs.world.stops == []
     (tail,) = events_of(record.events(), IncrementalScan)
     assert "fails at offset 4" in tail.findings[0]

@@ -27,7 +27,7 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
     first, second, last = (cluster.spec.node(node_step.node_id) for node_step in order)
     (Path(str(second.directory)) / "figures").write_text("in the way")
     run.approve("approve_plan")
-    gate = f"roll.{second.name}.gate_after"
+    gate = f"roll.{second.name}.node_step"
     question = run.wait_for_question(gate)
     assert "no process" in question["body"], "the question says why"
     run.wait_for_log(gate, "no process")

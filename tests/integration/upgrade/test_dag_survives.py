@@ -119,7 +119,7 @@ def ends_right(run: Run, source: str, target: str) -> None:
 
 
 def replace_task(node_step: NodeStep) -> str:
-    return f"roll.{'active_controller' if node_step.active_controller else node_step.name}.replace"
+    return f"roll.{'active_controller' if node_step.active_controller else node_step.name}.node_step"
 
 
 def of_node(run: Run, kind: type[NodeEvent], node_id: int) -> list[NodeEvent]:

@@ -1,4 +1,4 @@
-"""The task groups of the DAG in which a node can be replaced.
+"""The task groups of the DAG in which a node can be replaced: one task takes all steps of the node.
 
 The DAG is drawn from the inventory before the plan exists. So every release step has a group for each node, and one
 more for the controller that is active when the plan is made and is replaced last.
@@ -6,18 +6,20 @@ more for the controller that is active when the plan is made and is replaced las
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from kafka_rollout.gates.check import GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.roll.node import must_roll_back
 
 ACTIVE_CONTROLLER = "active_controller"
 
-GATE_BEFORE = "gate_before"
-REPLACE = "replace"
-GATE_AFTER = "gate_after"
+NODE_STEP = "node_step"  # tasks of earlier versions, `replace` with a gate before and after it, are not taken for it
 APPROVE_CANARY = "approve_canary"
 PASSED = "passed"
 
@@ -34,7 +36,7 @@ class NodeTaskGroup:
 
     @property
     def task_ids(self) -> tuple[str, ...]:
-        names = (GATE_BEFORE, REPLACE, GATE_AFTER, *((APPROVE_CANARY,) if self.has_canary else ()))
+        names = (NODE_STEP, *((APPROVE_CANARY,) if self.has_canary else ()))
         return tuple(f"{self.group_id}.{name}" for name in names)
 
     @property
@@ -65,6 +67,14 @@ class NodeTaskGroup:
             and self.release_step(plan) == plan.release_steps[0]
             and self.node_step(plan) == plan.release_steps[0].order[0]
         )
+
+    def find(
+        self, ports: ClusterPorts, plan: Plan, after: GateRef | None = None
+    ) -> Iterator[tuple[ReleaseStep, tuple[NodeSpec, ...]]]:
+        """Yield the node of this group; nothing if a rollback does not have it. `after`: a gate of it has passed."""
+        release_step, node = self.resolve(plan, ports.cluster)
+        if not self.is_rollback or after is not None or must_roll_back(ports, plan, release_step, node):
+            yield release_step, (node,)
 
     def resolve(self, plan: Plan, cluster: ClusterSpec) -> tuple[ReleaseStep, NodeSpec]:
         """Return release step and node of this group; skip the task with a reason if the plan has none here."""

@@ -1,4 +1,4 @@
-"""The gate of the DAGs: check, wait without a worker, and request a decision after the gate timeout."""
+"""The gates outside a node's own task: check, wait without a worker, and ask an approver after the gate timeout."""
 
 from __future__ import annotations
 
@@ -22,54 +22,45 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import Gate, GateKind, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.check import Gate, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.control import ask_at_pause
 from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.waiting import check_gates, policy_of, watch_of
 from kafka_rollout.steps.offline import actions
-from kafka_rollout.steps.roll.node import needs_replacement, restart_node
 from kafka_rollout.steps.step import Reaction, Step
 
 # A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
 # passes soon is checked in the task itself.
 PATIENCE_S = 12.0
-CONTINUE = "Continue with the next node, after its gate."  # *Wait on* at a pause of the plan
 
 
 class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
-    """One gate of a cluster or of a node step.
+    """One gate of a cluster. A node's own gates are in its task (RollNodesOperator).
 
     Checks in the task for PATIENCE_S, then defers to a GateTrigger. After the gate timeout it requests a decision: wait
-    on, or retry (a started node is started again). In a node step it also offers roll back, elsewhere stop here. Roll
-    back fails this task and stores the decision for the group `roll_back`.
+    on, or stop here. Where the step can roll back, roll back fails this task and stores the decision for the group
+    `roll_back`.
     """
 
-    def __init__(self, *, cluster: str, step: Step, node_group: NodeTaskGroup | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, step: Step, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if step.gate is None:
             raise TypeError(f"Step {step.id} has no gate.")
         self.cluster = cluster
         self.step = step
         self.kind = step.gate
-        self.node_group = node_group
 
     def execute(self, context: Context) -> Any:
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
             skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
             gate = self._gate(plan, ports.cluster)
-            if self.kind is GateKind.BEFORE_STOP and not needs_replacement(ports, plan, *gate.subject):
-                return self._passed("the node already runs the release and is not stopped")
-            if why := self._due_pause(ports, plan, gate):
-                self._ask(context, ports, gate, why, is_pause=True)
             return self._watch(context, ports, plan, gate)
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
@@ -115,11 +106,11 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     @property
     def can_start_node(self) -> bool:
         """Return whether *Retry* is a possible answer."""
-        return self.node_group is not None and self.kind is GateKind.AFTER_START
+        return False
 
     def start_node_again(self, ports: ClusterPorts, plan: Plan, gate: Gate) -> None:
         """Carry out *Retry*."""
-        restart_node(ports, plan, *gate.subject)
+        raise NotImplementedError
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, gate: Gate) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
@@ -132,30 +123,18 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
         self.defer(trigger=trigger_of(self.cluster, context, plan, [gate], watches), method_name="watched")
 
-    def _due_pause(self, ports: ClusterPorts, plan: Plan, gate: Gate) -> str:
-        if self.kind is not GateKind.BEFORE_STOP:
-            return ""
-        return ask_at_pause(ports, plan, *gate.subject, ports.run.events())
-
-    def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str, *, is_pause: bool = False) -> None:
+    def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> None:
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
         retries = (Decision.RETRY,) if self.can_start_node else ()
         options = (Decision.WAIT_ON, *retries, Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE)
-        meanings = {Decision.WAIT_ON: CONTINUE} if is_pause else None
-        name = gate_name(gate)
-        ask_how_to_continue(
-            context, ports, what=name, why=message, options=options, meanings=meanings, is_pause=is_pause
-        )
+        ask_how_to_continue(context, ports, what=gate_name(gate), why=message, options=options)
 
     def _passed(self, message: str) -> dict[str, str]:
         self.log.info("The gate passed: %s", message)
         return {"message": message}
 
     def _gate(self, plan: Plan, cluster: ClusterSpec) -> Gate:
-        if self.node_group is None:
-            return Gate(kind=self.kind)
-        release_step, node = self.node_group.resolve(plan, cluster)
-        return Gate(kind=self.kind, release_step=release_step, node=node)
+        return Gate(kind=self.kind)
 
 
 class OfflineGateSensor(GateSensor):

@@ -1,4 +1,4 @@
-"""The graph of a procedure: one task per step, one task group per section or node.
+"""The graph of a procedure: one task per step or node, one task group per section or node.
 
 The graph is drawn from the inventory, before the plan exists. Mapped tasks would continue past a failed node, or
 interleave nodes. In a chain of static groups, a failure stops the run there, and a cleared task continues there. A
@@ -26,21 +26,26 @@ from kafka_rollout.airflow.common.all_nodes import (
     Nodes,
     NodeStepsOfTask,
 )
-from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup, list_node_task_groups
-from kafka_rollout.airflow.gates.sensor import GateSensor, OfflineGateSensor
-from kafka_rollout.airflow.operators.all_nodes import (
-    WORKS_S,
-    OfflineGatesOperator,
-    RollNodesOperator,
+from kafka_rollout.airflow.common.node_task_groups import (
+    APPROVE_CANARY,
+    NODE_STEP,
+    NodeTaskGroup,
+    list_node_task_groups,
 )
+from kafka_rollout.airflow.gates.sensor import GateSensor, OfflineGateSensor
 from kafka_rollout.airflow.operators.approvals import ApprovalOperator, ApproveCanaryOperator
+from kafka_rollout.airflow.operators.begin import BeginReleaseStepOperator, BeginRollBackOperator
 from kafka_rollout.airflow.operators.ending import (
     OutcomeOperator,
     ReportOperator,
     StartTrafficOperator,
     StopTrafficOperator,
 )
-from kafka_rollout.airflow.operators.nodes import BeginReleaseStepOperator, BeginRollBackOperator, ReplaceNodeOperator
+from kafka_rollout.airflow.operators.nodes import (
+    WORKS_S,
+    OfflineGatesOperator,
+    RollNodesOperator,
+)
 from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
 from kafka_rollout.model.plan import ReleaseStepPosition
@@ -197,14 +202,18 @@ class _Drawing:
                 self._follow(self._make(ApproveCanaryOperator, step, step=step, node_group=of_task))
                 ends = [*ends, *self.before]
 
-    def _node_by_node(self, each: EachNode, task_id: str, node: str, nodes: NodeStepsOfTask) -> BaseOperator:
-        """Make the task of several nodes from the steps of one."""
+    def _node_by_node(
+        self, each: EachNode, task_id: str, node: str, nodes: NodeStepsOfTask | NodeTaskGroup
+    ) -> BaseOperator:
+        """Make the task of one or several nodes from the steps of a node."""
         steps = [step for step in each.steps[:-1] if step.approval is None]  # the last one only joins
         acts = next(step for step in steps if step.gate is None)
-        doc = f"Takes {node}, in the order of the plan:\n\n" + "\n".join(
+        is_one = isinstance(nodes, NodeTaskGroup)
+        doc = f"Takes {node}{'' if is_one else ', in the order of the plan'}:\n\n" + "\n".join(
             f"1. {step.doc.replace('{node}', 'the node')}" for step in steps
         )
-        commands_s = sum(one.commands_s for one in self.cluster.nodes)  # a batch can have all of them
+        commands = [one.commands_s for one in self.cluster.nodes]
+        commands_s = max(commands) if is_one else sum(commands)  # a batch can have all nodes
         limits = replace(acts.limits, timeout_s=acts.limits.timeout_s + WORKS_S + commands_s)
         step = replace(acts, id=task_id, doc=doc, limits=limits, runs_after=RunsAfter.SKIPPED)
         return self._make(RollNodesOperator, step, step=step, nodes=nodes)
@@ -238,19 +247,13 @@ class _Drawing:
         named = group.node_id is not None and self.cluster.node(group.node_id)
         node = f"node {named.node_id} ({named.name})" if named else "the active controller, the last controller"
         with TaskGroup(group.group_id.rsplit(".", 1)[-1], tooltip=f"All steps of {node}."):
-            *steps, passed = each.steps
+            passed = each.steps[-1]
             ends = self.before  # the next node must not overtake a skipped node
-            for step in steps:
-                if step.gate is not None:
-                    self._follow(self._make(GateSensor, step, step=step, node_group=group, node=node))
-                elif step.approval is None:
-                    commands_s = max(one.commands_s for one in self.cluster.nodes)
-                    limits = replace(step.limits, timeout_s=step.limits.timeout_s + commands_s)
-                    acts = replace(step, limits=limits)
-                    self._follow(self._make(ReplaceNodeOperator, acts, step=step, node_group=group, node=node))
-                elif group.has_canary and step.id == APPROVE_CANARY:
-                    ends = [*ends, *self.before]
-                    self._follow(self._make(ApproveCanaryOperator, step, step=step, node_group=group, node=node))
+            self._follow(self._node_by_node(each, NODE_STEP, node, group))
+            canary = next((step for step in each.steps if step.id == APPROVE_CANARY), None)
+            if group.has_canary and canary is not None:
+                ends = [*ends, *self.before]
+                self._follow(self._make(ApproveCanaryOperator, canary, step=canary, node_group=group, node=node))
             end = self._make(EmptyOperator, passed)
             chain([*ends, *self.before], end)
         self.before = [end]

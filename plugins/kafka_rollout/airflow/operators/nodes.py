@@ -1,21 +1,22 @@
-"""The node task groups of a release step or rollback: which of them run, and the replacement of a node's binary."""
+"""The steps of one node in one task, or of all nodes of a release step: for batches, and for large clusters.
+
+The task takes the batches in the plan's order; without batches, each node is one. Which part of which node step is
+next is observed, so a task that was killed, retried or cleared continues there. While gates wait, the task is deferred.
+After a failure an approver decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.approvals.asking import AsksPeople, is_answer, read_answer, show_waiting
-from kafka_rollout.airflow.approvals.deciding import (
-    ROLL_BACK_DECISION,
-    ask_how_to_continue,
-    record_decision,
-)
-from kafka_rollout.airflow.common.all_nodes import APPROVE_FIRST_BATCH, FIRST_BATCH, NodeStepsOfTask
+from kafka_rollout.airflow.approvals.deciding import ask_how_to_continue, record_decision
+from kafka_rollout.airflow.common.all_nodes import NodeStepsOfTask
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -23,247 +24,399 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     request_in,
 )
-from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
-from kafka_rollout.airflow.gates.sensor import wait_in_gate
+from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
+from kafka_rollout.airflow.gates.sensor import check_for_a_while, trigger_of
+from kafka_rollout.airflow.operators.begin import refuse_wrong_order, require_canary_approvals
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
+from kafka_rollout.base import wording as words
+from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.gates.check import WatchState
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.gates.check import Gate, GateKind, GateRef, WatchState, WatchStatus, gates_of_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.run.events import ApprovalOf, Decision, Event
+from kafka_rollout.run.projections.gates import gate_is_passed
+from kafka_rollout.run.projections.node_times import time_of_node_steps
+from kafka_rollout.run.projections.nodes import has_acted_on_node, has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.control import HeldError, due_pause
-from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.roll.node import NodeReplaced, needs_replacement, plan_rollback, replace_node, retry_node
+from kafka_rollout.steps.common.control import HeldError, ask_at_pause
+from kafka_rollout.steps.common.node_steps import offline_release_step
+from kafka_rollout.steps.gates.waiting import policy_of, watch_of
+from kafka_rollout.steps.offline import actions
+from kafka_rollout.steps.progress import place
+from kafka_rollout.steps.roll.next_part import Part, has_failed, next_part_of_batch
+from kafka_rollout.steps.roll.node import replace_nodes, restart_node
+from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
 from kafka_rollout.steps.step import Reaction, Step
 
-_START_AGAIN = "Start the node again. A process that hangs in its shutdown is killed."
-_CHECK_AGAIN = (
-    "Check again, and continue with this node if no blocker is left. If the approval is invalid, this answer "
-    "approves the plan again in your name."
-)
+# A task that has worked for this time checks no gate itself: it defers, and continues as a new process. So the time of
+# one process has a limit, whatever the number of nodes.
+WORKS_S = 120.0
+
+Batch = tuple[ReleaseStep, tuple[NodeSpec, ...]]  # nodes that restart together; one without batches
+
+_CONTINUE = "Continue with the next node, after its gate."  # *Wait on* at a pause of the plan
+_MEANINGS = {
+    Decision.WAIT_ON: "Continue without another start: check the gate for another gate timeout, or repeat the step.",
+    Decision.RETRY: (
+        "Start the node again if this run stopped it; a process that hangs in its shutdown is killed. Otherwise begin "
+        "its node step again. If the approval is invalid, this answer approves the plan again in your name."
+    ),
+}
+_NOTE = "This task asks after each failure. The failure above is the first."
 
 
-def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Check the node order again, in case the DAG was changed or cleared in parts."""
-    for earlier in release_step.order:
-        if earlier.node_id == node.node_id:
-            return
-        if needs_replacement(ports, plan, release_step, ports.cluster.node(earlier.node_id)):
-            raise RefusedError(
-                f"Node {node.node_id} cannot be replaced yet: node {earlier.node_id} comes first in release step "
-                f"{release_step.from_release} → {release_step.to_release} and does not run "
-                f"{release_step.to_release}.",
-                remedy=f"Clear the tasks of node {earlier.node_id} and all downstream tasks.",
-            )
+class EachBatchOperator(AsksPeople, RolloutOperator):
+    """Take the batches one after the other: wait for gates, act, and request a decision after a failure."""
 
-
-def require_canary_approvals(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, request: Request
-) -> None:
-    """Check the approvals that the run requests before this node: their tasks can be marked as successful by hand."""
-    first = plan.release_steps[0]
-    if release_step == first:
-        at = next(at for at, ids in enumerate(first.node_ids_together) if node.node_id in ids)
-    else:
-        at = len(first.order)
-    needed = [ApprovalOf.CANARY] if request.canary and at > 0 else []
-    if request.first_batch and first.first_batch is not None and at > first.first_batch:
-        needed.append(ApprovalOf.FIRST_BATCH)
-    if needed and needs_replacement(ports, plan, release_step, node):
-        for what in needed:
-            require_approval(ports, plan, what)
-
-
-class ReplaceNodeOperator(AsksPeople, RolloutOperator):
-    """Stop, replace and start the node of this task group.
-
-    It requests a decision if the process is gone after the start, or if the node cannot be stopped during the run. So a
-    partly upgraded cluster never continues without a decision.
-    """
-
-    def __init__(self, *, step: Step, node_group: NodeTaskGroup, **kwargs: Any) -> None:
+    def __init__(self, *, step: Step, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.step = step
-        self.node_group = node_group
+        self.continues_at: GateRef | None = None  # the gate that has just passed in the triggerer
+        self.began = 0.0  # when this process began to work (monotonic)
+        self.starts_again = False  # the answer *Retry* is not carried out yet
+
+    @abstractmethod
+    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
+        """Return the batches of this task in their order, from the batch of the gate `after`, if it is given."""
+
+    @abstractmethod
+    def next_part(
+        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
+    ) -> tuple[Part, tuple[NodeSpec, ...]]:
+        """Observe what is left of the node steps of a batch: the next part, and its nodes."""
+
+    def choose(
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, refused: int
+    ) -> tuple[NodeSpec, ...]:
+        """Return those of the nodes that can be stopped together now. `refused`: as in `choose_nodes_to_stop`."""
+        return batch[1]
+
+    def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
+        """Return why the plan pauses before these nodes; empty if it does not."""
+        return ""
+
+    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        """Raise RefusedError unless the nodes can be stopped by the approvals, before a gate waits for them.
+
+        Airflow's record of an answer is read here if needed, because a deferral for a gate would discard it.
+        """
+
+    @abstractmethod
+    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        """Stop, replace and start the nodes."""
+
+    @abstractmethod
+    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
+        """Carry out *Retry*; return False if the node steps only begin again."""
+
+    @property
+    def subject(self) -> str:
+        """What a request is about, always the same, like `options`; empty for the batch of the request."""
+        return "a node step"
+
+    @property
+    @abstractmethod
+    def options(self) -> tuple[Decision, ...]:
+        """The answers after a failure, always the same: Airflow keeps those of the first request."""
+
+    @abstractmethod
+    def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
+        """Return whether an approver decides after this error; otherwise the task fails."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        release_step, node = self.node_group.resolve(plan, ports.cluster)
-        if node_step_state(ports, plan, release_step, node) is NodeStepState.PAST:
-            raise AirflowSkipException(f"Node {node.node_id} already runs a release after {release_step.to_release}.")
-        refuse_wrong_order(ports, plan, release_step, node)
-        if not self.node_group.is_rollback:
-            require_canary_approvals(ports, plan, release_step, node, request_in(context))
-        keep_traffic_running(context, ports)
-        show_waiting(context, f"the stop, replacement and start of node {node.node_id} with {release_step.to_release}")
-        return self._replaced(context, ports, plan, replace_node)
-
-    def decided(self, context: Context, event: dict[str, Any]) -> Any:
-        """Continue with the decision after the node failed to start, or could not be stopped."""
-        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
-            plan = frozen_plan(ports, context)
-            what = self._what(plan, ports)
-            decision = record_decision(context, ports, what, read_answer(context, event, what))
-            renew_invalid_approvals(ports, plan, decision)
-        return self.attempt(context, "act_again")
+        self.began, count = ports.clock.monotonic(), 0
+        after, self.continues_at = self.continues_at, None
+        events: Sequence[Event] | None = ports.run.events()  # until this process has acted
+        for batch in self.batches(ports, plan, after):
+            if after is not None or events is None or self._is_left(ports, plan, batch, events):
+                self._finish(context, ports, plan, batch, passed=after)
+                after = events = None
+            count += len(batch[1])
+        self.log.info("All node steps of this task are done (%s).", count)
+        return {"node_steps": count}
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
-        """Continue after the gate before the stop, which waited again."""
-        if is_answer(event):  # to the request of an earlier attempt
-            return self.decided(context, event)
+        """Continue at the node of the trigger's gate, or with an answer to the request of an earlier attempt."""
+        if is_answer(event):
+            return self._decide(context, event, is_late=True)
+        gate = from_json(GateRef, event["gate"])
         if event["state"] == WatchState.PASSED:
+            self.log.info("The gate passed: %s", event["message"])
+            self.continues_at = gate
             return self.attempt(context, "act")
         if event["state"] != WatchState.FAILED:
             raise AirflowFailException(event["message"])
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
-            self._ask(context, ports, frozen_plan(ports, context), event["message"], _CHECK_AGAIN)
+            plan = frozen_plan(ports, context)
+            batch = next(iter(self.batches(ports, plan, gate)))
+            self._ask(context, ports, plan, batch, event["message"])
+
+    def decided(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue with the decision after a failure."""
+        return self._decide(context, event, is_late=False)
+
+    def _decide(self, context: Context, event: dict[str, Any], *, is_late: bool) -> Any:
+        """Record the decision and continue. `is_late`: *Retry* must not stop the node that the task waits for now."""
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            plan = frozen_plan(ports, context)
+            what = self._what_failed(ports, plan)
+            answer = read_answer(context, event, what)
+            self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
+            decision = record_decision(context, ports, what, answer)
+            if answer.decision is Decision.RETRY:
+                renew_invalid_approvals(ports, plan, decision)
+        again = answer.decision is Decision.RETRY and not is_late
+        return self.attempt(context, "act_again" if again else "act")
 
     def act_again(self, context: Context, ports: ClusterPorts) -> Any:
-        """Carry out *Retry*."""
-        return self._replaced(context, ports, frozen_plan(ports, context), retry_node)
+        """Carry out *Retry*, then continue."""
+        self.starts_again = True
+        return self.act(context, ports)
 
-    def _replaced(
+    def _finish(
         self,
         context: Context,
         ports: ClusterPorts,
         plan: Plan,
-        act: Callable[[ClusterPorts, Plan, ReleaseStep, NodeSpec], NodeReplaced],
-    ) -> Any:
-        release_step, node = self.node_group.resolve(plan, ports.cluster)
-        try:
-            replaced = act(ports, plan, release_step, node)
-        except HeldError as error:
-            self.log.info("%s", error)
-            if due_pause(ports, plan, release_step, node, ports.run.events()):
-                raise RefusedError(
-                    error.sentence, remedy="Clear the gate before the stop: it asks an approver."
-                ) from None
-            wait_in_gate(self, context, ports, plan, error.gate)
-        except FatalError as error:
-            self._ask(context, ports, plan, str(error), _START_AGAIN)
-        except (RefusedError, TransientError) as error:
-            again = isinstance(error, TransientError) and context["ti"].try_number <= context["ti"].max_tries
-            if again or self.node_group.is_rollback or not has_stopped_nodes(ports.run.events()):
-                raise
-            self._ask(context, ports, plan, str(error), _CHECK_AGAIN)
-        show_waiting(context, f"nothing: node {node.node_id} runs {replaced.release}")
-        return asdict(replaced)
+        batch: Batch,
+        *,
+        passed: GateRef | None,
+    ) -> None:
+        """Carry out what is left of a batch. Transient errors are repeated as often as those of a node's task."""
+        release_step, _ = batch
+        where = places(plan, batch)
+        errors = 0
+        while True:
+            try:
+                part, nodes = self.next_part(ports, plan, batch, ports.run.events())
+                if part is Part.NOTHING:
+                    break
+                if self.starts_again:
+                    show_waiting(context, f"{where}: another start")
+                    again = self.start_again(ports, plan, batch)
+                    self.starts_again = False
+                    if again:
+                        continue
+                if part is Part.GATE_AFTER:
+                    gates = gates_of_nodes(GateKind.AFTER_START, release_step, nodes)
+                    self._watch(context, ports, plan, batch, gates)
+                    continue
+                if part is Part.GATE_BEFORE:
+                    self.require_approvals(context, ports, plan, (release_step, nodes))
+                    if why := self.due_pause(ports, plan, (release_step, nodes)):
+                        self._ask(context, ports, plan, (release_step, nodes), why, is_pause=True)
+                    nodes = self.choose(context, ports, plan, (release_step, nodes), errors)
+                    if passed is None or passed.kind is not GateKind.BEFORE_STOP:
+                        gates = gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes)
+                        self._watch(context, ports, plan, batch, gates)
+                passed = None
+                show_waiting(
+                    context,
+                    f"{places(plan, (release_step, nodes))}: the stop, replacement and start with "
+                    f"{release_step.to_release}",
+                )
+                self.replace(context, ports, plan, (release_step, nodes))
+            except HeldError:  # a pause began, or a condition from outside failed, between the gate and the stop
+                self._watch(context, ports, plan, batch, gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes))
+            except TransientError as error:
+                errors += 1
+                if errors > (self.retries or 0):
+                    self._ask_or_raise(context, ports, plan, batch, error)
+                self.log.warning("%s: %s", where, error)
+                ports.clock.sleep(self.retry_delay.total_seconds())
+            except (FatalError, RefusedError) as error:
+                self._ask_or_raise(context, ports, plan, batch, error)
+        self.log.info("%s: done%s", where, self._times(ports, plan))
 
-    def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, why: str, retry: str) -> NoReturn:
-        roll_back = (Decision.ROLL_BACK,) if self.step.on_failure is Reaction.ASK_ROLL_BACK else ()
-        options = (Decision.RETRY, *roll_back)
+    def _is_left(self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]) -> bool:
+        """Return whether a part of the batch is left, or cannot be observed now."""
+        try:
+            return self.next_part(ports, plan, batch, events)[0] is not Part.NOTHING
+        except (RefusedError, TransientError):
+            return True
+
+    def _watch(
+        self,
+        context: Context,
+        ports: ClusterPorts,
+        plan: Plan,
+        batch: Batch,
+        gates: tuple[Gate, ...],
+    ) -> None:
+        """Return when the gates have passed; defer, or request a decision, if they have not passed soon."""
+        policy = policy_of(ports, gates[0].kind, request_in(context), plan)
+        watches = [watch_of(ports, plan, gate, policy) for gate in gates]
+        status = WatchStatus(state=WatchState.WAITING, message="")
+        if ports.clock.monotonic() - self.began < WORKS_S:
+            status = check_for_a_while(context, ports, plan, gates, watches)
+        if status.state is WatchState.PASSED:
+            self.log.info("The gate passed: %s", status.message)
+        elif status.state is WatchState.FAILED:
+            self._ask(context, ports, plan, batch, status.message)
+        else:
+            self.defer(trigger=trigger_of(self.cluster, context, plan, gates, watches), method_name="watched")
+
+    def _ask_or_raise(
+        self,
+        context: Context,
+        ports: ClusterPorts,
+        plan: Plan,
+        batch: Batch,
+        error: FatalError | RefusedError | TransientError,
+    ) -> None:
+        if not self.asks_about(ports, error):
+            raise error
+        self._ask(context, ports, plan, batch, str(error))
+
+    def _ask(
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, why: str, *, is_pause: bool = False
+    ) -> NoReturn:
+        meanings = {**_MEANINGS, Decision.WAIT_ON: _CONTINUE} if is_pause else _MEANINGS
         ask_how_to_continue(
-            context, ports, what=self._what(plan, ports), why=why, options=options, meanings={Decision.RETRY: retry}
+            context,
+            ports,
+            what=_name_of(batch),
+            why=f"{places(plan, batch)}: {why}",
+            options=self.options,
+            meanings=meanings,
+            subject=self.subject,
+            note=_NOTE,
+            is_pause=is_pause,
         )
 
-    def _what(self, plan: Plan, ports: ClusterPorts) -> str:
-        _, node = self.node_group.resolve(plan, ports.cluster)
-        return f"replacing node {node.node_id}"
+    def _what_failed(self, ports: ClusterPorts, plan: Plan) -> str:
+        events = ports.run.events()
+        left = next((one for one in self.batches(ports, plan, None) if self._is_left(ports, plan, one, events)), None)
+        return f"task {self.task_id}" if left is None else _name_of(left)
+
+    def _times(self, ports: ClusterPorts, plan: Plan) -> str:
+        found = time_of_node_steps(ports.run.events(), plan, ports.clock.now())
+        if found is None:
+            return ""
+        text = f", {duration(found.elapsed_s)} elapsed"
+        return text + (f", about {duration(found.remaining_s)} remaining" if found.remaining_s else "")
 
 
-class BeginReleaseStepOperator(RolloutOperator):
-    """Skip the tasks that the plan does not use here, so that no task starts only to be skipped.
+def _name_of(batch: Batch) -> str:
+    release_step, nodes = batch
+    return f"the node step of {words.nodes(node.node_id for node in nodes)} ({release_step.key})"
 
-    A large cluster has no `node_groups`: `tasks_together` take all nodes. A smaller cluster has both: its groups take
-    one node at a time, and `tasks_together` take the batches of a plan that has some. `nodes_together`: their nodes.
-    """
 
-    def __init__(
-        self,
-        *,
-        node_groups: Sequence[NodeTaskGroup],
-        tasks_together: Sequence[str] = (),
-        nodes_together: NodeStepsOfTask | None = None,
-        **kwargs: Any,
-    ) -> None:
+def places(plan: Plan, batch: Batch) -> str:
+    """Return the position of the first node of a batch in the plan, and the other nodes."""
+    release_step, (first, *others) = batch
+    more = f" with {words.nodes(node.node_id for node in others)}" if others else ""
+    return f"{place(plan, release_step.key, first.node_id)}{more}"
+
+
+class RollNodesOperator(EachBatchOperator):
+    """Replace the nodes of a release step, or one of them, or roll back those that left their previous release."""
+
+    def __init__(self, *, nodes: NodeStepsOfTask | NodeTaskGroup, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.node_groups = list(node_groups)
-        self.tasks_together = list(tasks_together)
-        self.nodes_together = nodes_together
+        self.nodes = nodes
 
-    def act(self, context: Context, ports: ClusterPorts) -> Any:
-        plan = frozen_plan(ports, context)
-        release_step = None if self.nodes_together is None else self.nodes_together.release_step(plan)
-        if release_step is None:
-            self.log.info("The plan has no release step at this position.")
-            self.skip_all()
-        self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
-        if self.is_together(plan):
-            unused = [*self.tasks_of_groups, *self._unused_together(plan, release_step, request_in(context))]
-        else:
-            canary = request_in(context).canary
-            of_groups = (self._unused(plan, release_step, group, canary) for group in self.node_groups)
-            unused = [*self.tasks_together, *(task_id for found in of_groups for task_id in found)]
-        if unused:
-            raise DownstreamTasksSkipped(tasks=unused)
+    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
+        """Refuse to begin before the first node is replaced: its task can be marked as successful by hand."""
+        for at, (release_step, nodes) in enumerate(self.nodes.find(ports, plan, after)):
+            if at == 0 and after is None and not self.nodes.is_rollback:
+                refuse_wrong_order(ports, plan, release_step, nodes[0])
+            yield release_step, nodes
 
-    def _unused_together(self, plan: Plan, release_step: ReleaseStep, request: Request) -> Sequence[str]:
-        is_first = release_step == plan.release_steps[0]
-        has_batch = release_step.first_batch is not None
-        used = {
-            APPROVE_CANARY: is_first and request.canary,
-            FIRST_BATCH: has_batch,
-            APPROVE_FIRST_BATCH: is_first and has_batch and request.first_batch,
-        }
-        return [task_id for task_id in self.tasks_together if not used.get(task_id.rsplit(".", 1)[-1], True)]
+    def next_part(
+        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
+    ) -> tuple[Part, tuple[NodeSpec, ...]]:
+        return next_part_of_batch(ports, plan, *batch, events)
 
-    def is_together(self, plan: Plan) -> bool:
-        """Return whether the tasks of several nodes take the nodes, and not the groups."""
-        return not self.node_groups or (plan.has_batches and bool(self.tasks_together))
+    def choose(
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, refused: int
+    ) -> tuple[NodeSpec, ...]:
+        every_s = request_in(context).interval_s
+        chosen, split = choose_nodes_to_stop(ports, plan, *batch, refused=refused, every_s=every_s)
+        if split:
+            self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in batch[1]), split)
+        return chosen
+
+    def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
+        release_step, nodes = batch
+        return ask_at_pause(ports, plan, release_step, nodes[0], ports.run.events())
+
+    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        release_step, nodes = batch
+        require_approval(ports, plan, ApprovalOf.ROLL_BACK if self.nodes.is_rollback else ApprovalOf.ROLL)
+        if not self.nodes.is_rollback:
+            for node in nodes:
+                require_canary_approvals(ports, plan, release_step, node, request_in(context))
+
+    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        self.require_approvals(context, ports, plan, batch)
+        keep_traffic_running(context, ports)
+        replace_nodes(ports, plan, *batch)
+
+    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
+        """Start the nodes again that have failed; in a batch of one node also a node that only waits."""
+        release_step, nodes = batch
+        events = ports.run.events()
+        acted = [node for node in nodes if has_acted_on_node(events, release_step.key, node.node_id)]
+        if len(nodes) > 1:
+            acted = [node for node in acted if has_failed(ports, release_step, node, events)]
+        for node in acted:
+            restart_node(ports, plan, release_step, node, [one for one in acted if one != node])
+        return bool(acted)
 
     @property
-    def tasks_of_groups(self) -> list[str]:
-        return [task_id for group in self.node_groups for task_id in (*group.task_ids, group.passed_id)]
+    def subject(self) -> str:
+        has_one_node = isinstance(self.nodes, NodeTaskGroup) and self.nodes.node_id is not None
+        return "" if has_one_node else super().subject
 
-    def skip_all(self) -> NoReturn:
-        raise DownstreamTasksSkipped(tasks=[*self.tasks_of_groups, *self.tasks_together])
+    @property
+    def options(self) -> tuple[Decision, ...]:
+        last = Decision.ROLL_BACK if self.step.on_failure is Reaction.ASK_ROLL_BACK else Decision.STOP_HERE
+        return (Decision.WAIT_ON, Decision.RETRY, last)
 
-    def _unused(self, plan: Plan, release_step: ReleaseStep, group: NodeTaskGroup, canary: bool) -> Sequence[str]:
-        if group.node_step(plan) is None:
-            if group.node_id is not None and release_step.node_step(group.node_id):
-                self.log.info("Node %s is the active controller: it is replaced as the last controller.", group.node_id)
-            return group.task_ids
-        has_unused_canary = group.has_canary and not (group.is_canary(plan) and canary)
-        return (f"{group.group_id}.{APPROVE_CANARY}",) if has_unused_canary else ()
+    def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
+        if isinstance(error, FatalError):
+            return True
+        return not self.nodes.is_rollback and has_stopped_nodes(ports.run.events())
 
 
-class BeginRollBackOperator(BeginReleaseStepOperator):
-    """Begin the rollback of the nodes that left their previous release.
+class OfflineGatesOperator(EachBatchOperator):
+    """The gates after the start of all nodes, controllers first. `is_rollback`: after an undo."""
 
-    `deciders`: the tasks at which an approver can decide to roll back. Clearing a task removes its decision. So a run
-    that was cleared and then succeeds does not roll back because of an earlier decision.
-    """
-
-    def __init__(self, *, deciders: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, *, is_rollback: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.deciders = list(deciders)
+        self.is_rollback = is_rollback
 
-    def execute(self, context: Context) -> Any:
-        if self._decision(context) is None:
-            self.log.info("No approver decided to roll back.")
-            self.skip_all()
-        return super().execute(context)
+    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
+        planned = offline_release_step(plan)
+        release_step = planned.reversed() if self.is_rollback else planned
+        nodes = ports.cluster.controllers_first
+        begin = 0 if after is None else [node.node_id for node in nodes].index(after.node_id or 0)
+        return [(release_step, (node,)) for node in nodes[begin:]]
 
-    def act(self, context: Context, ports: ClusterPorts) -> Any:
-        plan = frozen_plan(ports, context)
-        require_approval(ports, plan, ApprovalOf.ROLL_BACK)  # the decision is an XCom, which is not a proof
-        node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)}
-        for release_step_key, node_id in sorted(node_steps):
-            self.log.info("Node %s is rolled back (%s).", node_id, release_step_key)
-        unused = self.tasks_of_groups if self.is_together(plan) else list(self.tasks_together)
-        for group in () if self.is_together(plan) else self.node_groups:
-            release_step, node_step = group.release_step(plan), group.node_step(plan)
-            if release_step is None or node_step is None or (release_step.key, node_step.node_id) not in node_steps:
-                unused += group.task_ids
-        found = {"decision": self._decision(context), "node_steps": len(node_steps)}
-        context["ti"].xcom_push(key="return_value", value=found)
-        if unused:
-            raise DownstreamTasksSkipped(tasks=unused)
+    def next_part(
+        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
+    ) -> tuple[Part, tuple[NodeSpec, ...]]:
+        release_step, nodes = batch
+        ref = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=nodes[0]).ref
+        return (Part.NOTHING, ()) if gate_is_passed(events, ref) else (Part.GATE_AFTER, nodes)
 
-    def _decision(self, context: Context) -> Any:
-        found = context["ti"].xcom_pull(task_ids=self.deciders, key=ROLL_BACK_DECISION)
-        return next((decision for decision in found or () if decision), None)
+    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
+        """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
+        actions.start_again(ports, plan, batch[1][0])
+        return True
+
+    @property
+    def options(self) -> tuple[Decision, ...]:
+        """After an undo there is no *Retry*: a broker may have registered."""
+        return (Decision.WAIT_ON, *(() if self.is_rollback else (Decision.RETRY,)), Decision.STOP_HERE)
+
+    def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
+        return False  # only a failed gate asks, as at the gates of single nodes
