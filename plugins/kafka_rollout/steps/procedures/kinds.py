@@ -50,7 +50,7 @@ _UPGRADE_DOC = """\
 2. Asks for an approval of the plan.
 3. Replaces one node at a time. The next node is stopped after the gate of the previous node has passed. If a gate
    fails, an approver chooses: keep checking, retry, or roll back.
-4. Finalizes the features after a separate approval. This is the point of no return.
+4. Finalizes the features after a separate approval. After this, only a downgrade undoes the upgrade.
 
 A **dry run** ends with the plan and its findings. With the finalize policy *later*, the run ends when every node runs
 the target release. Start the DAG again after the soak: that run replaces no node and finalizes the features.

@@ -64,7 +64,7 @@ FINALIZING = Section(
         Step(
             id="approve_finalize",
             label="Approval to finalize",
-            doc="An approver approves the new levels: the point of no return.",
+            doc="An approver approves the new levels. After this, only a downgrade undoes them, no rollback.",
             approval=approval_requests.FINALIZE,
         ),
         common.PIN_MIN_ISR,
