@@ -73,7 +73,7 @@ class KindFacts(NamedTuple):
 KINDS: Mapping[Kind, KindFacts] = {
     Kind.APPROVAL_PENDING: KindFacts(Urgency.WARNING, "a run asks for an approval"),
     Kind.APPROVAL_EXPIRES: KindFacts(
-        Urgency.CRITICAL, "60 minutes before a request expires; in the last quarter of a shorter timeout"
+        Urgency.CRITICAL, "60 minutes before a request expires; of a timeout below four hours in the last quarter"
     ),
     Kind.DECISION_PENDING: KindFacts(Urgency.CRITICAL, "a step or gate failed: wait on, retry or roll back"),
     Kind.GATE_SLOW: KindFacts(Urgency.WARNING, "a gate waits longer than half of its timeout"),
