@@ -24,7 +24,7 @@ CHANGING = {
 }
 UNFENCED = {"close", "elect_preferred_leaders"}  # of the cluster's admin API; the protocol says why
 READING = {"metrics", "classes", "logs", "outside"}
-OF_THE_TOOL = {"run_id", "cluster", "catalogue", "rehearsals", "run", "lock", "clock", "confirm_approval"}
+OF_THE_TOOL = {"run_id", "cluster", "catalogue", "rehearsals", "run", "lock", "clock", "confirm_approval", "racks"}
 
 
 class Recording:

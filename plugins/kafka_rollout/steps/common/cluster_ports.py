@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TypeVar
@@ -55,7 +55,8 @@ class ClusterPorts:
     """The ports of one cluster. `run_id`: id of the run and holder of the cluster's lock.
 
     `confirm_approval`: compares an approval of a DAG's run with Airflow's own record of the answer, and raises if they
-    differ. A shell has no such record: there it does nothing.
+    differ. A shell has no such record: there it does nothing. `racks`: broker.rack of the nodes that the pauses of the
+    plan have compared, because a gate checks them every few seconds.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class ClusterPorts:
     lock: ChangeLock
     clock: Clock
     confirm_approval: Callable[[Approval], None] = lambda approval: None
+    racks: dict[int, str] = field(default_factory=dict, compare=False)
 
 
 _T = TypeVar("_T")

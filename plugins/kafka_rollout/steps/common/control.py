@@ -7,7 +7,6 @@ in the gate that the error names.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from kafka_rollout.base.errors import StoppedError, TransientError
@@ -59,9 +58,11 @@ def due_pause(
     if any((release_step.key, node_id) in steps_done for node_id in release_step.batch_of(node.node_id)):
         return ""
     done = [node_id for _, node_id in steps_done]
-    compared = {*done[-1:], node.node_id} if terms.pause_after == RACK else ()
-    configs = {node_id: ports.runtime.config(ports.cluster.node(node_id)) for node_id in compared}
-    return find_due_pause(terms.pause_after, done, node.node_id, defaultdict(str, find_racks(ports.cluster, configs)))
+    compared = {*done[-1:], node.node_id} if done and terms.pause_after == RACK else set()
+    configs = {node_id: ports.runtime.config(ports.cluster.node(node_id)) for node_id in compared - ports.racks.keys()}
+    read = find_racks(ports.cluster, configs)
+    ports.racks.update({node_id: read.get(node_id, "") for node_id in configs})
+    return find_due_pause(terms.pause_after, done, node.node_id, ports.racks)
 
 
 def ask_at_pause(

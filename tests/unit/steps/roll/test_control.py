@@ -15,6 +15,7 @@ from kafka_rollout.base.wording import nodes
 from kafka_rollout.gates.check import Gate, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import (
     ApprovalOf,
@@ -39,6 +40,7 @@ from kafka_rollout.steps.progress import Progress as ProgressLines
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.runtime import FakeRuntime
 
 SOAKS = GatePolicy(checks=2, interval_s=1, timeout_s=60, soak_s=30)
 NIGHTS = "Mo-Fr 22:00-04:00 Europe/Berlin; Tu 04:10-06:00 Europe/Berlin"  # a short pause has few checks
@@ -345,6 +347,26 @@ def test_a_plan_pauses_after_this_number_of_nodes_and_not_after_the_last_one(
     assert pause.reasons == [
         f"Since the last pause, {nodes(found)} {'is' if len(found) == 1 else 'are'} done." for found in paused_after
     ]
+
+
+def test_the_racks_that_a_pause_compares_are_read_once(
+    ports: ClusterPorts, approved: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = approved("2026-12-01 12:00", pause_after="rack")
+    config, read = FakeRuntime.config, list[int]()
+
+    def count(runtime: FakeRuntime, node: NodeSpec) -> dict[str, str]:
+        read.append(node.node_id)
+        return dict(config(runtime, node))
+
+    monkeypatch.setattr(FakeRuntime, "config", count)
+    assert held(ports, plan, 2) == []
+    assert read == []
+    started(ports, 2)
+    passed(ports, 2)
+    for _ in range(3):
+        assert held(ports, plan, 3) == []
+    assert sorted(read) == [2, 3]
 
 
 def test_a_plan_pauses_between_racks(ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]) -> None:
