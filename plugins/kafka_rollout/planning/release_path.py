@@ -53,13 +53,9 @@ def plan_release_steps(
     """
     target_facts = catalogue.get(target)
     origin_facts = catalogue.get(source)
+    refuse_older(source, target)
     if target == source:
         return ()
-    if target < source:
-        raise UserError(
-            f"Target {target} is older than the running release {source}.",
-            remedy="Start a downgrade: `kafka-rollout downgrade`, or the DAG kafka_downgrade.",
-        )
     intolerant = origin_facts.coordinator_class is CoordinatorClass.INTOLERANT
     if not (intolerant and target_facts.coordinator_class is CoordinatorClass.EMITTING):
         return ((source, target, f"Releases {source} and {target} can run at the same time (KIP-915)."),)
@@ -72,6 +68,15 @@ def plan_release_steps(
         (source, via, reason),
         (via, target, f"KIP-915: every coordinator now tolerates the records that {target} writes."),
     )
+
+
+def refuse_older(source: Release, target: Release) -> None:
+    """Raise UserError for the target of an upgrade below the running release."""
+    if target < source:
+        raise UserError(
+            f"Target {target} is older than the running release {source}.",
+            remedy="Start a downgrade: `kafka-rollout downgrade`, or the DAG kafka_downgrade.",
+        )
 
 
 def with_configured_classes(

@@ -13,7 +13,7 @@ from kafka_rollout.groups.records import no_members_condition
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
-from kafka_rollout.run.events import events_of
+from kafka_rollout.run.events import TaskFailed, events_of
 from kafka_rollout.run.projections.runs import last_task_failure
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.run.store.runs import SqlRunStore
@@ -63,6 +63,13 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
     assert runs.world.finalized["metadata.version"] == 30
     assert outcome(record) == "finished"
     assert change_lock(runs.home).holder("fake") is None
+
+
+def test_an_older_target_is_refused_by_the_first_task_before_the_scan(runs: FakeRuns) -> None:
+    state, states, record = runs.run(target_release="3.4.1")
+    assert (state, states["observe"], states["scan_before_roll"]) == ("failed", "failed", "upstream_failed")
+    failed = events_of(record.events(), TaskFailed)[0].sentence
+    assert failed.startswith("Target 3.4.1 is older than the running release 3.9.1. Start a downgrade: `kafka-rollout")
 
 
 def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(

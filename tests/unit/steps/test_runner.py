@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.gates.check import HELD_INTERVAL_S
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.run.events import (
@@ -149,3 +149,25 @@ def test_a_request_after_the_last_node_ends_or_holds_the_run_before_the_levels(
         end = call()
     assert "no metadata snapshot" in end  # to prove the levels with, in the fake cluster
     assert has(ports.run.events(), Finalizing)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_upgrade_to_an_older_release_is_refused_before_a_scan(tmp_path: Path, dry_run: bool) -> None:
+    ports = fake_ports(FakeCluster(R431), tmp_path)
+
+    class Scans(RehearsalServices):
+        def scan(self, name: str) -> None:
+            raise AssertionError(f"{name} has begun")
+
+    runner = Runner(
+        ports=ports,
+        procedure=UPGRADE,
+        request=Request(target=R391, dry_run=dry_run),
+        answers=Approver(),
+        services=Scans(ports),
+        progress=SaysLines(lambda line: None),
+    )
+    with pytest.raises(UserError, match="is older than the running release") as refused:
+        runner.run()
+    assert "kafka-rollout downgrade" in refused.value.remedy
+    assert ports.lock.holder("fake") is None

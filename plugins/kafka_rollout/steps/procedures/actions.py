@@ -13,7 +13,8 @@ from kafka_rollout.features.answers import Result
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.findings.cluster import cluster_findings
-from kafka_rollout.run.events import Begun, Rolled
+from kafka_rollout.planning.release_path import refuse_older
+from kafka_rollout.run.events import Begun, Observed, Rolled, newest
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.steps.common.cluster_ports import observe
@@ -35,6 +36,15 @@ def acquire_for_planning(call: StepCall) -> None:
     """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks."""
     if not call.request.dry_run:
         acquire_lock(call.ports, f"Plan, in {call.dag_id}." if call.dag_id else "Plan, on the command line.")
+
+
+def observe_for_upgrade(call: StepCall) -> dict[str, Any]:
+    """Observe as `observe_cluster`, and refuse a target below the running release before a scan begins."""
+    found = observe_cluster(call)
+    observed = newest(call.ports.run.events(), Observed)
+    if observed is not None and (releases := [one for one in observed.releases.values() if one is not None]):
+        refuse_older(min(releases), call.request.target_release)
+    return found
 
 
 def observe_cluster(call: StepCall) -> dict[str, Any]:

@@ -93,7 +93,7 @@ UPGRADE = Procedure(
     name="upgrade",
     dry_run_body=approval_requests.upgrade_body,
     parts=(
-        common.OBSERVE,
+        replace(common.OBSERVE, act=actions.observe_for_upgrade),
         common.SCAN,
         replace(
             common.PLAN,
