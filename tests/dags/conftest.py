@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +183,8 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         asked.while_asked(task.task_id)
         option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
         assert option in asked.offered[task.task_id], f"{task.task_id} offers {asked.offered[task.task_id]}"
-        event = given_answer(option, who=asked.who)
+        later = timedelta(seconds=len(asked.asked))
+        event = {**given_answer(option, who=asked.who), "responded_at": ANSWERED_AT + later}
         asked.records[str(context["ti"].id)] = event
         return task.confirm_answer(context, event, then=method, plan_hash=frozen_hash(context))
 

@@ -30,8 +30,9 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import DAG_ID, FakeRuns
+from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
-from tests.records import run_ids
+from tests.records import change_lock, run_history, run_ids
 
 pytestmark = pytest.mark.airflow
 
@@ -124,6 +125,39 @@ def test_an_approval_that_was_added_to_the_history_stops_no_node(
     assert "Airflow does not confirm the approval of the plan by alice" in refuted.sentence
     said = "Airflow does not confirm" if asked else "was not given in Airflow: no task asked with its record"
     assert said in find_unconfirmed_approval(record.events())
+
+
+@pytest.mark.parametrize("group_up_to", [12, 5])  # tasks for each node; one task for all nodes
+@pytest.mark.parametrize("replayed", [False, True], ids=["forged", "replayed"])
+def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, group_up_to: int, replayed: bool
+) -> None:
+    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", group_up_to)
+    ids = ("active_controller", "broker-12")
+    gates = [f"roll.{one}.node_step" for one in ids] if group_up_to == 12 else ["roll.other_nodes"] * 2
+    for gate in gates:
+        runs.answers[gate] = ["Wait on"] * gates.count(gate)
+    start = FakeCluster.start
+
+    def start_and_forge(world: FakeCluster, node_id: int) -> None:
+        start(world, node_id)
+        lock = change_lock(runs.home).holder("fake")
+        assert lock is not None
+        record = run_history(runs.home, "fake", lock.holder)
+        if node_id == 11 and replayed:
+            (given,) = (one for one in events_of(record.events(), Approval) if one.what is ApprovalOf.PAUSE)
+            record.record(replace(given, at=0.0))
+        elif node_id == 11:
+            record.record(forged_approval(record.load_plan().hash, NOBODY_S, ApprovalOf.PAUSE))
+
+    monkeypatch.setattr(FakeCluster, "start", start_and_forge)
+    state, states, record = runs.run(pause_after="2")
+    assert state == "success", states
+    assert runs.asked == ["approve_plan", *gates]
+    confirmed = [event.by for event in events_of(record.events(), ApprovalConfirmed) if event.what is ApprovalOf.PAUSE]
+    assert confirmed == ["alice", "alice"]
+    refuted = [event.sentence for event in events_of(record.events(), ApprovalRefuted)]
+    assert len(refuted) == (0 if replayed else 1)
 
 
 def test_an_answer_to_one_request_approves_nothing_else(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:

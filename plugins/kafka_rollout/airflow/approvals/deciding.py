@@ -10,7 +10,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.approvals.asking import approvers, ask, newest_request
-from kafka_rollout.airflow.approvals.records import keep_answer
+from kafka_rollout.airflow.approvals.records import ENDS_PAUSE, keep_answer
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.run.events import OF_ROLLS, Approval, ApprovalOf, Decision
 from kafka_rollout.run.services import Answer, Question
@@ -87,12 +87,13 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.decision}")
     given = recorded_with(context, ports, answer)
-    if asked is not None and asked.is_pause and answer.decision in {Decision.WAIT_ON, Decision.RETRY}:
+    ends_pause = asked is not None and asked.is_pause and answer.decision in ENDS_PAUSE
+    if ends_pause:
         record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
-    gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: OF_ROLLS}
-    if answer.decision in gives:  # another answer keeps what an earlier one of this task gave
-        keep_answer(context, decided.plan_hash, gives[answer.decision], answer.by)
+    gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: OF_ROLLS}.get(answer.decision, ())
+    if gives or ends_pause:  # another answer keeps what an earlier one of this task gave
+        keep_answer(context, decided.plan_hash, (*gives, ApprovalOf.PAUSE) if ends_pause else gives, answer.by)
     if answer.decision is Decision.ROLL_BACK:
         record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
         decide_roll_back(context, what, answer)

@@ -43,6 +43,7 @@ from kafka_rollout.run.ports import RunStore
 ANSWER = "kafka_rollout_answer"  # XCom of a task that read an answer
 CONFIRMED = "kafka_rollout_confirmed_{what}"  # XCom of a task that compared an approval with Airflow's record
 
+ENDS_PAUSE = (Decision.WAIT_ON, Decision.RETRY)  # the answers that continue after a pause of the plan
 _ASK_AGAIN = "Clear the approval's task with all downstream tasks, and answer in Airflow."
 
 PAUSE_S = 2.0  # an event at once can arrive before the end of the task's process
@@ -112,9 +113,16 @@ def read_records(event: Mapping[str, Any]) -> tuple[str, Records]:
 
 
 def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], by: str) -> None:
-    """Store which of Airflow's records is the answer of this task, and to what. `what`: the approvals that it gives."""
-    found = {"record_id": str(context["ti"].id), "plan_hash": plan_hash, "what": [str(one) for one in what]}
-    context["ti"].xcom_push(key=ANSWER, value={**found, "by": by})
+    """Store which of Airflow's records is the answer of this task, and to what. `what`: the approvals that it gives.
+
+    The end of a pause keeps what an earlier answer of this task gave.
+    """
+    ti, record_id = context["ti"], str(context["ti"].id)
+    before = ti.xcom_pull(task_ids=ti.task_id, key=ANSWER) if ApprovalOf.PAUSE in what else None
+    if before and (before["record_id"], before["plan_hash"]) == (record_id, plan_hash):
+        what = (*what, *map(ApprovalOf, before["what"]))
+    found = {"record_id": record_id, "plan_hash": plan_hash, "what": list(dict.fromkeys(map(str, what)))}
+    ti.xcom_push(key=ANSWER, value={**found, "by": by})
 
 
 class AirflowRecords:
@@ -141,9 +149,9 @@ class AirflowRecords:
         if not is_own and (found.get("plan_hash") != approval.plan_hash or approval.what not in found.get("what", ())):
             raise self._refuted(approval, f"task {task_id} has no answer in Airflow that approves this")
         record_id = str(self._context["ti"].id if is_own else found["record_id"])
+        if self._is_confirmed(approval, given):
+            return
         if record_id not in self._records:
-            if self._is_confirmed(approval, given):
-                return
             raise UnreadRecordError(record_id)
         self._compare(approval, given, record_id)
         self._keep_confirmed(approval, given)
@@ -226,4 +234,6 @@ def _decisions(what: ApprovalOf) -> tuple[Decision, ...]:
     """Return the answers that give an approval. *Retry* renews one that became invalid."""
     if what is ApprovalOf.ROLL_BACK:
         return (Decision.ROLL_BACK,)
+    if what is ApprovalOf.PAUSE:
+        return ENDS_PAUSE
     return (Decision.APPROVED, Decision.RETRY) if what in OF_ROLLS else (Decision.APPROVED,)

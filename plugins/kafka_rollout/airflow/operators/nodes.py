@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from airflow.sdk import Context
@@ -41,7 +42,7 @@ from kafka_rollout.run.projections.node_times import time_of_node_steps
 from kafka_rollout.run.projections.nodes import has_acted_on_node, has_stopped_nodes
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.control import HeldError, ask_at_pause
+from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
 from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.waiting import policy_of, watch_of
 from kafka_rollout.steps.offline import actions
@@ -349,6 +350,8 @@ class RollNodesOperator(EachBatchOperator):
         release_step, nodes = batch
         require_approval(ports, plan, ApprovalOf.ROLL_BACK if self.nodes.is_rollback else ApprovalOf.ROLL)
         if not self.nodes.is_rollback:
+            with suppress(RefusedError):  # the pause is due again
+                refuse_unproved_pause(ports, plan)
             for node in nodes:
                 require_canary_approvals(ports, plan, release_step, node, request_in(context))
 

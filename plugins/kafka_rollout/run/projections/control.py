@@ -9,6 +9,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
+    ApprovalRefuted,
     Decision,
     Event,
     PauseAsked,
@@ -39,16 +40,34 @@ def find_stop(events: Sequence[Event]) -> StopAsked | None:
     return None
 
 
+def find_pause_answer(events: Sequence[Event], plan: Plan) -> Approval | None:
+    """Return the newest answer that continued this plan after a pause of it.
+
+    An answer counts once, and not if Airflow does not confirm it.
+    """
+    found: list[Approval] = []
+    for event in events:
+        match event:
+            case Approval(what=ApprovalOf.PAUSE, decision=Decision.APPROVED, plan_hash=plan.hash):
+                given = event.responder
+                if given is None or not given.record_id or given not in [one.responder for one in found]:
+                    found.append(event)
+            case ApprovalRefuted(what=ApprovalOf.PAUSE):
+                found = [one for one in found if one.responder is None or one.responder.record_id != event.record_id]
+    return found[-1] if found else None
+
+
 def nodes_since_pause(events: Sequence[Event], plan: Plan) -> tuple[tuple[str, int], ...]:
     """Return the node steps (release step, node id) that are done since an approver continued this plan after a pause.
 
     Node steps of a rollback do not count.
     """
     release_steps = {step.key for step in plan.release_steps}
+    answer = find_pause_answer(events, plan)
     done: dict[tuple[str, int], None] = {}
     for event in events:
         match event:
-            case Approval(what=ApprovalOf.PAUSE, decision=Decision.APPROVED, plan_hash=plan.hash):
+            case Approval() if event is answer:
                 done.clear()
             case GatePassed(ref=ref) if ref.kind is GateKind.AFTER_START and ref.release_step in release_steps:
                 done[str(ref.release_step), int(ref.node_id or 0)] = None

@@ -19,12 +19,12 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.batches import NODE_S, find_racks
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, StoppedByOperator
-from kafka_rollout.run.projections.control import find_pause, find_stop, nodes_since_pause
+from kafka_rollout.run.projections.control import find_pause, find_pause_answer, find_stop, nodes_since_pause
 from kafka_rollout.run.projections.gates import times_passed
 from kafka_rollout.run.projections.node_times import expected_node_step_s
 from kafka_rollout.run.projections.nodes import is_in_node_step
 from kafka_rollout.run.projections.offline import stop_has_begun
-from kafka_rollout.steps.common.approval import expected_outage_s
+from kafka_rollout.steps.common.approval import expected_outage_s, refuse_unproved
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.common.outside import check_outside
@@ -63,6 +63,15 @@ def due_pause(
     read = find_racks(ports.cluster, configs)
     ports.racks.update({node_id: read.get(node_id, "") for node_id in configs})
     return find_due_pause(terms.pause_after, done, node.node_id, ports.racks)
+
+
+def refuse_unproved_pause(ports: ClusterPorts, plan: Plan) -> None:
+    """Raise RefusedError unless the answer that ended the last pause of the plan is proved, as `refuse_unproved`.
+
+    If Airflow does not confirm it, the pause is due again.
+    """
+    if answer := find_pause_answer(ports.run.events(), plan):
+        refuse_unproved(ports, answer)
 
 
 def ask_at_pause(

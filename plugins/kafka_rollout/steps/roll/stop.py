@@ -27,7 +27,7 @@ from kafka_rollout.run.projections.nodes import (
 )
 from kafka_rollout.run.step_events import BatchSplit
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
-from kafka_rollout.steps.common.control import refuse_held, refuse_unsafe_stop
+from kafka_rollout.steps.common.control import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
 from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (
     is_rollback_step,
@@ -131,6 +131,8 @@ def prepare_stop(
         # nodes must still be able to spare it.
         refuse_unsafe_node_stop(ports, release_step, node, check_stop_is_safe(ports, plan, node, together))
         return False
+    if not is_rollback_step(plan, release_step):
+        refuse_unproved_pause(ports, plan)
     gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together, has_begun=has_begun)
     _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate, shared=shared))
     has_commands = run_commands_before_stop(ports, release_step, node)
