@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import RefusedError
@@ -20,14 +19,13 @@ from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
-from kafka_rollout.nodes.runtimes.hosts.directory import MISSING, transfer_s
+from kafka_rollout.nodes.runtimes.hosts.directory import MISSING, limit_sink, transfer_s
 from kafka_rollout.nodes.runtimes.hosts.rights import MetadataRights, RehearsalRights, Right
 from kafka_rollout.rehearsal.machine.node_files import PARTITION, PARTITION_METADATA, is_copied, new_file
 
 _ENTRY = re.compile(r"([df])/(\d+)/([^/]+)(?:/([^/]+))?")
 _LIST_S = 300.0  # a directory with many partitions on a slow disk
 _NO_MATCH, _VANISHED = 1, 2  # exit codes of grep: no file has a topic id; a file disappeared
-GROWTH = 1 << 30  # bytes that a file can have grown by since it was listed: log.segment.bytes by default
 MORE_BYTES = (
     "Set KAFKA_ROLLOUT_REHEARSE_GIB to a higher number, rehearse from a backup (rehearse --backup), or continue "
     "without a rehearsal."
@@ -111,25 +109,13 @@ class HostFiles:
         is_metadata = name.startswith(f"{METADATA_LOG}/")
         right = MetadataRights(self._user, str(directory)).read if is_metadata else self._rights(directory).read
         with new_file(target) as file:
-            sink = self._sink(f"{directory}/{name}", size, file)
+
+            def write(data: bytes) -> None:
+                self.limit.add(len(data))
+                file.write(data)
+
+            sink = limit_sink(write, self.node, f"{directory}/{name}", size)
             self._cat(right, f"{directory}/{name}", {"file" if is_metadata else "log": name}, size, sink)
-
-    def _sink(self, path: str, size: int, file: IO[bytes]) -> Callable[[bytes], object]:
-        most, written = size + GROWTH, 0
-
-        def write(data: bytes) -> None:
-            nonlocal written
-            written += len(data)
-            if written > most:
-                raise RefusedError(
-                    f"{path} on host {service_of(self.node).host} was listed with {size_text(size)}, and the host sent "
-                    f"more than {size_text(most)}.",
-                    remedy="Check the host and the file, or continue without a rehearsal.",
-                )
-            self.limit.add(len(data))
-            file.write(data)
-
-        return write
 
     def _cat(
         self,

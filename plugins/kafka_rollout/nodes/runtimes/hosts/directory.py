@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, MetadataRights, Right
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, refused_by_sudo
 
+GROWTH = 1 << 30  # bytes that a file can have grown by since it was listed: log.segment.bytes by default
 _BYTES_S = 1 << 20  # slower connections are given up
 _RUNS, _DIFFERS = 75, 77  # exit codes of a change that was refused, and of a draft that differs from its source
 _ENTRY = re.compile(r"([a-z])/(\d+)/(\d+(?:\.\d+)?)/(\d+)(/.+)")
@@ -46,7 +48,10 @@ class HostDirectory:
     def entries(self) -> tuple[Entry, ...]:
         """The metadata log, bootstrap.checkpoint and meta.properties, without those that do not exist."""
         done = self.commands.sudo(self.node, self.rights.list)
-        if MISSING not in done.err:  # or a file disappeared while its folder was read
+        failed = [line for line in done.err.splitlines() if "find: " in line]
+        others = [line for line in failed if MISSING not in line]
+        if others or not failed:  # no file disappeared while its folder was read
+            done = replace(done, err="\n".join(others) or done.err)
             self.commands.expect(self.node, self.rights.list, done)
         found = []
         for match in filter(None, map(_ENTRY.fullmatch, done.out.split("|"))):
@@ -64,8 +69,10 @@ class HostDirectory:
         return tuple(found)
 
     def read(self, name: str, size: int, sink: Callable[[bytes], object]) -> None:
-        """Pass on the content of a file. Raises FileNotFoundError if the node has removed it."""
+        """Pass on the content of a file. Raises FileNotFoundError if the node has removed it, RefusedError as
+        `limit_sink`."""
         right = self.rights.read
+        sink = limit_sink(sink, self.node, f"{self.path}/{name}", size)
         done = self.commands.sudo(self.node, right, sink=sink, values={"file": name}, within_s=transfer_s(size))
         if MISSING in done.err:
             raise FileNotFoundError(f"{self.path}/{name}")
@@ -139,6 +146,24 @@ def _is_stopped(node: NodeSpec) -> str:
     pid, state = (f"$(systemctl show --property={name} --value {unit})" for name in ("MainPID", "ActiveState"))
     down = f'case "{state}" in inactive|failed) ;; *) false;; esac'
     return f'{{ {{ test "{pid}" = 0 && {down}; }} || exit {_RUNS}; }}'
+
+
+def limit_sink(sink: Callable[[bytes], object], node: NodeSpec, path: str, size: int) -> Callable[[bytes], object]:
+    """Return the sink of a file that was listed with `size` bytes. It raises RefusedError for more than it can grow."""
+    most, received = size + GROWTH, 0
+
+    def write(data: bytes) -> None:
+        nonlocal received
+        received += len(data)
+        if received > most:
+            raise RefusedError(
+                f"{path} on host {service_of(node).host} was listed with {size_text(size)}, and the host sent more "
+                f"than {size_text(most)}.",
+                remedy="Check the host and the file, then repeat the step.",
+            )
+        sink(data)
+
+    return write
 
 
 def transfer_s(size: int) -> float:
