@@ -173,9 +173,9 @@ class FakeHost:
         if self.script == "is interrupted":
             return done_with(100, "", "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")
         self.package = ["4.2.1", "4.3.1"] if self.script == "mixes" else [version]
-        if self.script == "starts":
+        if "starts" in self.script:
             self._start()
-        if self.script == "replaces":
+        if "replaces" in self.script:
             self.files[CONFIGURATION] = "# of the package\n"
         return done_with(0, "", "")
 

@@ -39,7 +39,8 @@ class ProcessState:
     `running`: the release whose jars the process has loaded; None if the runtime cannot see them. Without a runtime,
     the release by the supported levels (identify_by_levels). `version`: as the name of the loaded jar has it, for
     example `7.9.1-ccs`; "" if unknown. `restarts`: starts by the service manager because the process had exited, since
-    its last start by a run or an operator.
+    its last start by a run or an operator. `is_unfinished`: a package started it, and the run that installed the
+    package has not restored the configuration of the node, so the installation must be repeated.
     """
 
     pid: int | None
@@ -48,6 +49,7 @@ class ProcessState:
     running: Release | None = None
     version: str = ""
     restarts: int = 0
+    is_unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,13 +48,13 @@ def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, 
 
 
 def running_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
-    """Return the release of the node's process; None if there is no process.
+    """Return the release of the node's process; None if there is no process, or one of an unfinished installation.
 
     Source: the jars that the process has loaded, or app-info; for a process that is too new to respond, the runtime's
     record of its start.
     """
     process = ports.runtime.process(node)
-    if process.pid is None:
+    if process.pid is None or process.is_unfinished:
         return None
     if process.running is not None:
         return process.running

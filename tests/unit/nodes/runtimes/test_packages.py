@@ -113,6 +113,29 @@ def test_a_configuration_that_a_package_replaced_is_not_used_after_a_kill(change
     assert (CHANGED in host.files[CONFIGURATION]) == bool(changes)
 
 
+@pytest.mark.parametrize("cut", ["apt-get", "systemctl unmask", "systemctl stop", "mv"])
+@pytest.mark.parametrize("script", ["starts", "starts, replaces"])
+def test_a_process_that_a_package_started_does_not_count_before_its_installation_is_finished(
+    cut: str, script: str
+) -> None:
+    host = host_with(pid=0, active="inactive", sub="dead", script=script, cut_after=cut)
+    runtime = runtime_on(host)
+    with pytest.raises(TransientError, match="cannot be reached"):
+        runtime.install(NODE, R431)
+    process = runtime.process(NODE)
+    is_up = cut in {"apt-get", "systemctl unmask"}
+    assert (process.pid is not None, process.is_unfinished) == (is_up, is_up)
+    host.script = ""
+    runtime.stop(NODE, deadline_s=180)
+    if "replaces" in script and cut != "mv":  # the operator decides
+        with pytest.raises(RefusedError, match="is not the file that the run kept"):
+            runtime.install(NODE, R431)
+        host.files[CONFIGURATION] = host.files.pop(f"{CONFIGURATION}.kafka-rollout")
+    runtime.install(NODE, R431)
+    runtime.start(NODE)
+    assert (runtime.process(NODE).is_unfinished, host.files[CONFIGURATION]) == (False, KEPT)
+
+
 def test_an_interrupted_package_manager_is_repaired_only_if_the_operator_permits_it() -> None:
     down: dict[str, Any] = {"pid": 0, "active": "inactive", "sub": "dead", "script": "is interrupted"}
     host = host_with(**down)

@@ -14,6 +14,8 @@ from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, T
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.state import ProcessState
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
@@ -403,3 +405,32 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_re
         assert replace_node(ports, plan, *in_step(ports, plan, *node_step)).acted
         cluster.advance()
     assert {node.running for node in cluster.nodes.values()} == {R340}
+
+
+def test_a_process_that_a_package_started_before_a_kill_is_stopped_and_installed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    process, install, installs = FakeRuntime.process, FakeRuntime.install, list[int]()
+
+    def seen(runtime: FakeRuntime, node: NodeSpec) -> ProcessState:
+        return replace(process(runtime, node), is_unfinished=len(installs) == 1)
+
+    def package(runtime: FakeRuntime, node: NodeSpec, *given: Any) -> None:
+        install(runtime, node, *given)
+        installs.append(node.node_id)
+        if len(installs) == 1:
+            cluster.start(node.node_id)  # by a script of the package, with its own configuration
+            raise Killed
+
+    monkeypatch.setattr(FakeRuntime, "process", seen)
+    monkeypatch.setattr(FakeRuntime, "install", package)
+    with pytest.raises(Killed):
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+    assert cluster.release_of(NODE) == R431
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert (installs, cluster.stops) == ([NODE, NODE], [NODE, NODE])
+    assert node_step_state(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)) is NodeStepState.RUNS_TARGET

@@ -87,6 +87,14 @@ class HostRecords(HostCommands):
                 "is. Then repeat the step.",
             )
 
+    def is_configuration_kept(self, node: NodeSpec) -> bool:
+        """Return whether the copy of `keep_configuration` waits for the end of an installation."""
+        right = rights_of(node).digest
+        done = self.sudo(node, right)
+        if done.code != 0 and MISSING in done.err:
+            return False
+        return bool(self.expect(node, right, done).out)
+
     def configuration(self, node: NodeSpec) -> bytes:
         return self.act(node, rights_of(node).read_configuration).content
 

@@ -73,6 +73,8 @@ class SshServiceRuntime(HostRecords):
     uptimes: dict[str, tuple[float, int]] = field(default_factory=dict)
     # (node, pid, start) → the version of the process, which cannot change.
     _loaded: dict[tuple[int, int, float | None], str] = field(default_factory=dict)
+    # The same of processes that no unfinished installation has started.
+    _finished: set[tuple[int, int, float | None]] = field(default_factory=set)
 
     def process(self, node: NodeSpec) -> ProcessState:
         unit, installed = self._read_unit(node)
@@ -86,6 +88,7 @@ class SshServiceRuntime(HostRecords):
             running=self.identify(version) if version else None,
             version=version,
             restarts=unit.restarts,
+            is_unfinished=self._is_unfinished(node, unit),
         )
 
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState:
@@ -186,11 +189,17 @@ class SshServiceRuntime(HostRecords):
             self.change(node, rights.switch_link)
 
     def _install_package(self, node: NodeSpec, left: Release, release: Release, configuration: bytes) -> None:
-        """Install it, then restore the configuration and stop a process that it has started."""
+        """Install it, then stop a process that it has started, and restore the configuration.
+
+        In this order, so that the kept configuration shows a process that must not stay (`_is_unfinished`).
+        """
         service, rights = service_of(node), rights_of(node)
         if not service.managed_elsewhere:
             self.keep_configuration(node, left, release, configuration)
         install_package(self, node, release)
+        unit, installed = self._read_unit(node)
+        if not unit.is_down:
+            self.stop(node, deadline_s=_STOP_S)
         if not service.managed_elsewhere:
             self.change(node, rights.switch_configuration)
         elif self.configuration(node) != configuration:
@@ -198,9 +207,6 @@ class SshServiceRuntime(HostRecords):
                 f"The package of Kafka {release} has changed {service.configuration_file} on host {service.host}.",
                 remedy="Restore the file with the software that manages it, then repeat the step.",
             )
-        unit, installed = self._read_unit(node)
-        if not unit.is_down:
-            self.stop(node, deadline_s=_STOP_S)
         if installed != release:
             raise FatalError(
                 f"The package of Kafka {release} was installed on host {service.host}, but the jars in "
@@ -348,6 +354,18 @@ class SshServiceRuntime(HostRecords):
                 return ""
             self._loaded[key] = match[1]
         return self._loaded[key]
+
+    def _is_unfinished(self, node: NodeSpec, unit: UnitState) -> bool:
+        """Return whether a package has started the process before its installation ended: the kept configuration is
+        still there. A node does not run while a run installs."""
+        service = service_of(node)
+        key = node.node_id, unit.pid or 0, unit.started_at
+        if service.package is None or service.managed_elsewhere or key in self._finished:
+            return False
+        if self.is_configuration_kept(node):
+            return True
+        self._finished.add(key)
+        return False
 
     def _found(self, node: NodeSpec, folder: str) -> Sequence[str]:
         return look(self, node, [folder])
