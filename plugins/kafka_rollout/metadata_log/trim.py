@@ -9,14 +9,13 @@ reverse order.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.outside_text import parse_number
+from kafka_rollout.kafka.formats.leader_epochs import Epochs
 
-LEADER_EPOCHS = "leader-epoch-checkpoint"
 _OF_SEGMENT = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _KIND_ORDER = ("log", "index", "timeindex", "txnindex", "snapshot", "checkpoint")
@@ -92,28 +91,6 @@ def _removal_order(name: str) -> tuple[bool, str, int]:
     """
     stem, _, kind = name.partition(".")
     return kind == "checkpoint", stem, _KIND_ORDER.index(kind)
-
-
-Epochs = Sequence[tuple[int, int]]
-"""(leader epoch, its start offset), ascending: the content of leader-epoch-checkpoint."""
-
-
-def parse_epochs(text: str) -> Epochs:
-    """Raises UserError for text that is not a checkpoint of leader epochs."""
-    found = []
-    for line in text.splitlines()[2:]:
-        numbers = [parse_number(word) for word in line.split()]
-        if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
-            raise UserError(
-                f"{LEADER_EPOCHS} is damaged: {line[:40]!r} is not an epoch and its start offset.",
-                remedy="Take another node's log.",
-            )
-        found.append((numbers[0], numbers[1]))
-    return tuple(found)
-
-
-def write_epochs(epochs: Epochs) -> str:
-    return f"0\n{len(epochs)}\n" + "".join(f"{epoch} {start}\n" for epoch, start in epochs)
 
 
 def cut_epochs(epochs: Epochs, start_offset: int) -> Epochs:

@@ -23,16 +23,16 @@ from pathlib import Path
 import crc32c
 
 from kafka_rollout.base.errors import TransientError, UserError
-from kafka_rollout.base.outside_text import MOST_INT32, MOST_INT64, parse_number
+from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.coordinator_logs.scan import LogCopy
 from kafka_rollout.kafka.formats.batch_headers import BatchHeader, header_at
+from kafka_rollout.kafka.formats.leader_epochs import LEADER_EPOCHS, parse_epochs
 from kafka_rollout.kafka.formats.record_kinds import LogRange
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
 _SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")
 _START_OFFSETS = "log-start-offset-checkpoint"
-_LEADER_EPOCHS = "leader-epoch-checkpoint"
 _DELETED = ".deleted"  # suffix of a file that the cleaner or a deletion replaced, until it is removed
 
 _CRC_AT, _CRC_FROM = 17, 21  # in a batch of the format v2
@@ -165,7 +165,7 @@ def _read_copy(folder: Path) -> _Copy:
     topic, partition = match["topic"], int(match["partition"])
     segments = _segments(folder)
     start = _log_start(folder.parent / _START_OFFSETS, topic, partition)
-    end, epoch = 0, _newest_epoch(folder / _LEADER_EPOCHS)
+    end, epoch = 0, _newest_epoch(folder / LEADER_EPOCHS)
     if segments:
         start = max(start, segments[0].base_offset)
         last = _last_batch(segments[-1])
@@ -221,35 +221,30 @@ def _last_batch(segment: Segment) -> BatchHeader | None:
 
 def _log_start(checkpoint: Path, topic: str, partition: int) -> int:
     """Return the partition's log start offset from the broker's checkpoint file; 0 if it is not in the file."""
-    for line in _checkpoint_lines(checkpoint):
-        if line[:2] == [topic, str(partition)] and len(line) == 3:
-            return _number_in(checkpoint, line[2], MOST_INT64)
+    for line in _text_of(checkpoint).splitlines()[2:]:
+        words = line.split()
+        if words[:2] == [topic, str(partition)] and len(words) == 3:
+            offset = parse_number(words[2])
+            if offset is None:
+                raise UserError(
+                    f"{checkpoint} is damaged: {words[2][:20]!r} is not a number that Kafka writes there.",
+                    remedy="Copy the directory again, or use the directory of another broker.",
+                )
+            return offset
     return 0
 
 
 def _newest_epoch(checkpoint: Path) -> int:
-    epochs = [_number_in(checkpoint, line[0], MOST_INT32) for line in _checkpoint_lines(checkpoint) if len(line) == 2]
-    return max(epochs, default=-1)
+    return max((epoch for epoch, _ in parse_epochs(_text_of(checkpoint), checkpoint)), default=-1)
 
 
-def _number_in(checkpoint: Path, text: str, most: int) -> int:
-    number = parse_number(text, most)
-    if number is None:
-        raise UserError(
-            f"{checkpoint} is damaged: {text[:20]!r} is not a number that Kafka writes there.",
-            remedy="Copy the directory again, or use the directory of another broker.",
-        )
-    return number
-
-
-def _checkpoint_lines(path: Path) -> list[list[str]]:
-    """Return the entries of a checkpoint file of Kafka (version, number of entries, entries); none without the file."""
-    with reading(path):
+def _text_of(checkpoint: Path) -> str:
+    """Return the content of a checkpoint file of Kafka; empty without the file."""
+    with reading(checkpoint):
         try:
-            text = read_regular(path).decode(errors="replace")
+            return read_regular(checkpoint).decode(errors="replace")
         except FileNotFoundError:
-            return []
-    return [line.split() for line in text.splitlines()[2:]]
+            return ""
 
 
 # --- choosing among copies ---

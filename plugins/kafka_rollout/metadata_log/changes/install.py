@@ -29,6 +29,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
+from kafka_rollout.kafka.formats.leader_epochs import LEADER_EPOCHS
 from kafka_rollout.metadata_log.changes.backup import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.images import image_classes
 from kafka_rollout.metadata_log.classes.known_releases import known_releases
@@ -46,7 +47,6 @@ from kafka_rollout.metadata_log.disk.folder import (
 from kafka_rollout.metadata_log.disk.quorum import decode_voters, leader_epochs, quorum_state
 from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from kafka_rollout.metadata_log.records import RecordType
-from kafka_rollout.metadata_log.trim import LEADER_EPOCHS
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

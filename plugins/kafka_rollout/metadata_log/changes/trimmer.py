@@ -17,6 +17,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import read_regular, sha256_of
+from kafka_rollout.kafka.formats.leader_epochs import LEADER_EPOCHS, parse_epochs, write_epochs
 from kafka_rollout.metadata_log.changes.backup import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import (
@@ -28,14 +29,11 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_file,
 )
 from kafka_rollout.metadata_log.trim import (
-    LEADER_EPOCHS,
     TrimPlan,
     TrimResult,
     cut_epochs,
     joined_epochs,
-    parse_epochs,
     plan_trim,
-    write_epochs,
 )
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

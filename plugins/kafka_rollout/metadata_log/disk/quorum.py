@@ -10,6 +10,7 @@ from typing import Any
 
 from kafka_rollout.base.system.files import read_regular, reading
 from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
+from kafka_rollout.kafka.formats.leader_epochs import LEADER_EPOCHS, Epochs, parse_epochs
 from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_VOTERS,
@@ -19,7 +20,6 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_start,
 )
 from kafka_rollout.metadata_log.log_choice import NodeLog
-from kafka_rollout.metadata_log.trim import LEADER_EPOCHS, Epochs, parse_epochs
 
 
 def _field(name: str, kind: str, *fields: dict[str, object]) -> dict[str, object]:

@@ -19,6 +19,7 @@ from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.kafka.formats.leader_epochs import LEADER_EPOCHS
 from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP, META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.model.config_providers import unresolved_settings
 from kafka_rollout.model.topology import NodeSpec
@@ -27,7 +28,7 @@ from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS
 CONFIG = "server.properties"
 PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending
 PARTITION_METADATA = "partition.metadata"
-_ALWAYS = (PARTITION_METADATA, "leader-epoch-checkpoint")
+_ALWAYS = (PARTITION_METADATA, LEADER_EPOCHS)
 _TRIES = 5
 
 

@@ -248,18 +248,25 @@ def test_an_index_that_is_a_fifo_is_not_needed(log_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "why"),
     [
-        ("log-start-offset-checkpoint", f"0\n1\n{OFFSETS} 0 {'9' * 5_000}\n"),
-        ("log-start-offset-checkpoint", f"0\n1\n{OFFSETS} 0 \u0662\n"),
-        (f"{OFFSETS}-0/leader-epoch-checkpoint", f"0\n1\n{'1' * 5_000} 0\n"),
+        (
+            "log-start-offset-checkpoint",
+            f"0\n1\n{OFFSETS} 0 {'9' * 5_000}\n",
+            "is not a number that Kafka writes there",
+        ),
+        ("log-start-offset-checkpoint", f"0\n1\n{OFFSETS} 0 \u0662\n", "is not a number that Kafka writes there"),
+        (f"{OFFSETS}-0/leader-epoch-checkpoint", f"0\n1\n{'1' * 5_000} 0\n", "is not an epoch and its start offset"),
+        (f"{OFFSETS}-0/leader-epoch-checkpoint", "0\n1\n7\n", "'7' is not an epoch and its start offset"),
     ],
 )
-def test_a_number_that_kafka_does_not_write_is_named_with_its_checkpoint(log_dir: Path, name: str, text: str) -> None:
+def test_a_number_that_kafka_does_not_write_is_named_with_its_checkpoint(
+    log_dir: Path, name: str, text: str, why: str
+) -> None:
     (log_dir / name).write_text(text)
-    with pytest.raises(UserError, match="is not a number that Kafka writes there") as caught:
+    with pytest.raises(UserError, match=why) as caught:
         find_logs([log_dir], TOPICS)
-    assert Path(name).name in caught.value.sentence
+    assert str(log_dir / name) in caught.value.sentence
     assert len(caught.value.sentence) < 500
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.kafka.formats.leader_epochs import parse_epochs
 from kafka_rollout.metadata_log.classes.replay import read_contents, write_plain
 from kafka_rollout.metadata_log.disk.folder import (
     MetadataFolder,
@@ -20,7 +21,6 @@ from kafka_rollout.metadata_log.disk.folder import (
 )
 from kafka_rollout.metadata_log.disk.quorum import node_log
 from kafka_rollout.metadata_log.records import RecordType
-from kafka_rollout.metadata_log.trim import parse_epochs
 from tests.paths import FIXTURES
 from tests.unit.metadata_log.changes.test_trimmer import split
 
