@@ -79,11 +79,11 @@ def plan(
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
-    """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Only reads the cluster.
+    """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
 
-    The plan is stored as a run of the history. With --finalize later, it raises no feature levels. This command does
-    not scan the coordinator logs: for a complete plan, use `upgrade --dry-run`. `upgrade --run ID` scans them before it
-    carries out this plan.
+    The plan is stored as a run in the run history. With --finalize later, it raises no feature levels. This command
+    does not scan the coordinator logs: for a complete plan, use `upgrade --dry-run`. `upgrade --run ID` scans them
+    before it carries out this plan.
     """
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         if unknown := target_finding(ports.catalogue, request.target_release):
