@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Decision, Event, Planned, StepDone, StepSkipped
+from kafka_rollout.run.offline_events import OfflineStopping
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
 from tests.records import change_lock, run_history
 
@@ -114,7 +115,7 @@ class Scene:
         self.at += seconds
         return self.at
 
-    def begin(self) -> None:
+    def begin(self, run_of: RunOf = RunOf.UPGRADE) -> None:
         digest = self.plan.hash
         self.add(Begun(at=self.at, dag_id=DAG, triggered_by="anna"))
         self.add(StepDone(at=self.tick(4), step="observe"))
@@ -122,10 +123,10 @@ class Scene:
         self.add(
             Planned(
                 at=self.tick(5),
-                run_of=RunOf.UPGRADE,
+                run_of=run_of,
                 plan_hash=digest,
-                source=R391,
-                target=R431,
+                source=self.plan.source,
+                target=self.plan.target,
                 release_steps=(self.step.key,),
                 blockers=(),
             )
@@ -187,10 +188,13 @@ class Scene:
             "- **Roll back**: Roll back every node that left its previous release, through the same gates. "
             "Then end the run.\n\n**At 03:04:31 UTC:** secret.setting = 7"
         )
+        self.ask_about("roll.nodes", text, options)
+
+    def ask_about(self, task_id: str, text: str, options: tuple[str, ...]) -> None:
         self.add(
             Asked(
                 at=self.tick(1),
-                task_id="roll.nodes",
+                task_id=task_id,
                 record_id="019ac000-0000-7000-8000-000000000001",
                 text=text,
                 options=options,
@@ -218,6 +222,35 @@ def failing_upgrade(cluster: ClusterSpec, *, now: float, done: int) -> Scene:
     shift = now - 300 - scene.at
     scene = Scene(cluster=cluster, began_at=shift, done=done)
     tell()
+    return scene
+
+
+def stopped_downgrade(cluster: ClusterSpec, *, now: float) -> Scene:
+    """An offline downgrade that has stopped all nodes two minutes ago, and asks because its next step failed."""
+    scene = Scene(cluster=cluster, began_at=now - 300, done=0)
+    (step,) = scene.plan.release_steps
+    down = replace(step, from_release=R431, to_release=R391, reason="All nodes are stopped.")
+    scene.plan = replace(
+        scene.plan, direction=Direction.DOWNGRADE, source=R431, target=R391, release_steps=(down,), offline=True
+    )
+    scene.begin(RunOf.DOWNGRADE)
+    scene.at = now - 120
+    voters = tuple(node.node_id for node in cluster.controllers)
+    sentence = "All nodes are requested to stop."
+    scene.add(OfflineStopping(at=scene.at, voters=voters, unwritable=(), sentence=sentence))
+    for node in cluster.nodes:
+        where = {"node_id": node.node_id, "release_step": down.key}
+        scene.add(Stopping(at=scene.at, **where))  # type: ignore[arg-type]
+        scene.add(Stopped(at=scene.at + 3, **where, seconds=3.0, forced=False))  # type: ignore[arg-type]
+    scene.at = now - 60
+    scene.add(StepDone(at=scene.at, step="offline.stop_all"))
+    text = (
+        "orders: the offline step choose_log failed. How to continue?\n\n"
+        "**At 03:04:31 UTC:** The metadata logs of 1 of 3 voters are available.\n\n"
+        "- **Retry**: Repeat the step. It does not repeat what is done.\n"
+        "- **Roll back**: Restore every node's metadata log from its backup and start the previous release."
+    )
+    scene.ask_about("offline.choose_log", text, ("Retry", "Roll back"))
     return scene
 
 

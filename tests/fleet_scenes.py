@@ -25,13 +25,14 @@ from kafka_rollout.run.events import (
     Planned,
     Responder,
     StartedAtShell,
+    TaskFailed,
 )
 from kafka_rollout.run.step_events import Finalized, Started, Stopping
 from tests.fakes.cluster import make_spec
 from tests.records import change_lock, run_history, scan_history
 from tests.unit.scan_examples import small_scan
 
-R381, R391, R401, R431 = (Release.parse(text) for text in ("3.8.1", "3.9.1", "4.0.1", "4.3.1"))
+R381, R391, R401, R421, R431 = (Release.parse(text) for text in ("3.8.1", "3.9.1", "4.0.1", "4.2.1", "4.3.1"))
 HOSTILE = '=HYPERLINK("http://evil")\u202e<b>'
 STEP = "3.9.1-to-4.3.1"
 SHELL = StartedAtShell(starter=Responder(channel=Channel.SHELL, user="ci", host="h"))
@@ -151,4 +152,36 @@ def make_scenes(root: Path) -> Fleet:
     ]
     fleet.run("ledger", "manual__l", *done, age_s=400_000, outcome="finished")
     fleet.add("archive")
+    return fleet
+
+
+def make_twelve(root: Path) -> Fleet:
+    """Twelve clusters: those of `make_scenes`, and others mid-run, failed, unreachable, and with ended runs."""
+    fleet, down = make_scenes(root), "4.3.1-to-4.2.1"
+
+    def downgrade() -> Planned:
+        return replace(planned(R431, R421), run_of=RunOf.DOWNGRADE)
+
+    billing = fleet.add("billing")
+    stops = [Stopping(node_id=node.node_id, release_step=down) for node in billing.nodes]
+    begun: Sequence[Event] = [dag("billing", "downgrade"), observed(billing, R431, 30), downgrade(), approved()]
+    question = replace(asked("billing: the offline step choose_log failed. How to continue?"), options=("Roll back",))
+    fleet.run("billing", "manual__b", *begun, *stops, question, age_s=200)
+    fleet.lock("billing", "manual__b")
+    telemetry = fleet.add("telemetry")
+    silent = {
+        "releases": {node.node_id: None for node in telemetry.nodes},
+        "down": tuple(n.node_id for n in telemetry.nodes),
+    }
+    unread = {"offline_partitions": None, "under_min_isr": None, "under_replicated": None, "finalized": {}}
+    unreachable = observed(telemetry, R431, 30, **silent, **unread, unanswered=("No broker responds.",))
+    fleet.run("telemetry", "plan-t", SHELL, unreachable, planned(R431, R431), age_s=4000)
+    stock = fleet.add("stock-eu")
+    failed = TaskFailed(task="roll.nodes", sentence="Node 1 cannot be reached: no route to host.")
+    rolled: Sequence[Event] = [dag("stock-eu"), observed(stock, R391, 21), planned(R391, R431), approved()]
+    fleet.run("stock-eu", "manual__f", *rolled, Stopping(node_id=1, release_step=STEP), failed, age_s=5000)
+    for name, outcome in (("stock-us", "finished"), ("clicks", "rolled_back"), ("fraud", "refused")):
+        events = [dag(name), observed(fleet.add(name), R391, 21), planned(R391, R431)]
+        fleet.run(name, "manual__x", *events, age_s=90_000, outcome=outcome)
+    fleet.add("a-cluster-with-a-very-long-name-in-the-frankfurt-data-center-1", brokers=200, controllers=5)
     return fleet

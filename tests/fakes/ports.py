@@ -24,7 +24,7 @@ from kafka_rollout.gates.outside import Reading
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
-from kafka_rollout.model.rights import MissingRight
+from kafka_rollout.model.rights import MissingRight, Right
 from kafka_rollout.model.state import (
     UNKNOWN_MIN_ISR,
     GroupState,
@@ -69,9 +69,9 @@ class FakeAdmin:
         self._any_broker()
         return "FAKEFAKEFAKEFAKEFAKEFA"
 
-    def missing_rights(self) -> tuple[MissingRight, ...]:
+    def missing_rights(self, rights: Collection[Right] | None = None) -> tuple[MissingRight, ...]:
         self._any_broker()
-        return tuple(self._cluster.missing_rights)
+        return tuple(one for one in self._cluster.missing_rights if rights is None or one.right in rights)
 
     def features(self, node: NodeSpec) -> NodeFeatures:
         release = self._cluster.release_of(node.node_id)

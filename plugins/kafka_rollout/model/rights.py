@@ -53,11 +53,12 @@ def _right(operation: str, resource: str, name: str, purpose: str) -> Right:
 
 ALTER_CLUSTER = _right("ALTER", CLUSTER, "kafka-cluster", "elect leaders, finalize levels and unregister brokers")
 LIST_CONTROLLERS = _right("ALTER", CLUSTER, "kafka-cluster", "list the registered controllers")
+LIST_PARTITIONS = _right("DESCRIBE", TOPIC, "*", "list every partition with its replicas")
 # For each command that reads a cluster.
 READING = (
     _right("DESCRIBE", CLUSTER, "kafka-cluster", "read the quorum, all groups, moving replicas, ACLs and SCRAM users"),
     _right("DESCRIBE_CONFIGS", CLUSTER, "kafka-cluster", "read the settings of brokers, quotas and client metrics"),
-    _right("DESCRIBE", TOPIC, "*", "list every partition with its replicas"),
+    LIST_PARTITIONS,
     _right("DESCRIBE_CONFIGS", TOPIC, "*", "read min.insync.replicas and the other settings of topics"),
     _right("READ", TOPIC, GROUPS_TOPIC, "scan the records of groups"),
     _right("READ", TOPIC, TRANSACTIONS_TOPIC, "scan the records of transactions"),

@@ -25,7 +25,7 @@ from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs, SettingValues
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.model.plan import ConfigChange
-from kafka_rollout.model.rights import MissingRight
+from kafka_rollout.model.rights import MissingRight, Right
 from kafka_rollout.model.state import (
     CheckpointFile,
     CheckpointSummary,
@@ -47,8 +47,9 @@ class ClusterQueries(Protocol):
     """What a cluster reports through its own listeners."""
 
     def cluster_id(self) -> str: ...
-    def missing_rights(self) -> tuple[MissingRight, ...]:
-        """The rights of runs (model/rights.py) that the users of this tool do not have, PINNING included."""
+    def missing_rights(self, rights: Collection[Right] | None = None) -> tuple[MissingRight, ...]:
+        """Those of `rights`, on the brokers, that the user of this tool does not have; None: of all rights of runs
+        (model/rights.py), PINNING and those on the controllers included."""
         ...
 
     def features(self, node: NodeSpec) -> NodeFeatures:

@@ -59,8 +59,12 @@ def summarize(
     registered: RegisteredNodes | None,
     levels: Mapping[str, int],
     problems: Sequence[str] = (),
+    lists_all: bool = True,
 ) -> ClusterNow:
-    """Return the state from the answers of the cluster; None: no answer."""
+    """Return the state from the answers of the cluster; None: no answer.
+
+    `lists_all`: `partitions` has all of the cluster. Without it, no number of them is 0 or a total.
+    """
     offline = _names(partitions, lambda one: one.leader < 0)
     under = _names(partitions, lambda one: one.leader >= 0 and len(one.isr) < one.min_isr)
     fenced = None if registered is None or registered.fenced is None else registered.fenced
@@ -71,21 +75,26 @@ def summarize(
     if quorum is not None:
         evidence = {one: check_caught_up(quorum, one) for one in dict.fromkeys(replicas)}
         behind = [f"node {one}: {why}" for one, (is_met, why) in evidence.items() if not is_met]
+    known = lists_all and offline is not None and under is not None
+
+    def counted(names: list[str] | None) -> Counted:
+        return _counted(names if names or lists_all else None)
+
     return ClusterNow(
         observed_at=observed_at,
         counts={
-            UNDER_REPLICATED: _counted(_names(partitions, lambda one: len(one.isr) < len(one.replicas))),
-            OFFLINE: _counted(offline),
-            UNDER_MIN_ISR: _counted(under),
+            UNDER_REPLICATED: counted(_names(partitions, lambda one: len(one.isr) < len(one.replicas))),
+            OFFLINE: counted(offline),
+            UNDER_MIN_ISR: counted(under),
             FENCED: _counted(None if fenced is None else [f"broker {one}" for one in sorted(fenced)]),
             BEHIND: _counted(behind),
         },
-        partitions=None if partitions is None else len(partitions),
+        partitions=None if partitions is None or not lists_all else len(partitions),
         controller=leader,
         most_lag=max(lags, default=None),
         levels=levels,
-        clients=_clients(offline, under),
-        serves=None if offline is None or under is None else not (offline or under),
+        clients=_clients(offline, under, lists_all=lists_all),
+        serves=False if offline or under else True if known else None,
         problems=tuple(problems),
     )
 
@@ -108,11 +117,13 @@ def _counted(objects: Collection[str] | None) -> Counted:
     return Counted(number=None) if objects is None else Counted(number=len(objects), objects=tuple(objects)[:_OBJECTS])
 
 
-def _clients(offline: Collection[str] | None, under: Collection[str] | None) -> str:
+def _clients(offline: Collection[str] | None, under: Collection[str] | None, *, lists_all: bool) -> str:
     if offline is None or under is None:
         return "The effect on clients is unknown: the partitions could not be read."
     if offline:
         return f"Clients cannot read or write {count(len(offline), 'partition')} without a leader."
     if under:
         return f"Producers with acks=all cannot write {count(len(under), 'partition')} under min ISR."
+    if not lists_all:
+        return "The effect on clients is unknown: the brokers do not list every partition to the user of this page."
     return "No client is affected: every partition has a leader and its min ISR."

@@ -25,14 +25,12 @@ from kafka_rollout.run.events import (
     Decision,
     Event,
     Planned,
-    RolledBack,
     TakenOver,
     TaskFailed,
     events_of,
     has,
     newest,
 )
-from kafka_rollout.run.offline_events import OfflineUndoing, OfflineUndone
 from kafka_rollout.run.projections.approvals import find_invalidity
 from kafka_rollout.run.projections.control import find_pause
 from kafka_rollout.run.projections.ends import QUIET_S, RunEnd, ended_by_operator
@@ -46,11 +44,10 @@ from kafka_rollout.run.projections.nodes import (
 )
 from kafka_rollout.run.projections.offline import can_be_undone
 from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of, who_can_answer
-from kafka_rollout.run.projections.runs import find_dag_id, find_starter, has_acted, last_failure, run_of
+from kafka_rollout.run.projections.runs import find_dag_id, find_starter, has_acted, last_failure, rolls_back, run_of
 from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
 
 FORMAT = 1
-_DIRECTIONS = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
 
 
 class Phase(StrEnum):
@@ -257,7 +254,7 @@ def phase_of(run: RunState, now: float) -> Phase:
         return Phase.PAUSED if has_acted(events) else Phase.FAILED if has(events, Begun) else Phase.DRY_RUN
     if find_pause(events) is not None:
         return Phase.PAUSED
-    if _rolls_back(events):
+    if rolls_back(events):
         return Phase.ROLLING_BACK
     acts = [event for event in events if isinstance(event, Stopping | Started | Finalizing | Finalized)]
     if acts and isinstance(acts[-1], Finalizing | Finalized):
@@ -279,22 +276,6 @@ def _phase_of_end(end: RunEnd, events: Sequence[Event]) -> Phase:
         case Outcome.REFUSED:
             return Phase.REFUSED
     return Phase.PAUSED if ended_by_operator(events) else Phase.FAILED
-
-
-def _rolls_back(events: Sequence[Event]) -> bool:
-    decided = [
-        event
-        for event in events
-        if isinstance(event, OfflineUndoing | OfflineUndone | RolledBack)
-        or (isinstance(event, Approval) and event.what in _DIRECTIONS)
-    ]
-    if not decided:
-        return False
-    last = decided[-1]
-    if not isinstance(last, Approval):
-        return isinstance(last, OfflineUndoing)
-    approves_it = last.what is ApprovalOf.ROLL_BACK and last.decision == Decision.APPROVED
-    return approves_it or last.decision == Decision.ROLL_BACK
 
 
 def build_status(
@@ -405,7 +386,8 @@ def _step(run: RunState, phase: Phase) -> str | None:
     """Return the label of the current step; None after the end."""
     if phase in ENDED or not run.steps:
         return None
-    if phase in {Phase.ROLLING, Phase.ROLLING_BACK} and (node := _node(run, phase)) is not None:
+    one_by_one = run.plan is not None and not run.plan.offline
+    if one_by_one and phase in {Phase.ROLLING, Phase.ROLLING_BACK} and (node := _node(run, phase)) is not None:
         verb = "Roll back" if phase is Phase.ROLLING_BACK else "Replace"
         return f"{verb} node {node.id}" + (f" ({node.name})" if node.name else "")
     current = find_current_step(run.steps)
@@ -415,12 +397,14 @@ def _step(run: RunState, phase: Phase) -> str | None:
 def find_current_step(steps: Sequence[StepLine]) -> StepLine | None:
     """Return the step that failed, waits or runs by its events, else the first open one after the last closed one.
 
-    An action has an event at its end only.
+    An action has an event at its end only. A step that the plan skips has no time: the run has not come to it.
     """
     under_way = {StepState.FAILED, StepState.WAITING, StepState.RUNNING}
     if (found := next((step for step in steps if step.state in under_way), None)) is not None:
         return found
-    last = max((at for at, step in enumerate(steps) if step.state is not StepState.OPEN), default=-1)
+    last = max(
+        (at for at, step in enumerate(steps) if step.state is not StepState.OPEN and step.at is not None), default=-1
+    )
     return next((step for step in steps[last + 1 :] if step.state is StepState.OPEN), None)
 
 

@@ -27,9 +27,11 @@ from kafka_rollout.report.cluster_status import (
 )
 from kafka_rollout.report.run_report import StepLine, StepState
 from kafka_rollout.run.events import Asked, Decision, Event, Planned, newest
+from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineStopping
 from kafka_rollout.run.projections.gates import GateHistory, GateState, open_gates
 from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
 from kafka_rollout.run.projections.node_times import time_of_node_steps
+from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import GatePassed
 
@@ -154,6 +156,18 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """A stop of all nodes, or of all controllers, that the run has not ended yet. `since`: epoch seconds.
+
+    `clients`: the effect on clients, as a sentence; `serves`: clients can produce and consume.
+    """
+
+    since: float
+    clients: str
+    serves: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimedLine:
     at: float
     text: str
@@ -162,7 +176,9 @@ class TimedLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
     """One run. `title`: kind and releases. `needs_human`: an operator or an approver must act. `why`: the reason, or
-    the end in a sentence. `stopped`: what the run has stopped, in a sentence. `can_roll_back`: by the history."""
+    the end in a sentence. `stopped`: what the run has stopped, in a sentence. `way_back`: what is possible by the
+    history, in a sentence.
+    """
 
     run_id: str
     title: str
@@ -170,6 +186,7 @@ class Console:
     needs_human: bool
     why: str
     stopped: str
+    stop: Stop | None
     request: Request | None
     steps: tuple[StepLine, ...]
     current_step: str
@@ -179,7 +196,7 @@ class Console:
     findings: tuple[ShownFindings, ...]
     estimate: Estimate | None
     lines: tuple[TimedLine, ...]
-    can_roll_back: bool
+    way_back: str
     plan_hash: str
     began_at: float | None
     changed_at: float | None
@@ -202,6 +219,7 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
         needs_human=phase in NEEDS_HUMAN,
         why=_why(run, status),
         stopped=_stopped(statuses, has_ended),
+        stop=None if has_ended else _stop(events, run.plan),
         request=None if asked is None or asked.terminal is not None else _request(asked),
         steps=run.steps if phase in NEEDS_HUMAN else mark_current(run.steps, current),
         current_step="" if current is None else current.id,
@@ -211,7 +229,7 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
         findings=tuple(_findings(run.plan, planned)),
         estimate=None if has_ended else _estimate(events, run.plan),
         lines=tuple(lines),
-        can_roll_back=not has_ended and can_roll_back(run),
+        way_back="" if has_ended or phase is Phase.ROLLING_BACK else _way_back(run),
         plan_hash="" if planned is None else planned.plan_hash,
         began_at=events[0].at if events else None,
         changed_at=events[-1].at if events else None,
@@ -263,11 +281,38 @@ def _why(run: RunState, status: ClusterStatus) -> str:
     return "" if run.current_end is None else run.current_end.sentence
 
 
-def _stopped(statuses: Iterable[NodeStatus], has_ended: bool) -> str:
+def _stopped(statuses: Sequence[NodeStatus], has_ended: bool) -> str:
     down = [status.node_id for status in statuses if status.is_down]
     if not down:
         return "" if has_ended else "The run has no node stopped."
+    if len(down) == len(statuses) > 1:
+        return f"The run stopped all {len(down)} nodes. No gate has passed since."
     return f"The run stopped {nodes(down)}, whose gate has not passed since."
+
+
+def _stop(events: Sequence[Event], plan: Plan | None) -> Stop | None:
+    """Return the stop of all nodes or controllers by an offline or a live downgrade, until it is over."""
+    if plan is None or not plan.by_snapshot:
+        return None
+    if plan.offline:
+        last = outages(events)[-1:]
+        clients = "No client can produce or consume: the run stopped all nodes."
+        return Stop(since=last[0].began_at, clients=clients, serves=False) if last and not last[0].writable_at else None
+    turns = [event for event in events if isinstance(event, OfflineStopping | LiveLowered | LiveFailed)]
+    if not turns or not isinstance(turns[-1], OfflineStopping):
+        return None
+    clients = (
+        "The run stopped all controllers. Brokers serve clients, but no partition leader is elected and no topic or "
+        "configuration can be changed."
+    )
+    return Stop(since=turns[-1].at, clients=clients, serves=True)
+
+
+def _way_back(run: RunState) -> str:
+    if not can_roll_back(run):
+        return ""
+    is_offline = run.plan is not None and run.plan.offline
+    return "The downgrade can be undone from the backups." if is_offline else "A rollback is possible."
 
 
 def _request(asked: Asked) -> Request:
@@ -357,7 +402,7 @@ def _findings(plan: Plan | None, planned: Planned | None) -> Iterator[ShownFindi
 
 
 def _estimate(events: Sequence[Event], plan: Plan | None) -> Estimate | None:
-    if plan is None or not events:
+    if plan is None or not events or plan.offline:  # all nodes start together
         return None
     found = time_of_node_steps(events, plan, events[-1].at)
     if found is None or not found.left:

@@ -27,6 +27,7 @@ from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, phase_of
 from kafka_rollout.report.downgrade_options import LOADS, OptionState, judge_options
 from kafka_rollout.run.events import Observed
+from kafka_rollout.run.projections.nodes import find_stopped_nodes
 from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.projections.questions import subject_of
 
@@ -143,7 +144,7 @@ def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow
         builds=None if observed is None else _builds(spec, observed, catalogue),
         brokers=len(spec.brokers),
         controllers=len(spec.controllers),
-        problems=None if observed is None else _problems(observed),
+        problems=_problems(observed, _stopped(facts, 0.0 if observed is None else observed.at)),
         observed=None if observed is None else iso(observed.at),
         changed=iso(seen.changed_at) if seen is not None and seen.changed_at else None,
         is_live=facts.is_live,
@@ -186,9 +187,19 @@ def _builds(spec: ClusterSpec, observed: Observed, catalogue: Catalogue) -> dict
     return dict(sorted(Counter(named[text] for text in observed.builds.values()).items()))
 
 
-def _problems(observed: Observed) -> tuple[str, ...] | None:
+def _stopped(facts: ClusterFacts, since: float) -> str:
+    """Return the nodes that the run has stopped since the observation and not started; empty for none."""
+    run = next((one for one in facts.runs if facts.status is not None and one.run_id == facts.status.run), None)
+    down = () if run is None else find_stopped_nodes(run.events, since=since)
+    return f"the run has stopped {nodes(down)}" if down else ""
+
+
+def _problems(observed: Observed | None, stopped: str) -> tuple[str, ...] | None:
     """Return what is not healthy; None if the partitions were not read and nothing else is known to be wrong."""
+    if observed is None:
+        return (stopped,) if stopped else None
     found = [
+        stopped,
         f"{nodes(observed.down)} did not respond" if observed.down else "",
         _partitions(observed.offline_partitions, "without a leader"),
         _partitions(observed.under_min_isr, "below min.insync.replicas"),
@@ -370,7 +381,8 @@ def _cell(column: Column, row: FleetRow, now: float | None) -> str:
 
 
 def choose_rows(rows: Iterable[FleetRow], show: Show = Show.ALL, text: str = "") -> list[FleetRow]:
-    """Return the rows of a filter, those that need a human first. `text`: a part of any cell, in any case."""
+    """Return the rows of a filter: those that need a human, in progress, not healthy, others. `text`: a part of any
+    cell, in any case."""
     wanted = text.strip().casefold()
     chosen = [
         row
@@ -379,7 +391,7 @@ def choose_rows(rows: Iterable[FleetRow], show: Show = Show.ALL, text: str = "")
         and (show is not Show.RUNNING or row.is_running)
         and (not wanted or any(wanted in cell.casefold() for cell in (*cells(row), row.owner)))
     ]
-    return sorted(chosen, key=lambda row: (not row.needs_human, not row.is_running, row.cluster))
+    return sorted(chosen, key=lambda row: (not row.needs_human, not row.is_running, not row.problems, row.cluster))
 
 
 def as_csv(rows: Iterable[FleetRow]) -> str:

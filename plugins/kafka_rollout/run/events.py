@@ -108,7 +108,7 @@ _NOUNS = {
     ApprovalOf.FIRST_BATCH: "first batch",
     ApprovalOf.FINALIZE: "feature change",
     ApprovalOf.ROLL_BACK: "rollback",
-    ApprovalOf.FAILED_GATE: "failed gate",
+    ApprovalOf.FAILED_GATE: "failure",  # of a gate or a step
     ApprovalOf.PAUSE: "end of the pause",
 }
 _LABELS = {Decision.APPROVED: "Approve", Decision.REJECTED: "Reject"}

@@ -17,6 +17,12 @@ from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Approval, ControlAsked, Event, Planned, StepSkipped, TaskFailed, Voided
+from kafka_rollout.run.offline_events import (
+    OfflineLogChosen,
+    OfflineNodeEvent,
+    OfflineSentence,
+    OfflineSnapshotWritten,
+)
 from kafka_rollout.run.step_events import (
     BatchSplit,
     ComparedAfter,
@@ -100,7 +106,7 @@ class Progress:
     def estimate(self, plan: Plan | None) -> str:
         """Estimate the time for the other nodes from the finished or rehearsed ones, without approvals."""
         times = self._seconds or self._rehearsed
-        if plan is None or not times:
+        if plan is None or plan.offline or not times:  # offline, all nodes start together
             return ""
         batches = [(one.key, ids) for one in plan.release_steps for ids in one.node_ids_together]
         left = [(key, [one for one in ids if (key, one) not in self._passed]) for key, ids in batches]
@@ -165,6 +171,18 @@ class Progress:
             case StepSkipped():
                 skipped = procedure.find(event.step)
                 return "" if skipped is None else f"{skipped.label} skipped: {event.reason}"
+            case OfflineLogChosen():
+                return f"the metadata log of node {event.log.node_id} is chosen"
+            case OfflineSnapshotWritten():
+                return f"the snapshot at metadata.version {event.to_level} is written: {count(event.records, 'record')}"
+            case OfflineNodeEvent():
+                return (
+                    event.sentence
+                    if f"ode {event.node_id}" in event.sentence
+                    else f"node {event.node_id}: {event.sentence}"
+                )
+            case OfflineSentence():
+                return event.sentence
             case TaskFailed():
                 self._steps_shown.add(f"failed {event.task}")
                 return f"task {event.task} failed: {event.sentence}"

@@ -133,10 +133,14 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jump:
-    """Skips everything after this step up to and including `past`, if `when` returns a reason."""
+    """Skips everything after this step up to and including `past`, if `when` returns a reason.
+
+    `by_plan`: the reason depends on the plan alone, so that it is known before the step.
+    """
 
     past: str
     when: Condition
+    by_plan: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

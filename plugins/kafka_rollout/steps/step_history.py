@@ -7,15 +7,28 @@ from dataclasses import replace
 
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
+from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import StepLine, StepState
-from kafka_rollout.run.events import Approval, Decision, Event, Planned, StepDone, StepsJumped, StepSkipped, TaskFailed
+from kafka_rollout.run.events import (
+    Approval,
+    Decision,
+    Event,
+    Planned,
+    RolledBack,
+    StepDone,
+    StepsJumped,
+    StepSkipped,
+    TaskFailed,
+)
 from kafka_rollout.run.projections.questions import open_question, subject_of
+from kafka_rollout.run.projections.runs import rolls_back
 from kafka_rollout.run.step_events import (
     GateChecked,
     GateEnded,
     GateFailed,
     GatePassed,
     NodeEvent,
+    Stopped,
     Stopping,
     TrafficCompared,
 )
@@ -50,8 +63,8 @@ def has_finished(events: Events, task_id: str) -> bool:
 
 
 def step_lines(procedure: Procedure, events: Events, plan: Plan | None = None) -> tuple[StepLine, ...]:
-    """Return every step, the node steps of a release step as one line, without report and outcome, which follow the
-    history. A rollback or an undo is listed if it has begun.
+    """Return every step that does something, the node steps of a release step as one line, without report and outcome,
+    which follow the history. A rollback or an undo is listed if it is decided or has begun.
 
     `plan`: for the number of nodes; None if there is none yet.
     """
@@ -61,14 +74,23 @@ def step_lines(procedure: Procedure, events: Events, plan: Plan | None = None) -
     for task_id, step in procedure:
         if "*" in task_id:
             group = node_group_of(task_id)
-            found.setdefault(group, _nodes_line(group, groups[group], step, events, plan))
-        elif not step.joins and step.service not in omitted:
+            if (line := _nodes_line(group, groups[group], step, events, plan)) is not None:
+                found.setdefault(group, line)
+        elif not step.joins and step.jump is None and step.service not in omitted:
             found[task_id] = StepLine(id=task_id, label=step.label, state=StepState.OPEN)
+    jumps = [(task_id, step.jump) for task_id, step in procedure if step.jump is not None and step.jump.by_plan]
+    for task_id, jump in jumps if plan is not None else ():
+        if reason := jump.when(plan, Request(), events):
+            for skipped in found.keys() & set(_between(procedure, task_id, jump.past)):
+                found[skipped] = replace(found[skipped], state=StepState.SKIPPED, reason=reason)
     steps = [(task_id, step) for task_id, step in procedure if task_id in found]
     traffic = [task_id for task_id, step in steps if step.service in {Service.START_TRAFFIC, Service.STOP_TRAFFIC}]
 
     def mark(task_ids: Iterable[str], event: Event, state: StepState, reason: str = "") -> None:
-        for task_id in found.keys() & set(task_ids):
+        known = found.keys() & set(task_ids)
+        if isinstance(event, GateChecked | GateEnded):  # steps with the same gate: the run has skipped the others
+            known = {one for one in known if found[one].state is not StepState.SKIPPED} or known
+        for task_id in known:
             found[task_id] = replace(found[task_id], state=state, reason=reason, at=event.at)
 
     for event in events:
@@ -77,18 +99,30 @@ def step_lines(procedure: Procedure, events: Events, plan: Plan | None = None) -
             case StepSkipped():
                 mark(traffic if event.step in traffic else (event.step,), event, StepState.SKIPPED, event.reason)
             case StepsJumped():
-                mark((event.step,), event, StepState.DONE)
                 mark(_between(procedure, event.step, event.past), event, StepState.SKIPPED, event.reason)
             case TaskFailed():
                 mark((_line_of(procedure, event.task),), event, StepState.FAILED, event.sentence)
             case GateChecked() if event.ref.node_id is None:
-                mark(_of_gate(event, steps), event, StepState.RUNNING, event.check.waits_for)
+                # A gate that has passed is checked once more right before the act.
+                again = {
+                    one for one in _of_gate(event, steps) if event.check.passes and found[one].state is StepState.DONE
+                }
+                mark({*_of_gate(event, steps)} - again, event, StepState.RUNNING, event.check.waits_for)
             case GateFailed() if event.ref.node_id is None:
                 mark(_of_gate(event, steps), event, StepState.FAILED, event.message)
     if (question := open_question(events)) is not None:
         asked = question[1]
         mark((_line_of(procedure, asked.task_id),), asked, StepState.WAITING, subject_of(asked))
-    return tuple(line for line in found.values() if line.state is not StepState.OPEN or not _on_decision(line.id))
+    last = next((one for one in reversed(events) if isinstance(one, RolledBack | Approval | Stopping)), None)
+    if not rolls_back(events) and not isinstance(last, RolledBack):
+        return tuple(line for line in found.values() if line.state is not StepState.OPEN or not _on_decision(line.id))
+    undoes = plan is not None and plan.offline
+    for line in found.values():
+        if not _on_decision(line.id) and line.id not in traffic and line.state in {StepState.OPEN, StepState.RUNNING}:
+            reason = f"{line.reason}; the run is rolled back." if line.reason else "The run is rolled back."
+            found[line.id] = replace(line, state=StepState.SKIPPED, reason=reason)
+    unused = "roll_back." if undoes else "offline.undo."
+    return tuple(line for line in found.values() if line.state is not StepState.OPEN or not line.id.startswith(unused))
 
 
 def _line_of(procedure: Procedure, task_id: str) -> str:
@@ -104,16 +138,19 @@ def _on_decision(line_id: str) -> bool:
     return line_id.startswith(("roll_back.", "offline.undo."))
 
 
-def _nodes_line(group: str, each: EachNode, step: Step, events: Events, plan: Plan | None) -> StepLine:
-    """Return the line of the node steps of one release step."""
+def _nodes_line(group: str, each: EachNode, step: Step, events: Events, plan: Plan | None) -> StepLine | None:
+    """Return the line of the node steps of one release step; None for a way back that the plan does not have."""
     is_back = _on_decision(group)
     label = step.label if each.position is None else "Nodes"
     planned = None
     if plan is not None and plan.offline is (each.position is None):
         planned = plan.release_step_at(each.position or ReleaseStepPosition.TARGET)
     if planned is None:
-        reason = "" if plan is None else "The plan has no such release step."
-        state = StepState.OPEN if plan is None or is_back else StepState.SKIPPED
+        stops_all = plan is not None and plan.offline
+        reason = "The plan stops all nodes at once." if stops_all else "The plan has no such release step."
+        if is_back:
+            return None
+        state, reason = (StepState.OPEN, "") if plan is None else (StepState.SKIPPED, reason)
         return StepLine(id=group, label=label, state=state, reason=reason)
     release_step = planned.reversed() if is_back else planned
     verb = "Rollback of the nodes" if is_back else "Restart of the nodes" if planned.restarts else "Nodes"
@@ -132,6 +169,8 @@ def _nodes_line(group: str, each: EachNode, step: Step, events: Events, plan: Pl
                 state, at = StepState.DONE if len(done) >= total else StepState.RUNNING, event.at
             case GateFailed(ref=GateRef(release_step=release_step.key)):
                 state, at = StepState.FAILED, event.at
+            case Stopping() | Stopped() if each.position is None:  # of the offline step that stops all nodes
+                continue
             case GateChecked(ref=GateRef(release_step=release_step.key)) | NodeEvent(release_step=release_step.key):
                 state, at = (state, at) if state is StepState.DONE else (StepState.RUNNING, at or event.at)
     reason = f"{len(done)} of {total} nodes" if state is not StepState.OPEN else ""

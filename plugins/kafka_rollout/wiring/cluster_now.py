@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.model.caught_up import find_current_brokers
+from kafka_rollout.model.rights import LIST_PARTITIONS
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.cluster_now import ClusterNow, summarize
 
@@ -37,7 +38,7 @@ def query_cluster_now(cluster: ClusterSpec, admin: ClusterQueries) -> ClusterNow
         try:
             return question()
         except (TransientError, RefusedError) as error:
-            problems.append(error.sentence)
+            problems.append(f"{error.sentence} {error.remedy}".strip())
             return None
 
     turn = admin.wait_for_turn()
@@ -45,9 +46,13 @@ def query_cluster_now(cluster: ClusterSpec, admin: ClusterQueries) -> ClusterNow
     current = tuple(sorted(find_current_brokers(cluster, quorum, {}), key=lambda node_id: node_id != turn))
     registered = ask(lambda: admin.registered(through=current))
     partitions = ask(lambda: admin.partitions(through=current))
+    # Brokers leave out the topics that the user cannot describe, without an error.
+    missing = None if partitions is None else ask(lambda: admin.missing_rights([LIST_PARTITIONS]))
+    problems += [f"{one.sentence} {one.remedy(cluster.bootstrap_servers)}" for one in missing or ()]
     return summarize(
         observed_at=SystemClock().now(),
         partitions=partitions,
+        lists_all=missing == (),
         quorum=quorum,
         registered=registered,
         levels=_levels(cluster, admin, current),

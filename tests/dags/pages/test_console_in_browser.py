@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 
 from kafka_rollout.base.json_forms import to_json
@@ -20,9 +19,9 @@ from kafka_rollout.model.state import PartitionState, RegisteredNodes
 from kafka_rollout.report.cluster_now import summarize
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision
 from kafka_rollout.run.step_events import GateChecked
-from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage
+from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage, stopped_downgrade
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
-from tests.integration.harness.airflow.pages import open_page
+from tests.integration.harness.airflow.pages import no_serious_violation, open_page
 from tests.records import run_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
@@ -119,6 +118,33 @@ def test_what_needs_a_human_comes_first_with_its_trend_and_the_consequences(site
     expect(page).to_have_title("(1) needs you – Kafka rollout")
     page.get_by_text("all 212").click()
     expect(page.get_by_text("pay-211", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("size", [(390, 844), (1400, 900)])
+def test_all_stopped_nodes_are_an_outage_whatever_kafka_reported_before(
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    scene = stage(stopped_downgrade(cluster_of(3), now=time.time()), tmp_path, monkeypatch)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    with serve_page(tmp_path, monkeypatch, users=USERS) as client:
+        well = summarize(observed_at=time.time(), partitions=[], quorum=None, registered=None, levels={})
+        site = Site(client=client, scene=scene, kafka={"state": to_json(well), "problem": ""})
+        site.open(page)
+        needed = page.get_by_role("region", name="What needs a human")
+        expect(needed).to_contain_text("No client can produce or consume: the run stopped all nodes. Since ")
+        expect(needed).to_contain_text("The run stopped all 6 nodes. No gate has passed since.")
+        expect(needed).to_contain_text("The metadata logs of 1 of 3 voters are available.")
+        expect(page.get_by_text("The downgrade can be undone from the backups.")).to_be_visible()
+        for text in ("No client is affected", "A rollback is possible", "Pause or stop"):
+            expect(page.get_by_text(text)).to_have_count(0)
+        current = page.locator("[aria-current=step]")
+        expect(current).to_contain_text("Choose log")
+        expect(page.get_by_text("End of a dry run")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        no_serious_violation(page)
+        page.screenshot(path=tmp_path / f"stopped-{size[0]}.png", full_page=True)
+        page.unroute_all()
+        page.goto("about:blank")
 
 
 def test_a_refresh_changes_texts_and_keeps_focus_selection_open_parts_and_scroll(
@@ -272,9 +298,7 @@ def test_no_serious_accessibility_violation(site: Site, page: Page, theme: str, 
     for summary in page.locator("summary").all():
         if not summary.evaluate("one => one.parentElement.open"):
             summary.click()
-    found = Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in {"serious", "critical"}]
-    assert [(one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"]) for one in serious] == []
+    no_serious_violation(page)
 
 
 def test_an_answer_is_given_with_the_keyboard_alone(site: Site, page: Page) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
-from tests.integration.harness.airflow.pages import open_page
+from tests.integration.harness.airflow.pages import no_serious_violation, open_page
 from tests.option_scenes import make_options
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("database")]
@@ -197,7 +196,5 @@ def test_no_serious_accessibility_violation(site: Site, page: Page, tmp_path: Pa
         if not summary.evaluate("one => one.parentElement.open"):
             summary.click()
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-    found = Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in {"serious", "critical"}]
-    assert [(one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"]) for one in serious] == []
+    no_serious_violation(page)
     page.set_viewport_size({"width": 1400, "height": 900})

@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
-from tests.fleet_scenes import R391, R431, SHELL, Fleet, make_scenes, observed, planned
-from tests.integration.harness.airflow.pages import open_page
+from tests.fleet_scenes import R391, R431, SHELL, Fleet, make_scenes, make_twelve, observed, planned
+from tests.integration.harness.airflow.pages import no_serious_violation, open_page
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
 
@@ -73,7 +73,7 @@ def site(fleet: Fleet, tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPat
 
 def test_the_filter_chooses_rows_and_the_files_have_the_same(site: Site, page: Page) -> None:
     site.open()
-    assert site.names() == ["orders", "payments", "archive", "ledger", "search"]
+    assert site.names() == ["orders", "payments", "search", "archive", "ledger"]
     waits = site.rows.first.locator("[data-column=waits]")
     expect(waits).to_contain_text('=HYPERLINK("http://evil")\\u202e<b>')
     assert waits.get_by_role("link", name="Answer").get_attribute("href") == (
@@ -104,7 +104,7 @@ def test_a_refresh_keeps_the_row_and_the_selection(site: Site, page: Page, fleet
     site.open()
     before = page.evaluate(
         """() => {
-          const [row, other] = [...document.querySelectorAll("tbody tr")].slice(2, 4);
+          const [row, other] = [...document.querySelectorAll("tbody tr")].slice(3, 5);
           row.marked = true;
           const text = other.querySelector("[data-column=next] span").firstChild;
           getSelection().setBaseAndExtent(text, 0, text, 9);
@@ -117,7 +117,7 @@ def test_a_refresh_keeps_the_row_and_the_selection(site: Site, page: Page, fleet
     page.evaluate(HIDE, False)
     archive = site.rows.filter(has_text="archive")
     expect(archive.locator("[data-column=release]")).to_have_text("3.9.1")
-    marked, after = page.evaluate("() => [document.querySelectorAll('tbody tr')[2].marked, getSelection().toString()]")
+    marked, after = page.evaluate("() => [document.querySelectorAll('tbody tr')[3].marked, getSelection().toString()]")
     assert (marked, after) == (True, before)
 
 
@@ -148,13 +148,31 @@ def test_a_viewer_sees_the_clusters_of_its_dags_only(
 
 @pytest.mark.parametrize(("width", "mode"), [(1700, "light"), (1700, "dark"), (390, "light"), (390, "dark")])
 def test_every_width_and_color_shows_all_without_an_overflow(
-    site: Site, page: Page, tmp_path: Path, width: int, mode: str
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch, width: int, mode: str
 ) -> None:
+    """Twelve clusters: what needs a human first, then what runs, what is not healthy, and the others."""
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+    make_twelve(tmp_path)
+    with serve_page(tmp_path, monkeypatch) as client:
+        shows_all(Site(client=client, page=page), tmp_path, width, mode)
+    page.unroute_all(behavior="wait")
+    page.goto("about:blank")
+
+
+def shows_all(site: Site, tmp_path: Path, width: int, mode: str) -> None:
+    page = site.page
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme="dark" if mode == "dark" else "light")
     site.open()
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     expect(page.locator("html")).to_have_attribute("data-theme", mode)
+    assert site.names()[:6] == ["billing", "orders", "stock-eu", "payments", "search", "telemetry"]
+    assert len(site.names()) == 12
+    billing = site.rows.filter(has_text="billing").locator("[data-column=health]")
+    expect(billing).to_have_text("the run has stopped nodes 1, 2, 3, 9001, 9002, 9003")
+    expect(site.rows.filter(has_text="search").locator("[data-column=health]")).to_have_class("bad")
+    no_serious_violation(page)
     if width < 700:
         title = "getComputedStyle(document.querySelector('[data-column=level]'), '::before').content"
         assert "metadata.version" in page.evaluate(f"() => {title}")

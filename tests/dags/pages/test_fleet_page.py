@@ -36,7 +36,7 @@ def test_a_viewer_sees_every_cluster_and_the_same_rows_as_files(
     with serve_page(tmp_path, monkeypatch) as client:
         signed_in = sign_in(client)
         found = client.get(ROWS, headers=signed_in).json()
-        assert list(rows_of(found)) == ["orders", "payments", "archive", "ledger", "search"]
+        assert list(rows_of(found)) == ["orders", "payments", "search", "archive", "ledger"]
         assert found["totals"] == {"all": 5, "needs-human": 1, "running": 2}
         assert found["rows"][0]["links"] == {
             "state": "../dags/kafka_upgrade_orders/runs/manual__o",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowNotFoundException
 
+from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.views.live import LiveStates
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.cluster_now import ClusterNow, summarize
 from tests.console_scenes import cluster_of
@@ -97,6 +101,25 @@ def test_a_failed_query_keeps_the_last_state_with_the_reason_and_no_text_of_a_fo
     problem = world.live.get(CLUSTER)[1]
     assert "ValueError" in problem
     assert "secret" not in problem
+
+
+def test_a_connection_that_does_not_exist_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kafka_rollout.airflow.views import live
+
+    def missing(hook: object) -> ClientSecurity:
+        raise AirflowNotFoundException("The conn_id `orders-kafka` isn't defined")
+
+    monkeypatch.setattr(KafkaClusterHook, "security", missing)
+    later = Later()
+    states = LiveStates(read=live._read, pool=later)  # type: ignore[arg-type]
+    cluster = replace(CLUSTER, connection_id="orders-kafka")
+    states.get(cluster)
+    later.work()
+    assert states.get(cluster) == (
+        None,
+        "The API server of Airflow cannot find the Connection orders-kafka of cluster orders. Create it in Airflow "
+        "(Admin, Connections), or correct connection_id in the inventory.",
+    )
 
 
 @pytest.fixture

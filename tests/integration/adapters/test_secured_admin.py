@@ -37,6 +37,8 @@ from kafka_rollout.coordinator_logs.spark.submit import scan_command
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, Role
+from kafka_rollout.report.cluster_now import OFFLINE, UNDER_MIN_ISR, UNDER_REPLICATED
+from kafka_rollout.wiring.cluster_now import read_cluster_now
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.committing import commit
@@ -118,6 +120,11 @@ def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathF
         ca=ca,
         controllers=ClientSecurity.from_airflow_connection_extra(controllers),
     )
+
+
+@pytest.fixture
+def no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
 
 
 def _ask_everything(admin: KafkaAdmin, spec: ClusterSpec) -> None:
@@ -244,6 +251,44 @@ def test_the_right_that_is_missing_is_named(
         question(admin)
     assert isinstance(caught.value, RefusedError), caught.value
     assert right in str(caught.value)
+
+
+def test_the_page_reads_a_secured_cluster_now(secured: Secured, no_home: None) -> None:
+    found = read_cluster_now(secured.spec, secured.both(secured.security()))
+    assert {name: counted.number for name, counted in found.counts.items()} == dict.fromkeys(found.counts, 0)
+    assert (found.problems, found.controller, found.serves) == ((), secured.spec.nodes[0].node_id, True)
+    assert (found.partitions or 0) >= 1
+    assert found.levels["metadata.version"] == 30
+
+
+def test_what_the_page_cannot_read_is_unknown_with_a_remedy_and_without_a_secret(
+    secured: Secured, no_home: None, tmp_path: Path
+) -> None:
+    stranger = {"ssl.ca.location": str(_self_signed(tmp_path)[0])}
+    missing = {"ssl.ca.location": str(tmp_path / "missing.pem")}
+    for security, told in (
+        (secured.security(password="wrong-and-secret"), "user admin (PLAIN). Check the user name and the password"),
+        (ClientSecurity(), "this port speaks TLS. Set security.protocol to SSL or SASL_SSL"),
+        (secured.security(**stranger), "self-signed certificate. Check the CA file"),
+        (secured.security(**missing), "missing.pem of the TLS settings cannot be read"),
+    ):
+        found = read_cluster_now(secured.spec, security)
+        assert {counted.number for counted in found.counts.values()} == {None}, told
+        assert (found.partitions, found.controller, found.most_lag, found.levels) == (None, None, None, {})
+        assert (found.serves, found.clients[:33]) == (None, "The effect on clients is unknown:")
+        assert told in " ".join(found.problems)
+        assert "secret" not in str(found)
+        assert PASSWORD not in str(found)
+
+
+def test_partitions_that_the_brokers_hide_from_the_page_are_unknown_and_not_none(
+    secured: Secured, no_home: None
+) -> None:
+    found = read_cluster_now(secured.spec, secured.both(secured.security("nobody")))
+    assert {found.counts[name].number for name in (UNDER_REPLICATED, OFFLINE, UNDER_MIN_ISR)} == {None}
+    assert (found.partitions, found.serves) == (None, None)
+    (problem,) = found.problems
+    assert "User:nobody does not have the right DESCRIBE on TOPIC *" in problem
 
 
 def test_the_coordinator_logs_are_scanned_over_tls_and_the_password_stays_out_of_the_result(secured: Secured) -> None:

@@ -18,6 +18,7 @@ from tests.integration.harness.airflow.pages import (
     TASKS_MS,
     box,
     choose,
+    open_console,
     run_of,
     section,
     settled,
@@ -142,7 +143,7 @@ def approve_the_plan(page: Page, airflow: PrivateAirflow, run: Run, camera: Came
 
 def in_the_middle(page: Page, airflow: PrivateAirflow, run: Run, camera: Camera) -> None:
     """The second node is replaced: the graph, and the console in both colors."""
-    found = open_console(page, airflow)
+    found = open_console(page, airflow, "orders")
     expect(found.get_by_text("1 of 3 nodes done")).to_be_visible(timeout=TASKS_MS)
     working = page.get_by_role("row", name=re.compile("stopping|stopped|starting|catching up"))
     expect(working.first).to_be_visible(timeout=TASKS_MS)
@@ -176,16 +177,8 @@ def to_the_middle(page: Page, moving: Locator) -> None:
     settled(moving)
 
 
-def open_console(page: Page, airflow: PrivateAirflow) -> Locator:
-    """The console without Airflow's frame around it."""
-    page.goto(f"{airflow.server.url}/kafka-rollout/?cluster=orders")
-    found = page.get_by_role("article", name="Cluster orders")
-    expect(found).to_be_visible()
-    return found
-
-
 def roll_back_in_the_console(page: Page, airflow: PrivateAirflow, run: Run, gate: str, camera: Camera) -> None:
-    found = open_console(page, airflow)
+    found = open_console(page, airflow, "orders")
     needed = found.get_by_role("region", name="What needs a human")
     expect(needed).to_contain_text("A decision is needed")
     expect(needed).not_to_contain_text("unknown now")
@@ -200,7 +193,7 @@ def roll_back_in_the_console(page: Page, airflow: PrivateAirflow, run: Run, gate
     page.get_by_role("searchbox", name="Filter").fill("orders")
     expect(page.get_by_text("nobody")).to_have_count(0)
     camera.take("fleet", page, part={"x": 0, "y": 0, "width": WIDE["width"], "height": 340})
-    needed = open_console(page, airflow).get_by_role("region", name="What needs a human")
+    needed = open_console(page, airflow, "orders").get_by_role("region", name="What needs a human")
     needed.get_by_role("radio", name="Roll back").check()
     needed.get_by_role("textbox", name="Reason").fill("The metrics folder of this node is a file.")
     answer = needed.get_by_role("button", name="Answer: Roll back")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.model.rights import LIST_PARTITIONS, MissingRight
 from kafka_rollout.model.state import PartitionState, RegisteredNodes
 from kafka_rollout.report.cluster_now import (
     BEHIND,
@@ -56,6 +57,20 @@ def test_an_answer_that_is_missing_is_unknown_and_never_zero() -> None:
     assert unlisted.counts[FENCED].number is None
     fenced = now(registered=RegisteredNodes(brokers=frozenset({1}), fenced=frozenset({7}), controllers=None))
     assert fenced.counts[FENCED].objects == ("broker 7",)
+
+
+def test_without_the_right_to_list_every_partition_no_number_is_zero_and_clients_are_unknown(tmp_path: Path) -> None:
+    world = FakeCluster(R431)
+    admin = fake_ports(world, tmp_path).admin
+    world.missing_rights = [MissingRight(right=LIST_PARTITIONS, principal="User:page")]
+    found = query_cluster_now(world.spec, admin)
+    assert {found.counts[name].number for name in (UNDER_REPLICATED, OFFLINE, UNDER_MIN_ISR)} == {None}
+    assert (found.partitions, found.serves, found.clients[:33]) == (None, None, "The effect on clients is unknown:")
+    (problem,) = found.problems
+    assert "User:page does not have the right DESCRIBE on TOPIC *" in problem
+    assert "--operation Describe --topic '*'" in problem
+    some = now(partitions=(partition(0, (), leader=-1),), lists_all=False)
+    assert (some.counts[OFFLINE].number, some.counts[UNDER_MIN_ISR].number, some.serves) == (1, None, False)
 
 
 def test_a_trend_compares_with_the_observation_of_ten_minutes_before() -> None:

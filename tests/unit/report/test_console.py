@@ -41,7 +41,7 @@ def test_a_run_that_asks_shows_why_since_when_what_blocks_and_the_consequence_of
     assert console.title == "Upgrade 3.9.1 → 4.3.1"
     assert console.why == "orders: gate after node 102 failed. How to continue?"
     assert console.stopped == "The run stopped node 102, whose gate has not passed since."
-    assert console.can_roll_back
+    assert (console.way_back, console.stop) == ("A rollback is possible.", None)
     assert console.request is not None
     assert console.request.asked_at == NOW - 300
     texts = {choice.option: (choice.consequence, choice.undoes) for choice in console.request.choices}

@@ -21,7 +21,7 @@ from kafka_rollout.report.check_report import Result
 from kafka_rollout.report.fleet import COLUMNS, FleetRow, Show, as_csv, cells, choose_rows
 from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.projections.observations import newest_observation
-from kafka_rollout.run.step_events import Finalized, Started
+from kafka_rollout.run.step_events import Finalized, Started, Stopping
 from kafka_rollout.run.store.opening import open_check_history
 from kafka_rollout.wiring import fleet as wiring
 from kafka_rollout.wiring.fleet import read_fleet
@@ -111,11 +111,23 @@ def test_an_event_of_an_earlier_version_has_no_health(fleet: Fleet) -> None:
     assert (read()["old"].problems, shown(read()["old"])["health"]) == (None, "unknown")
 
 
+def test_nodes_that_the_run_has_stopped_are_no_good_health_and_bad_health_comes_before_good(fleet: Fleet) -> None:
+    spec = fleet.add("billing")
+    stops = [Stopping(node_id=node.node_id, release_step=STEP) for node in spec.nodes]
+    fleet.run("billing", "manual__b", dag("billing"), observed(spec, R391, 21), planned(R391, R431), *stops)
+    assert shown(read()["billing"])["health"] == "the run has stopped nodes 1, 2, 3, 9001, 9002, 9003"
+    fleet.run("billing", "manual__b", Started(node_id=1, release_step=STEP, release=R431, pid=7, seconds=9.0))
+    assert shown(read()["billing"])["health"] == "the run has stopped nodes 2, 3, 9001, 9002, 9003"
+    for name, health in (("archive", {}), ("zoo", {"offline_partitions": 2})):
+        fleet.run(name, "plan", SHELL, observed(fleet.add(name), R391, 21, **health), planned(R391, R431), age_s=90_000)
+    assert [row.cluster for row in choose_rows(read().values())] == ["billing", "zoo", "archive"]
+
+
 def test_filters_put_those_that_need_a_human_first(rows: dict[str, FleetRow]) -> None:
     def names(show: Show = Show.ALL, text: str = "") -> list[str]:
         return [row.cluster for row in choose_rows(rows.values(), show, text)]
 
-    assert names() == ["orders", "payments", "archive", "ledger", "search"]
+    assert names() == ["orders", "payments", "search", "archive", "ledger"]
     assert names(Show.NEEDS_HUMAN) == ["orders"]
     assert names(Show.RUNNING) == ["orders", "payments"]
     assert names(text=" CONFLUENT ") == ["ledger"]

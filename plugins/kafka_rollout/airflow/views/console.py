@@ -16,6 +16,7 @@ from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, Run
 from kafka_rollout.report.console import Console, TimedLine, build_console, group_by_rack
 from kafka_rollout.run.notifications import ClusterHistory, RunHistory, due_notifications
 from kafka_rollout.run.projections.control import find_pause
+from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.steps.progress import Progress
 
 LINES_SHOWN = 200
@@ -81,7 +82,9 @@ def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
     """Return what an operator can ask of the run now, as `POST dags/{dag_id}/control` takes it."""
     if phase in ENDED or not run.has_lock or not (run.plan and run.plan.release_steps):
         return ()
-    return ("resume", "stop") if find_pause(run.events) is not None else ("pause", "stop")
+    if find_pause(run.events) is not None:
+        return ("resume", "stop")
+    return () if run.plan.offline and stop_has_begun(run.events) else ("pause", "stop")
 
 
 @lru_cache(maxsize=32)

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
 
+from airflow.sdk.exceptions import AirflowNotFoundException
+
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
-from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.errors import RolloutError, UserError
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.cluster_now import ClusterNow, with_trends
 
@@ -72,7 +74,15 @@ class LiveStates:
 def _read(cluster: ClusterSpec) -> ClusterNow:
     from kafka_rollout.wiring.cluster_now import read_cluster_now
 
-    return read_cluster_now(cluster, KafkaClusterHook(cluster.name).security())
+    try:
+        security = KafkaClusterHook(cluster.name).security()
+    except AirflowNotFoundException:
+        names = " or ".join(name for name in cluster.connection_ids if name)
+        raise UserError(
+            f"The API server of Airflow cannot find the Connection {names} of cluster {cluster.name}.",
+            remedy="Create it in Airflow (Admin, Connections), or correct connection_id in the inventory.",
+        ) from None
+    return read_cluster_now(cluster, security)
 
 
 LIVE = LiveStates(read=_read)

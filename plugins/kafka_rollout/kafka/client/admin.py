@@ -49,7 +49,7 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.client.turns import RequestTurns
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
-from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight
+from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight, Right
 from kafka_rollout.model.state import (
     UNKNOWN_MIN_ISR,
     GroupState,
@@ -103,13 +103,11 @@ class KafkaAdmin:
     def cluster_id(self) -> str:
         return str(self._describe_cluster(self._nodes.brokers).cluster_id)
 
-    def missing_rights(self) -> tuple[MissingRight, ...]:
+    def missing_rights(self, rights: Collection[Right] | None = None) -> tuple[MissingRight, ...]:
         principal = self._security.principal
-        missing = [
-            MissingRight(right=right, principal=principal)
-            for right in find_missing(self._nodes, (*READING, ALTER_CLUSTER, *PINNING))
-        ]
-        if controllers_deny_listing(self._nodes):
+        wanted = (*READING, ALTER_CLUSTER, *PINNING) if rights is None else rights
+        missing = [MissingRight(right=right, principal=principal) for right in find_missing(self._nodes, wanted)]
+        if rights is None and controllers_deny_listing(self._nodes):
             of_controllers = self._security.of_controllers.principal
             missing.append(MissingRight(right=LIST_CONTROLLERS, principal=of_controllers, listener=Role.CONTROLLER))
         return tuple(missing)

@@ -103,14 +103,20 @@ def open_gates(events: Sequence[Event]) -> tuple[GateHistory, ...]:
     A history has the checks since the node was stopped or started last.
     """
     begins: dict[GateRef, int] = {}
+    passed = set[GateRef]()
     for at, event in enumerate(events):
         match event:
+            case GateChecked(ref=ref) if event.check.passes and ref in passed:  # once more right before the act
+                continue
             case GateChecked(ref=ref) | GateFailed(ref=ref):
+                passed.discard(ref)
                 begins.setdefault(ref, at)
             case GatePassed(ref=ref):
                 begins.pop(ref, None)
+                passed.add(ref)
             case Stopping() | Started():
                 begins = {ref: begin for ref, begin in begins.items() if ref.node_id != event.node_id}
+                passed = {ref for ref in passed if ref.node_id != event.node_id}
             case (
                 Approval(decision=Decision.ROLL_BACK) | Approval(what=ApprovalOf.ROLL_BACK, decision=Decision.APPROVED)
             ):

@@ -10,6 +10,7 @@ from kafka_rollout.gates.check import ANSWERS, PROCESS, GateKind
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, TaskFailed
+from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineStopping
 from kafka_rollout.run.step_events import (
     GateChecked,
     GateEnded,
@@ -39,6 +40,7 @@ class NodePhase(StrEnum):
     UNCHANGED = "unchanged"  # the run goes back, or has ended, and never stopped it
 
 
+_SWITCHED = "stopped with all controllers, to lower metadata.version"
 UNDER_WAY = frozenset({NodePhase.STOPPING, NodePhase.STOPPED, NodePhase.STARTING, NodePhase.CATCHING_UP})
 """The run works on the node, and has requested its stop or prepares it."""
 
@@ -90,6 +92,9 @@ def node_statuses(events: Sequence[Event], plan: Plan | None, *, has_ended: bool
                     note = event.sentence
                     found[status.node_id] = replace(status, phase=NodePhase.FAILED, since=event.at, note=note)
             continue
+        if plan.live and isinstance(event, OfflineStopping | LiveLowered | LiveFailed):
+            _switch_controllers(found, event)
+            continue
         node_id, key = _subject(event)
         if node_id is None or node_id not in found or key not in steps:
             continue
@@ -97,6 +102,15 @@ def node_statuses(events: Sequence[Event], plan: Plan | None, *, has_ended: bool
         found[node_id] = _after(found[node_id], event, current, goes_back=key not in forth)
     is_back = current.key not in forth
     return tuple(_seen_from(status, current, is_back=is_back, has_ended=has_ended) for status in found.values())
+
+
+def _switch_controllers(found: dict[int, NodeStatus], event: OfflineStopping | LiveLowered | LiveFailed) -> None:
+    """Change the controllers, which a live downgrade stops together, before the release step of each."""
+    for node_id in [one for one in event.voters if one in found] if isinstance(event, OfflineStopping) else []:
+        found[node_id] = replace(found[node_id], phase=NodePhase.STOPPED, since=event.at, note=_SWITCHED, is_down=True)
+    for status in [*found.values()] if not isinstance(event, OfflineStopping) else []:
+        if status.note == _SWITCHED:
+            found[status.node_id] = replace(status, phase=NodePhase.WAITING, since=None, note="", is_down=False)
 
 
 def _subject(event: Event) -> tuple[int | None, str | None]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.run.events import Event, events_of, has
+from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineStopping
 from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping
 
@@ -75,6 +76,25 @@ def find_last_node_event(events: Sequence[Event]) -> Stopping | Started | None:
     return next((event for event in reversed(events) if isinstance(event, Stopping | Started)), None)
 
 
+def find_stopped_nodes(events: Sequence[Event], *, since: float = 0.0) -> tuple[int, ...]:
+    """Return the nodes that the run has stopped and not started, alone or all controllers of a live downgrade.
+
+    `since`: epoch seconds; stops before it do not count.
+    """
+    down = set[int]()
+    for event in events:
+        match event:
+            case Stopping() if event.at >= since:
+                down.add(event.node_id)
+            case OfflineStopping() if event.at >= since:
+                down |= {*event.voters}
+            case Started():
+                down.discard(event.node_id)
+            case LiveLowered() | LiveFailed():
+                down.clear()
+    return tuple(sorted(down))
+
+
 def started_release_steps(events: Sequence[Event]) -> frozenset[str]:
     """Release steps in which the run started a node."""
     return frozenset(event.release_step for event in events_of(events, Started))
@@ -130,18 +150,21 @@ def node_spans(events: Sequence[Event], names: Mapping[int, str]) -> tuple[NodeS
         for event in events_of(events, GatePassed)
         if event.ref.kind is GateKind.AFTER_START
     }
-    ids = dict.fromkeys(event.node_id for event in events if isinstance(event, Stopping | Started))
-    spans = [
-        NodeSpan(
-            name=f"{names[node_id]} ({node_id})" if node_id in names else f"node {node_id}",
-            began_at=times.began_at,
-            started_at=times.started_at,
-            ended_at=passed.get((step, node_id)) if times.started_at is not None else None,
-        )
-        for node_id in ids
-        for step, times in node_times(events, node_id).items()
-        if times.began_at is not None
-    ]
+    spans: list[NodeSpan] = []
+    for node_id in dict.fromkeys(event.node_id for event in events if isinstance(event, Stopping | Started)):
+        next_at: float | None = None  # a node step that never passed its gate ends with the next one of its node
+        for step, times in reversed([*node_times(events, node_id).items()]):
+            if times.began_at is None:
+                continue
+            passed_at = passed.get((step, node_id)) if times.started_at is not None else None
+            span = NodeSpan(
+                name=f"{names[node_id]} ({node_id})" if node_id in names else f"node {node_id}",
+                began_at=times.began_at,
+                started_at=next_at if times.started_at is None else times.started_at,
+                ended_at=next_at if passed_at is None else passed_at,
+            )
+            spans.append(span)
+            next_at = span.began_at
     return tuple(sorted(spans, key=lambda span: span.began_at))
 
 

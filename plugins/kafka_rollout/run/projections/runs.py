@@ -11,11 +11,13 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     Begun,
     CanaryAsked,
+    Decision,
     Event,
     LockedOut,
     Planned,
     RollbackClosed,
     Rolled,
+    RolledBack,
     StartedAtShell,
     TaskFailed,
     Voided,
@@ -23,7 +25,14 @@ from kafka_rollout.run.events import (
     has,
     newest,
 )
-from kafka_rollout.run.offline_events import LiveFailed, LiveLowered
+from kafka_rollout.run.offline_events import (
+    LiveFailed,
+    LiveKept,
+    LiveLowered,
+    OfflineStopping,
+    OfflineUndoing,
+    OfflineUndone,
+)
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.step_events import (
     DefaultSet,
@@ -50,6 +59,25 @@ def find_starter(events: Sequence[Event]) -> str:
     """Return the user of Airflow or of the shell who started the run; empty if unknown."""
     shell = newest(events[:1], StartedAtShell)
     return shell.starter.user if shell else next((begun.triggered_by for begun in events_of(events, Begun)), "")
+
+
+_DIRECTIONS = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
+_TURNS = (OfflineStopping, OfflineUndoing, OfflineUndone, LiveFailed, LiveKept, RolledBack)
+
+
+def rolls_back(events: Sequence[Event]) -> bool:
+    """Return whether the run rolls back or has done so: by its last decision about the direction, or by an undo.
+
+    False again after the end of a rollback of nodes at a shell, and after the undo of a live downgrade.
+    """
+    for event in reversed(events):
+        match event:
+            case Approval() if event.what in _DIRECTIONS:
+                approves_it = event.what is ApprovalOf.ROLL_BACK and event.decision == Decision.APPROVED
+                return approves_it or event.decision == Decision.ROLL_BACK
+            case _ if isinstance(event, _TURNS):
+                return isinstance(event, OfflineUndoing | OfflineUndone)
+    return False
 
 
 def has_plan(events: Sequence[Event]) -> bool:

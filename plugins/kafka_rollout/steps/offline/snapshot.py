@@ -56,7 +56,9 @@ def _choose(ports: ClusterPorts, plan: Plan, silent: Mapping[int, str]) -> Chose
     for error in read.failed.values():
         if not isinstance(error, UnreadableLogError | TransientError):
             raise error
-    not_read = {node_id: f"node {node_id}: {error.sentence}" for node_id, error in read.failed.items()}
+    not_read = {
+        node_id: f"node {node_id}: {error.sentence.removesuffix('.')}" for node_id, error in read.failed.items()
+    }
     not_read |= {node_id: f"node {node_id}: {reason}" for node_id, reason in silent.items()}
     before = projections.voters_before_stop(ports.run.events())
     voters = before if before is not None else tuple(node.node_id for node in ports.cluster.controllers)

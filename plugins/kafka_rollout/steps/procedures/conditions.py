@@ -98,7 +98,12 @@ def rolls_nodes(plan: Plan | None, request: Request, events: Events) -> str | No
     """Skip the offline section in an online downgrade."""
     if plan is not None and plan.offline:
         return None
-    return "Kafka lowers metadata.version itself: the nodes are not stopped all at once."
+    how = (
+        "A live downgrade lowers metadata.version"
+        if plan is not None and plan.live
+        else "Kafka lowers the levels itself"
+    )
+    return f"{how}: the nodes are not stopped all at once."
 
 
 def keeps_controllers(plan: Plan | None, request: Request, events: Events) -> str | None:

@@ -41,7 +41,7 @@ LOWERING = Section(
             id="pass_levels",
             label="Snapshot and log checks",
             doc="Skips the snapshot and metadata-log tasks that this plan does not need.",
-            jump=Jump(past="check_metadata_logs", when=conditions.nothing_to_prove),
+            jump=Jump(past="check_metadata_logs", when=conditions.nothing_to_prove, by_plan=True),
         ),
         replace(
             common.GATE_SNAPSHOT,

@@ -141,7 +141,7 @@ def restart_steps() -> tuple[Step, ...]:
 
 
 def _offline(name: str, doc: str, act: Act) -> Step:
-    words = name.replace("_", " ")
+    words = "stop all nodes" if name == "stop_all" else name.replace("_", " ")
     return Step(
         id=name,
         label=words.capitalize(),
@@ -209,7 +209,7 @@ OFFLINE_SECTION = Section(
             id="begin",
             label="Offline downgrade",
             doc=_OFFLINE_DOC,
-            jump=Jump(past="offline.gate_after_*", when=conditions.rolls_nodes),
+            jump=Jump(past="offline.gate_after_*", when=conditions.rolls_nodes, by_plan=True),
             runs_after=RunsAfter.SKIPPED,
         ),
         _offline(
@@ -265,7 +265,7 @@ LIVE_SECTION = Section(
             id="begin",
             label="Live downgrade",
             doc=_LIVE_DOC,
-            jump=Jump(past="live.gate_level", when=conditions.keeps_controllers),
+            jump=Jump(past="live.gate_level", when=conditions.keeps_controllers, by_plan=True),
             runs_after=RunsAfter.SKIPPED,
         ),
         common.gate(

@@ -66,7 +66,10 @@ def _outcome(plan: Plan, report: DowngradeReport, missing: str, *, acted: bool) 
     """The observed state has priority over the history."""
     so_far, sentence = report.outcome, report.sentence
     if so_far is Outcome.ROLLED_BACK:
-        return Outcome.ROLLED_BACK, f"{sentence} Lowered levels stay lowered."
+        before, after = report.features.before, report.features.after
+        lowered = any(after.get(name, 0) < before.get(name, 0) for name in plan.levels)
+        levels = "Lowered levels stay lowered." if lowered or not after else "Every level is as before the run."
+        return Outcome.ROLLED_BACK, f"{sentence} {levels}"
     if not acted and (plan.release_steps or plan.feature_changes) and not _arrived(plan, report):
         return Outcome.REFUSED, sentence if so_far is Outcome.REFUSED else f"Nothing was changed: {sentence}"
     if not _all_on_target(plan, report):

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
 
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from tests.integration.harness.airflow.server import PrivateAirflow
+from tests.integration.harness.airflow.server import PrivateAirflow, Run
 from tools.demo.folder import PROJECT_ROOT
 
 CHROMIUM = "/usr/bin/chromium"
@@ -74,6 +75,32 @@ def own_page(page: Page, airflow: PrivateAirflow, cluster: str = "") -> FrameLoc
 def console(page: Page, airflow: PrivateAirflow, cluster: str) -> Locator:
     """The console of a cluster, in Airflow's frame."""
     return own_page(page, airflow, cluster).get_by_role("article", name=f"Cluster {cluster}")
+
+
+def open_console(page: Page, airflow: PrivateAirflow, cluster: str) -> Locator:
+    """The console of a cluster without Airflow's frame around it."""
+    page.goto(f"{airflow.server.url}/kafka-rollout/?cluster={cluster}")
+    found = page.get_by_role("article", name=f"Cluster {cluster}")
+    expect(found).to_be_visible()
+    return found
+
+
+def answer_in_console(page: Page, run: Run, task_id: str, option: str, reason: str) -> None:
+    needed = page.get_by_role("region", name="What needs a human")
+    needed.get_by_role("radio", name=option).check()
+    needed.get_by_role("textbox", name="Reason").fill(reason)
+    button = needed.get_by_role("button", name=f"Answer: {option}")
+    expect(button).to_be_enabled()
+    button.click()
+    run.note_answer(task_id, option, reason)
+    expect(button).to_have_count(0)
+
+
+def no_serious_violation(page: Page) -> None:
+    """By axe-core."""
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in {"serious", "critical"}]
+    assert [(one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"]) for one in serious] == []
 
 
 def box(page: Page, task: str) -> Locator:

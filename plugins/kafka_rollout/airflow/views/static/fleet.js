@@ -20,9 +20,10 @@ function cell(row, column, at) {
   if (!at) return h("th", { scope: "row", role: "rowheader" },
     h("a", { href: `./?cluster=${encodeURIComponent(row.cluster)}` }, text), row.needs_human && h("span", { class: "unseen" }, " needs a human"));
   const unknown = text === "unknown" || text === "never";
+  const tone = unknown ? "unknown" : column.id === "health" && text !== "healthy" ? "bad" : null;
   const href = column.id in LINKS && row.links[column.id];
   const outside = href && href.startsWith("../");
-  return h("td", { role: "cell", "data-column": column.id, "data-title": column.title, class: unknown ? "unknown" : null },
+  return h("td", { role: "cell", "data-column": column.id, "data-title": column.title, class: tone },
     h("span", {}, text), href && h("a", outside ? { href, target: "_top", on: { click: follow } } : { href }, LINKS[column.id]));
 }
 

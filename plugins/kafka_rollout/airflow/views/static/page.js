@@ -132,7 +132,7 @@ function answer(found, run, waits) {
   const ready = draft.option && draft.reason.trim() && draft.body !== null && !page.problem && !draft.sending && !early;
   const id = request.record_id;
   return h("form", { key: `answer ${id}`, class: "answer", on: { submit: (event) => { event.preventDefault(); send(run, request, draft); } } },
-    draft.body && h("details", { key: "body", open: run.phase === "waiting-for-approval" }, h("summary", null, "Text of the request"), h("div", { class: "request", tabindex: "0", role: "region", "aria-label": "Text of the request" }, markdown(draft.body))),
+    draft.body && h("details", { key: "body", open: run.phase === "waiting-for-approval" || !run.gates.length }, h("summary", null, "Text of the request"), h("div", { class: "request", tabindex: "0", role: "region", "aria-label": "Text of the request" }, markdown(draft.body))),
     h("fieldset", null, h("legend", null, "Your answer"),
       request.choices.map((choice) => h("label", { key: choice.option, class: choice.undoes ? "choice undoes" : "choice" },
         h("input", { type: "radio", name: `answer ${id}`, value: choice.option, on: { change: () => { draft.option = choice.option; draw(); } } }),
@@ -203,6 +203,8 @@ function markdown(text) {
 const kafkaOf = (found) => page.kafka.get(found.cluster) ?? { state: null, problem: "" };
 
 function clients(found) {
+  const stop = found.run?.stop;
+  if (stop) return h("span", { class: stop.serves ? "fair" : "bad" }, h("strong", null, stop.clients), " Since ", when(stop.since), ".");
   const { state: kafka, problem } = kafkaOf(found);
   if (kafka && (problem || now() - kafka.observed_at > OLD_S)) {
     return h("span", { class: "fair" }, "The effect on clients is unknown now. ", when(kafka.observed_at), `: ${kafka.clients}`);
@@ -212,11 +214,13 @@ function clients(found) {
 
 function kafkaNow(found) {
   const { state: kafka, problem } = kafkaOf(found);
+  const isOld = kafka && found.run?.stop && kafka.observed_at < found.run.stop.since; // from before the stop of all nodes
+  const tone = (number) => (number === null ? "fair" : number ? "bad" : isOld ? "soft" : "good");
   const count = (name, { number, objects, trend: change }) => h("div", { key: name, class: "count" },
-    h("p", null, h("strong", { class: number === null ? "fair" : number ? "bad" : "good" }, number === null ? "unknown" : number.toLocaleString("en")), ` ${name}`, number > 0 && change && trend({ trend: change })),
+    h("p", null, h("strong", { class: tone(number) }, number === null ? "unknown" : number.toLocaleString("en")), ` ${name}`, number > 0 && change && trend({ trend: change })),
     listOf(number, objects));
   return h("section", { key: "kafka", class: "kafka", "aria-label": `Kafka now: ${found.cluster}` },
-    h("h3", null, "Kafka now ", h("span", { class: "soft" }, kafka && when(kafka.observed_at))),
+    h("h3", null, "Kafka now ", h("span", { class: "soft" }, kafka && when(kafka.observed_at), isOld && ", before the stop")),
     problem && h("p", { key: "problem", class: "fair" }, kafka ? `There is no newer state: ${problem}` : `The state is unknown: ${problem}`),
     !kafka && !problem && h("p", { key: "wait", class: "soft" }, "The cluster is being asked."),
     kafka && [
@@ -232,7 +236,8 @@ function kafkaNow(found) {
 
 function endOrNow(found, run) {
   const last = run.lines.at(-1);
-  return h("p", { key: "now", class: "why" }, run.why || (last && [last.text, " ", when(last.at)]) || found.status.next_action, run.stopped && !found.status.phase.startsWith("finished") && h("span", { class: "soft" }, ` ${run.stopped}`));
+  return h("p", { key: "now", class: "why" }, run.why || (last && [last.text, " ", when(last.at)]) || found.status.next_action, run.stopped && !found.status.phase.startsWith("finished") && h("span", { class: "soft" }, ` ${run.stopped}`),
+    run.stop && h("span", { key: "stop" }, " ", clients(found)));
 }
 
 function progress(run) {
@@ -247,7 +252,7 @@ function progress(run) {
     h("progress", { max: String(all.length), value: undefined, "aria-label": "Nodes that are done" , "data-done": String(done) }),
     h("span", null, `${done} of ${plural(all.length, "node")} done`),
     estimate && !run.needs_human && h("span", { key: "end", class: "soft" }, `The last node is expected ${between}, without approvals.`),
-    run.can_roll_back && h("span", { key: "back", class: "soft" }, "A rollback is possible."));
+    run.way_back && h("span", { key: "back", class: "soft" }, run.way_back));
 }
 
 // ---- pause, resume and stop, before the next node ----
@@ -299,9 +304,9 @@ function traffic(run) {
 
 function steps(run) {
   return h("section", { key: "steps", "aria-label": "Steps of the run" }, h("h3", null, "Steps"),
-    h("ol", { class: "steps" }, run.steps.map((step) => h("li", { key: step.id, class: `step ${STEP[step.state][1]}${step.id === run.current_step ? " current" : ""}`, "aria-current": step.id === run.current_step ? "step" : null },
+    h("ol", { class: "steps" }, run.steps.map((step, at) => h("li", { key: step.id, class: `step ${STEP[step.state][1]}${step.id === run.current_step ? " current" : ""}`, "aria-current": step.id === run.current_step ? "step" : null },
       state(STEP[step.state], step.state), " ", h("span", { class: "label" }, step.label),
-      (step.at || step.reason) && h("span", { class: "soft detail" }, step.at && clock(step.at), step.reason && ` ${step.reason}`)))));
+      (step.at || step.reason) && h("span", { class: "soft detail" }, step.at && clock(step.at), step.reason && step.reason !== run.steps[at - 1]?.reason && ` ${step.reason}`)))));
 }
 
 function gates(run) {
