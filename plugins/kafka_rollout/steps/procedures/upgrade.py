@@ -64,7 +64,8 @@ FINALIZING = Section(
         Step(
             id="approve_finalize",
             label="Approval to finalize",
-            doc="An approver approves the new levels. After this, only a downgrade undoes them, no rollback.",
+            doc="An approver approves the new levels. After this, a rollback is not possible: only a downgrade undoes "
+            "them.",
             approval=approval_requests.FINALIZE,
         ),
         common.PIN_MIN_ISR,
