@@ -67,21 +67,23 @@ class OutsideReader:
                 f"{error.strerror or error}.",
                 remedy="Correct its path and its contents.",
             )
-        for left in range(_TRIES - 1, -1, -1):
+        left = _TRIES
+        while True:
+            left -= 1
             try:
                 return query_prometheus(self._access, verify, outside)
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-                if not left or not isinstance(error, httpx.HTTPError):
-                    # The text of other errors can contain a header.
-                    is_plain = type(error) in (ValueError, httpx.ConnectError, httpx.HTTPStatusError)
-                    why = f"{error}" if is_plain else type(error).__name__
-                    return Reading(
-                        problem=f"Prometheus (Connection {connection}) did not respond: {cut(why)}.",
-                        remedy="Check the server, the URL and the CA file in the Connection, and the network of this "
-                        "machine.",
-                    )
-            self._clock.sleep(_PAUSE_S)
-        raise AssertionError("unreachable")
+                if left and isinstance(error, httpx.HTTPError):
+                    self._clock.sleep(_PAUSE_S)
+                    continue
+                # The text of other errors can contain a header.
+                is_plain = type(error) in (ValueError, httpx.ConnectError, httpx.HTTPStatusError)
+                return Reading(
+                    problem=f"Prometheus (Connection {connection}) did not respond: "
+                    f"{cut(f'{error}' if is_plain else type(error).__name__)}.",
+                    remedy="Check the server, the URL and the CA file in the Connection, and the network of this "
+                    "machine.",
+                )
 
 
 def query_prometheus(access: HttpAccess, verify: ssl.SSLContext | bool, outside: OutsideCondition) -> Reading:

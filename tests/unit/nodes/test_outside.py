@@ -104,6 +104,21 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again_and_one_that_stays_aw
         assert SECRET not in reading.problem
 
 
+def test_a_server_that_does_not_respond_is_asked_three_times() -> None:
+    slept: list[float] = []
+    clock, asked = FakeClock(slept.append), list[str]()
+    spec = ClusterSpec(name="fake", nodes=(), prometheus_connection_id="prom", conditions=(LAG,))
+
+    def away(query: str, _headers: Mapping[str, str]) -> Answer:
+        asked.append(query)
+        return 502, {}, b"bad gateway"
+
+    with prometheus(away) as url:
+        reading = OutsideReader(spec, HttpAccess(url=url), clock).read(LAG)
+    assert "status 502" in reading.problem
+    assert (len(asked), slept) == (3, [1.0, 1.0])
+
+
 def test_a_missing_connection_and_a_missing_ca_file_are_named() -> None:
     assert read(None).problem == "Connection prom cannot be read, or has no usable URL of Prometheus."
     missing = read("https://127.0.0.1:1", ca_location="/nowhere/ca.pem")
