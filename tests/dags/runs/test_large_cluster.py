@@ -132,7 +132,7 @@ def test_the_other_nodes_wait_for_the_first_one_also_if_its_task_is_marked_as_su
     others = NodeStepsOfTask(position=ReleaseStepPosition.TARGET, nodes=Nodes.OTHERS)
     task = RollNodesOperator(task_id="other_nodes", cluster="fake", step=REPLACE, nodes=others)
     with pytest.raises(RefusedError, match="Node 3 cannot be replaced yet: node 2 comes first"):
-        list(task.batches(ports, plan, None))
+        task.check_order(ports, plan, next(iter(task.batches(ports, plan, None))))
     ports_after = fake_ports(FakeCluster(R431), tmp_path)
     assert [node.node_id for _, nodes in task.batches(ports_after, plan, None) for node in nodes] == ORDER[1:]
 

@@ -16,9 +16,12 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import Answered, AnswerReceived, Approval, ApprovalOf, Decision, events_of
+from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.procedures.rolling import REPLACE
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.roll.next_part import Part
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import ANSWERED_AT, given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -49,7 +52,7 @@ class StateStore(dict[str, Any]):
 
 def context_of(plan: Plan, params: Mapping[str, Any], task: Any = None) -> Any:
     xcom = {"xcom_pull": lambda **_: {"plan_hash": plan.hash}, "xcom_push": lambda **_: None}
-    ti = SimpleNamespace(id="01", max_tries=0, dag_id="kafka_upgrade_fake", **xcom)
+    ti = SimpleNamespace(id="01", max_tries=0, try_number=1, dag_id="kafka_upgrade_fake", **xcom)
     return {"ti": ti, "params": params, "task_state_store": StateStore(), "task": task}
 
 
@@ -218,3 +221,69 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
     with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):
         task.decided({**context, "task": task}, given_answer("Stop here"))
     assert [approval.decision for approval in events_of(ports.run.events(), Approval)] == ["Stop here"]
+
+
+def node_task(ports: ClusterPorts, node_id: int, *, is_rollback: bool = False) -> Any:
+    from kafka_rollout.airflow.common.node_task_groups import list_node_task_groups
+    from kafka_rollout.airflow.operators.nodes import RollNodesOperator
+
+    groups = list_node_task_groups(ports.cluster, "roll", ReleaseStepPosition.TARGET, is_rollback=is_rollback)
+    group = next(one for one in groups if one.node_id == node_id)
+    options: dict[str, Any] = {"task_id": "node_step", "cluster": "fake", "step": REPLACE, "retries": 2}
+    return RollNodesOperator(nodes=group, begin="roll.begin", **options)
+
+
+@pytest.mark.parametrize(("is_rollback", "node_id", "first"), [(False, 3, 2), (True, 2, 13)])
+def test_a_node_waits_for_those_before_it_also_if_their_tasks_are_marked_as_successful(
+    plan: Plan, tmp_path: Path, is_rollback: bool, node_id: int, first: int
+) -> None:
+    at = fake_ports(FakeCluster(R431 if is_rollback else R391), tmp_path / "at")
+    task = node_task(at, node_id, is_rollback=is_rollback)
+    batch = (*task.nodes.resolve(plan, at.cluster)[:1], (at.cluster.node(node_id),))
+    with pytest.raises(RefusedError, match=f"Node {node_id} cannot be replaced yet: node {first} comes first"):
+        task.check_order(at, plan, batch)
+
+
+def test_a_task_that_an_earlier_version_did_not_begin_replaces_no_node(ports: ClusterPorts, plan: Plan) -> None:
+    """Airflow adds `node_step` to such a run and begins it, also if only the report of an ended run is cleared."""
+    context = context_of(plan, {})
+    context["ti"].xcom_pull = lambda **_: None
+    with pytest.raises(
+        RefusedError, match=r"earlier version .* task roll\.begin .* clear roll\.begin with all downstream"
+    ):
+        node_task(ports, 2).act(context, ports)
+
+
+def test_errors_are_counted_over_deferrals_and_asked_about_in_the_end(
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.airflow.approvals import deciding
+    from kafka_rollout.airflow.operators.nodes import WORKS_S
+    from kafka_rollout.base.errors import TransientError
+
+    class AskedError(Exception):
+        """A request."""
+
+    asked: list[Any] = []
+
+    def ask(context: Any, ports: Any, question: Any, **_: Any) -> None:
+        asked.append(question)
+        raise AskedError
+
+    def fails(*_: Any) -> None:
+        raise TransientError("Node 2 cannot be stopped safely yet: quorum without it.")
+
+    monkeypatch.setattr(deciding, "ask", ask)
+    ports.run.record(Stopping(node_id=13, release_step=plan.release_steps[0].key))  # so it asks instead of failing
+    context = {**context_of(plan, {"approval_timeout_hours": 1})}
+    context["ti"].max_tries = 6
+    for expected in (TransientError, TransientError, AskedError):  # each time in a new process
+        task = node_task(ports, 2)
+        task.began = ports.clock.monotonic() - WORKS_S
+        monkeypatch.setattr(task, "replace", fails)
+        monkeypatch.setattr(task, "next_part", lambda *_: (Part.REPLACEMENT, (ports.cluster.node(2),)))
+        batch = (plan.release_steps[0], (ports.cluster.node(2),))
+        with pytest.raises(expected):
+            task._finish({**context, "task": task}, ports, plan, batch, passed=None)
+    assert [question.options for question in asked] == [(Decision.WAIT_ON, Decision.RETRY, Decision.ROLL_BACK)]
+    assert "the node step of node 2 (3.9.1-to-4.3.1) waits for a decision" in asked[0].subject

@@ -184,6 +184,18 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     assert [node for node in runs.world.nodes if node > 10 and runs.world.nodes[node].starts] == []
 
 
+def test_an_answer_is_kept_although_a_node_that_comes_before_is_down_by_then(runs: FakeRuns) -> None:
+    task = "roll.controller-3.node_step"
+    runs.world.cannot_start.add((3, R431))
+    runs.while_asked = lambda asked: runs.world.lose_power(2) if asked == task else None
+    runs.answers[task] = ["Roll back"]
+    state, _, record = runs.run()
+    assert state == "failed"
+    back = [(what, node) for release_step, what, node in node_steps(record) if release_step == "4.3.1-to-3.9.1"]
+    assert back == [("started", 3), ("passed", 3), ("started", 2), ("passed", 2)]
+    assert outcome(record) == "rolled_back"
+
+
 def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_answer_goes_round_it(
     runs: FakeRuns,
 ) -> None:

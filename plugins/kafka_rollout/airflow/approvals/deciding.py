@@ -47,7 +47,7 @@ def ask_how_to_continue(
     """Park the task until an approver decides; it resumes at `decided`. The run keeps the cluster's lock for this time.
 
     `meanings`: texts of options that have a different effect here than at the gate after a node's start. `subject`, by
-    default `what`, and `note` must stay true for every request of the task: Airflow shows those of the first one.
+    default what failed, and `note` must stay true for every request of the task: Airflow shows those of the first one.
     `is_pause`: nothing failed, the plan pauses here.
     """
     happened = "pauses" if is_pause else "failed"
@@ -62,7 +62,7 @@ def ask_how_to_continue(
     )
     question = Question(
         what=ApprovalOf.FAILED_GATE,
-        subject=f"{ports.cluster.name}: {subject or what} {happened}. How to continue?",
+        subject=f"{ports.cluster.name}: {subject or f'{what} {happened}'}. How to continue?",
         body="\n\n".join(body),
         options=tuple(options),
         users=approvers(context, ports),

@@ -153,7 +153,13 @@ class RolloutOperator(OneLineLogs, BaseOperator):
 
     def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after Airflow's record was read."""
+        if "carried" not in event:  # Airflow also resumes a deferred task with a late answer to its earlier request
+            return self.watched(context, event)
         return self.attempt(context, *read_records(event))
+
+    def watched(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue after a trigger that watched a gate, or with a late answer."""
+        raise AirflowFailException("This task has no gate. Clear it to continue.")
 
     @abstractmethod
     def act(self, context: Context, ports: ClusterPorts) -> Any:

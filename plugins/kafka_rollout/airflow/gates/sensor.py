@@ -90,6 +90,8 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after Airflow's record of the approval was read."""
+        if "carried" not in event:  # a late answer
+            return self.decided(context, event)
         return self._restart(context, read_records(event)[1])
 
     def _restart(self, context: Context, records: Records) -> Any:

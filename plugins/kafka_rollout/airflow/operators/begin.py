@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from kafka_rollout.airflow.approvals.deciding import (
-    ROLL_BACK_DECISION,
-)
+from kafka_rollout.airflow.approvals.deciding import ROLL_BACK_DECISION
 from kafka_rollout.airflow.common.all_nodes import APPROVE_FIRST_BATCH, FIRST_BATCH, NodeStepsOfTask
-from kafka_rollout.airflow.common.base import (
-    RolloutOperator,
-    frozen_plan,
-    request_in,
-)
+from kafka_rollout.airflow.common.base import RolloutOperator, frozen_plan, request_in
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import ApprovalOf
+from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.projections.approvals import newest_decision
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.roll.node import needs_replacement, plan_rollback
+
+BEGAN = "kafka_rollout_began"  # XCom of a begin whose node task groups have the task `node_step`
 
 
 def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
@@ -85,7 +83,8 @@ class BeginReleaseStepOperator(RolloutOperator):
         if release_step is None:
             self.log.info("The plan has no release step at this position.")
             self.skip_all()
-        require_approval(ports, plan, ApprovalOf.ROLL)  # here, so that no deferral parts the first gate and its stop
+        self._compare_approval(ports, plan)
+        context["ti"].xcom_push(key=BEGAN, value=True)
         self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
         if self.is_together(plan):
             unused = [*self.tasks_of_groups, *self._unused_together(plan, release_step, request_in(context))]
@@ -95,6 +94,16 @@ class BeginReleaseStepOperator(RolloutOperator):
             unused = [*self.tasks_together, *(task_id for found in of_groups for task_id in found)]
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)
+
+    def _compare_approval(self, ports: ClusterPorts, plan: Plan) -> None:
+        """Compare the approval with Airflow's record here, so that no deferral parts the first gate and its stop.
+
+        The task of a node refuses, or asks, if the approval is not valid.
+        """
+        given = newest_decision(ports.run.events(), ApprovalOf.ROLL, plan.hash)
+        if given is not None and given.decision is Decision.APPROVED:
+            with suppress(RefusedError):
+                ports.confirm_approval(given)
 
     def _unused_together(self, plan: Plan, release_step: ReleaseStep, request: Request) -> Sequence[str]:
         is_first = release_step == plan.release_steps[0]
@@ -154,6 +163,7 @@ class BeginRollBackOperator(BeginReleaseStepOperator):
             release_step, node_step = group.release_step(plan), group.node_step(plan)
             if release_step is None or node_step is None or (release_step.key, node_step.node_id) not in node_steps:
                 unused += group.task_ids
+        context["ti"].xcom_push(key=BEGAN, value=True)
         found = {"decision": self._decision(context), "node_steps": len(node_steps)}
         context["ti"].xcom_push(key="return_value", value=found)
         if unused:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
@@ -27,16 +27,16 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.gates.sensor import check_for_a_while, trigger_of
-from kafka_rollout.airflow.operators.begin import refuse_wrong_order, require_canary_approvals
+from kafka_rollout.airflow.operators.begin import BEGAN, refuse_wrong_order, require_canary_approvals
 from kafka_rollout.airflow.operators.traffic import keep_traffic_running
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.durations import duration
-from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.gates.check import Gate, GateKind, GateRef, WatchState, WatchStatus, gates_of_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.run.events import ApprovalOf, Decision, Event
+from kafka_rollout.run.events import ApprovalOf, Asked, Decision, Event, events_of
 from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.projections.node_times import time_of_node_steps
 from kafka_rollout.run.projections.nodes import has_acted_on_node, has_stopped_nodes
@@ -58,15 +58,17 @@ WORKS_S = 120.0
 
 Batch = tuple[ReleaseStep, tuple[NodeSpec, ...]]  # nodes that restart together; one without batches
 
-_CONTINUE = "Continue with the next node, after its gate."  # *Wait on* at a pause of the plan
 _MEANINGS = {
-    Decision.WAIT_ON: "Continue without another start: check the gate for another gate timeout, or repeat the step.",
+    Decision.WAIT_ON: (
+        "Continue without another start: after a pause with the gate of the next node, after a failure with the gate, "
+        "for another gate timeout, or with the same step."
+    ),
     Decision.RETRY: (
         "Start the node again if this run stopped it; a process that hangs in its shutdown is killed. Otherwise begin "
         "its node step again. If the approval is invalid, this answer approves the plan again in your name."
     ),
 }
-_NOTE = "This task asks after each failure. The failure above is the first."
+_NOTE = "This task can ask several times. The reason above is that of its first request."
 
 
 class EachBatchOperator(AsksPeople, RolloutOperator):
@@ -126,6 +128,9 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
     @abstractmethod
     def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
         """Return whether an approver decides after this error; otherwise the task fails."""
+
+    def check_order(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        """Refuse to replace the nodes before those that come first: a task can be marked as successful by hand."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
@@ -187,10 +192,11 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
         *,
         passed: GateRef | None,
     ) -> None:
-        """Carry out what is left of a batch. Transient errors are repeated as often as those of a node's task."""
+        """Carry out what is left of a batch. After as many transient errors as the task has retries, it asks."""
         release_step, _ = batch
         where = places(plan, batch)
-        errors = 0
+        store, key = context["task_state_store"], self._errors_key(context, ports, batch)
+        errors = cast(int, store.get(key, 0))
         while True:
             try:
                 part, nodes = self.next_part(ports, plan, batch, ports.run.events())
@@ -206,6 +212,7 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
                     gates = gates_of_nodes(GateKind.AFTER_START, release_step, nodes)
                     self._watch(context, ports, plan, batch, gates)
                     continue
+                self.check_order(ports, plan, (release_step, nodes))
                 if part is Part.GATE_BEFORE:
                     self.require_approvals(context, ports, plan, (release_step, nodes))
                     if why := self.due_pause(ports, plan, (release_step, nodes)):
@@ -221,17 +228,36 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
                     f"{release_step.to_release}",
                 )
                 self.replace(context, ports, plan, (release_step, nodes))
+                errors = 0
+                store.set(key, errors)
             except HeldError:  # a pause began, or a condition from outside failed, between the gate and the stop
                 self._watch(context, ports, plan, batch, gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes))
             except TransientError as error:
                 errors += 1
-                if errors > (self.retries or 0):
-                    self._ask_or_raise(context, ports, plan, batch, error)
-                self.log.warning("%s: %s", where, error)
-                ports.clock.sleep(self.retry_delay.total_seconds())
+                store.set(key, errors)
+                self._repeat_or_ask(context, ports, plan, batch, error=error, errors=errors)
             except (FatalError, RefusedError) as error:
                 self._ask_or_raise(context, ports, plan, batch, error)
         self.log.info("%s: done%s", where, self._times(ports, plan))
+
+    def _repeat_or_ask(
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, *, error: TransientError, errors: int
+    ) -> None:
+        """Return if this process repeats what is left; after WORKS_S, Airflow does, with another time limit."""
+        worked_long = ports.clock.monotonic() - self.began >= WORKS_S
+        is_last_try = context["ti"].try_number > context["ti"].max_tries
+        if errors > (self.retries or 0) or (worked_long and is_last_try):
+            self._ask_or_raise(context, ports, plan, batch, error)
+        if worked_long:
+            raise error
+        self.log.warning("%s: %s", places(plan, batch), error)
+        ports.clock.sleep(self.retry_delay.total_seconds())
+
+    def _errors_key(self, context: Context, ports: ClusterPorts, batch: Batch) -> str:
+        """Return where the transient errors of a batch are counted: over deferrals and retries, until the task asks."""
+        asked = sum(event.task_id == self.task_id for event in events_of(ports.run.events(), Asked))
+        _, (first, *_others) = batch
+        return f"transient_errors_{context['ti'].max_tries}_{asked}_{first.node_id}"  # clearing a task raises max_tries
 
     def _is_left(self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]) -> bool:
         """Return whether a part of the batch is left, or cannot be observed now."""
@@ -276,22 +302,26 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
     def _ask(
         self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, why: str, *, is_pause: bool = False
     ) -> NoReturn:
-        meanings = {**_MEANINGS, Decision.WAIT_ON: _CONTINUE} if is_pause else _MEANINGS
         ask_how_to_continue(
             context,
             ports,
             what=_name_of(batch),
             why=f"{places(plan, batch)}: {why}",
             options=self.options,
-            meanings=meanings,
-            subject=self.subject,
+            meanings=_MEANINGS,
+            subject=f"{self.subject or _name_of(batch)} waits for a decision",
             note=_NOTE,
             is_pause=is_pause,
         )
 
     def _what_failed(self, ports: ClusterPorts, plan: Plan) -> str:
+        """Return what the newest request is about, without a refusal: an answer must never be lost."""
         events = ports.run.events()
-        left = next((one for one in self.batches(ports, plan, None) if self._is_left(ports, plan, one, events)), None)
+        try:
+            every = self.batches(ports, plan, None)
+            left = next((one for one in every if self._is_left(ports, plan, one, events)), None)
+        except RolloutError:
+            left = None
         return f"task {self.task_id}" if left is None else _name_of(left)
 
     def _times(self, ports: ClusterPorts, plan: Plan) -> str:
@@ -317,16 +347,34 @@ def places(plan: Plan, batch: Batch) -> str:
 class RollNodesOperator(EachBatchOperator):
     """Replace the nodes of a release step, or one of them, or roll back those that left their previous release."""
 
-    def __init__(self, *, nodes: NodeStepsOfTask | NodeTaskGroup, **kwargs: Any) -> None:
+    def __init__(self, *, nodes: NodeStepsOfTask | NodeTaskGroup, begin: str = "", **kwargs: Any) -> None:
+        """`begin`: the task that began the release step or rollback of a node task group."""
         super().__init__(**kwargs)
         self.nodes = nodes
+        self.begin = begin
+        self.order_is_checked = False
+
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        """Refuse in a run of a version whose tasks of a node had other ids.
+
+        Airflow adds this task to such a run as not yet run, and begins it, also if an ended run is cleared in part.
+        """
+        if isinstance(self.nodes, NodeTaskGroup) and not context["ti"].xcom_pull(task_ids=self.begin, key=BEGAN):
+            raise RefusedError(
+                f"An earlier version of kafka-rollout ran the task {self.begin} of this run.",
+                remedy=f"To continue the run, clear {self.begin} with all downstream tasks: it continues at its nodes.",
+            )
+        return super().act(context, ports)
 
     def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
-        """Refuse to begin before the first node is replaced: its task can be marked as successful by hand."""
-        for at, (release_step, nodes) in enumerate(self.nodes.find(ports, plan, after)):
-            if at == 0 and after is None and not self.nodes.is_rollback:
-                refuse_wrong_order(ports, plan, release_step, nodes[0])
-            yield release_step, nodes
+        self.order_is_checked = after is not None  # a task of many nodes checks it once in each attempt
+        return self.nodes.find(ports, plan, after)
+
+    def check_order(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        is_one = isinstance(self.nodes, NodeTaskGroup)
+        if is_one or not (self.order_is_checked or self.nodes.is_rollback):
+            refuse_wrong_order(ports, plan, batch[0], batch[1][0])
+            self.order_is_checked = True
 
     def next_part(
         self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
