@@ -171,3 +171,23 @@ def test_an_upgrade_to_an_older_release_is_refused_before_a_scan(tmp_path: Path,
         runner.run()
     assert "kafka-rollout downgrade" in refused.value.remedy
     assert ports.lock.holder("fake") is None
+
+
+def test_a_command_that_does_not_wait_is_refused_while_the_run_is_paused(tmp_path: Path) -> None:
+    ports = fake_ports(FakeCluster(R431), tmp_path)
+    request = Request(
+        target=R431, scan=False, rehearse=False, finalize=FinalizePolicy.AFTER_APPROVAL, waits=False, gate_timeout_s=1.0
+    )
+    shell = Responder(channel=Channel.SHELL, user="bob")
+    ports.run.record(PauseAsked(by="bob", reason="errors of clients", responder=shell))
+    runner = Runner(
+        ports=ports,
+        procedure=UPGRADE,
+        request=request,
+        answers=Approver(Decision.APPROVED),
+        services=RehearsalServices(ports),
+        progress=SaysLines(lambda line: None),
+    )
+    with pytest.raises(TransientError, match="The next change cannot begin yet: no pause: paused by bob"):
+        runner.run()
+    assert not has(ports.run.events(), Finalizing)
