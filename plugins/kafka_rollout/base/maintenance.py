@@ -157,6 +157,16 @@ def refuse_never_open(maintenance: Maintenance, now: float) -> None:
         )
 
 
+def refuse_too_long(maintenance: Maintenance, now: float, commands_s: float, restart_s: float) -> None:
+    """Raise UserError if no window has time for the commands before a stop, with their limit, and the restart."""
+    if commands_s and commands_s + restart_s > maintenance.longest_s(now):
+        raise UserError(
+            f"The commands before a stop can take {duration(commands_s)} and the restart takes about "
+            f"{duration(restart_s)}, and no maintenance window of the next {HORIZON_DAYS} days has time for both.",
+            remedy="Choose a longer window, or a lower timeout_s of before_stop in the inventory.",
+        )
+
+
 def _parse_window(text: str) -> Window:
     found = _WINDOW.fullmatch(text)
     if found is None:

@@ -153,6 +153,8 @@ class Gate:
 
     `together`: the other nodes that restart at the same time, and are down on purpose. `has_begun`: the commands before
     the stop of one of them have run, and what can hold the batch is checked again after those of the last one.
+    `is_prepared`: all of them have run, and the stop follows. Then the window must be open, without time to spare: a
+    node that its commands drained would else be held, and drained again in each window.
     """
 
     kind: GateKind
@@ -160,6 +162,7 @@ class Gate:
     node: NodeSpec | None = None
     together: tuple[NodeSpec, ...] = ()
     has_begun: bool = False
+    is_prepared: bool = False
 
     @property
     def ref(self) -> GateRef:

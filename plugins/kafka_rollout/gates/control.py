@@ -18,17 +18,23 @@ NODE, RACK = "node", "rack"
 _OF_LONGEST_WINDOW = 0.9
 
 
-def window_condition(maintenance: Maintenance, now: float, expected_s: float, what: str = "a node step") -> Condition:
-    """Return whether the maintenance window is open for a whole node step. `expected_s`: its expected duration (s).
+def window_condition(
+    maintenance: Maintenance, now: float, expected_s: float, what: str = "a node step", *, commands_s: float = 0.0
+) -> Condition:
+    """Return whether the maintenance window is open for a whole node step. Expected seconds: `commands_s` of the
+    commands before the stop, `expected_s` of the rest.
 
     At most _OF_LONGEST_WINDOW of the longest coming window is required, or one slow node step would close all of them.
     """
     state = maintenance.state_at(now)
     left_s = state.left_s(now)
-    needed_s = min(expected_s, _OF_LONGEST_WINDOW * maintenance.longest_s(now))
+    whole_s = commands_s + expected_s
+    needed_s = min(whole_s, _OF_LONGEST_WINDOW * maintenance.longest_s(now))
     evidence = state.text
     if state.is_open and left_s < needed_s:
-        evidence = f"{evidence}, {duration(left_s)} left; {what} takes about {duration(expected_s)}"
+        evidence = f"{evidence}, {duration(left_s)} left; {what} takes about {duration(whole_s)}"
+        if commands_s:
+            evidence += f", of which {duration(commands_s)} for the commands before the stop"
     return Condition(name="maintenance window", is_met=left_s >= needed_s and state.is_open, evidence=evidence)
 
 

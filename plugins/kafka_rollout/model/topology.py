@@ -167,6 +167,11 @@ class NodeSpec:
         return own + (0.0 if package is None else 4 * package.timeout_s)  # check, download, install, repair
 
     @property
+    def commands_before_stop_s(self) -> float:
+        """The longest time in seconds that `commands_before_stop` take before they count as failed."""
+        return sum(one.timeout_s for one in self.commands_before_stop)
+
+    @property
     def commands_before_stop(self) -> tuple[HostCommand, ...]:
         """The operator's commands before a stop (NodeChanges.prepare_stop)."""
         return () if self.service is None else self.service.before_stop

@@ -7,8 +7,13 @@ from pathlib import Path
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.projections.node_times import TimeOfNodeSteps, expected_node_step_s, time_of_node_steps
-from kafka_rollout.run.step_events import GateFailed, GatePassed, Started, Stopping
+from kafka_rollout.run.projections.node_times import (
+    TimeOfNodeSteps,
+    expected_commands_s,
+    expected_node_step_s,
+    time_of_node_steps,
+)
+from kafka_rollout.run.step_events import GateFailed, GatePassed, PreparingStop, Started, Stopping, StopPrepared
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -59,3 +64,12 @@ def test_a_node_step_that_waited_for_a_person_is_not_expected_again() -> None:
     ]
     assert expected_node_step_s(events, soak_s=30.0) == 150.0  # of node 2, and of node 11 from its last stop
     assert expected_node_step_s(events[1:5], soak_s=30.0) == 90.0  # none counts
+
+
+def test_commands_before_a_stop_take_as_long_as_the_last_ones_with_their_limit() -> None:
+    events: list[Event] = []
+    for node_id, limit_s, took_s in ((11, 60.0, 50.0), (12, 60.0, 40.0), (2, 10.0, 1.0)):
+        prepared = StopPrepared(node_id=node_id, release_step=FORTH, seconds=took_s)
+        events += [PreparingStop(node_id=node_id, release_step=FORTH, commands=1, at_most_s=limit_s), prepared]
+    events.append(PreparingStop(node_id=13, release_step=FORTH, commands=1, at_most_s=60.0))  # it failed
+    assert [expected_commands_s(events, limit_s) for limit_s in (60.0, 10.0, 3600.0, 0.0)] == [40.0, 1.0, 3600.0, 0.0]

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import INFO, Check, CheckOf, Finding, FindingCode
-from kafka_rollout.base.maintenance import Maintenance, refuse_never_open
+from kafka_rollout.base.maintenance import Maintenance, refuse_never_open, refuse_too_long
 from kafka_rollout.base.wording import count
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.batches import NODE_S
 
 WINDOWS_NEEDED = FindingCode(
@@ -27,10 +28,18 @@ WINDOWS_CHECK = Check(
 )
 
 
-def window_findings(plan: Plan, maintenance: Maintenance, soak_s: float, now: float) -> Iterator[Finding]:
+def window_findings(
+    plan: Plan, cluster: ClusterSpec, maintenance: Maintenance, soak_s: float, now: float
+) -> Iterator[Finding]:
     """Yield the estimate, if nodes are replaced one by one. Raises UserError if no window opens, or none is long enough
-    for a node step."""
+    for a node step with the commands before its stop."""
     refuse_never_open(maintenance, now)
+    commands_s = max(
+        sum(cluster.node(node_id).commands_before_stop_s for node_id in node_ids)
+        for step in plan.release_steps
+        for node_ids in step.node_ids_together
+    )
+    refuse_too_long(maintenance, now, commands_s, NODE_S if plan.offline else NODE_S + soak_s)
     if plan.offline:
         return
     parts = [len(step.batches) or len(step.order) for step in plan.release_steps]
@@ -40,5 +49,5 @@ def window_findings(plan: Plan, maintenance: Maintenance, soak_s: float, now: fl
         "maintenance windows",
         f"The run needs {count(found.windows, 'maintenance window')} for {steps} of about "
         f"{duration(NODE_S + soak_s)}. Its earliest end is {maintenance.at(found.ends_at)}, without the time of "
-        "approvals.",
+        f"approvals{' and of the commands before the stops' if commands_s else ''}.",
     )

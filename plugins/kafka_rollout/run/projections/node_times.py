@@ -11,7 +11,15 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.batches import NODE_S
 from kafka_rollout.run.events import Event, newest
 from kafka_rollout.run.projections.gates import node_step_seconds
-from kafka_rollout.run.step_events import GateFailed, GatePassed, Rehearsed, Started, Stopping
+from kafka_rollout.run.step_events import (
+    GateFailed,
+    GatePassed,
+    PreparingStop,
+    Rehearsed,
+    Started,
+    Stopping,
+    StopPrepared,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +46,22 @@ def expected_node_step_s(events: Sequence[Event], soak_s: float) -> float:
         return median(done)
     rehearsed = newest(events, Rehearsed)
     return (median(rehearsed.node_seconds.values()) if rehearsed and rehearsed.node_seconds else NODE_S) + soak_s
+
+
+def expected_commands_s(events: Sequence[Event], limit_s: float) -> float:
+    """Return the expected seconds of a node's commands before its stop: as those with this limit last took in the run.
+
+    Before the first ones, `limit_s`: a node must not be drained in a window that can close before its stop.
+    """
+    limits: dict[int, float] = {}
+    took: dict[float, float] = {}
+    for event in events:
+        match event:
+            case PreparingStop():
+                limits[event.node_id] = event.at_most_s
+            case StopPrepared():
+                took[limits.get(event.node_id, 0.0)] = event.seconds
+    return took.get(limit_s, limit_s)
 
 
 def undisturbed_seconds(events: Sequence[Event]) -> list[float]:

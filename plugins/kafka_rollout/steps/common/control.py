@@ -8,9 +8,10 @@ in the gate that the error names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kafka_rollout.base.errors import StoppedError, TransientError
-from kafka_rollout.base.maintenance import parse_maintenance
+from kafka_rollout.base.maintenance import Maintenance, parse_maintenance
 from kafka_rollout.gates.check import Condition, Gate, GateCheck, GateKind
 from kafka_rollout.gates.control import RACK, find_due_pause, pause_condition, planned_pause, window_condition
 from kafka_rollout.gates.outside import waits_for_outside_alone
@@ -21,7 +22,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, StoppedByOperator
 from kafka_rollout.run.projections.control import find_pause, find_pause_answer, find_stop, nodes_since_pause
 from kafka_rollout.run.projections.gates import times_passed
-from kafka_rollout.run.projections.node_times import expected_node_step_s
+from kafka_rollout.run.projections.node_times import expected_commands_s, expected_node_step_s
 from kafka_rollout.run.projections.nodes import is_in_node_step
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.steps.common.approval import expected_outage_s, refuse_unproved
@@ -86,12 +87,19 @@ def ask_at_pause(
     return f"{why} Now: {'; '.join(values)}." if values else why
 
 
-def refuse_held(ports: ClusterPorts, plan: Plan, gate: Gate = _NEXT_CHANGE, what: str = "The next change") -> None:
+def refuse_held(
+    ports: ClusterPorts,
+    plan: Plan,
+    gate: Gate = _NEXT_CHANGE,
+    what: str = "The next change",
+    *,
+    is_prepared: bool = False,
+) -> None:
     """Raise HeldError while something holds what comes next, by default a change without a stop.
 
-    As `check_begin`, with values of now.
+    As `check_begin`, with values of now. `is_prepared`: as for `Gate`; the caller waits in the gate without it.
     """
-    seen = check_begin(ports, plan, gate, not_before=ports.clock.now())
+    seen = check_begin(ports, plan, replace(gate, is_prepared=is_prepared), not_before=ports.clock.now())
     refuse_unsafe_stop(ports, gate, seen, f"{what} cannot begin")
 
 
@@ -145,12 +153,23 @@ def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: floa
         found.append(planned_pause(why))
     maintenance = None if terms is None else parse_maintenance(terms.window, terms.freeze_days)
     if terms is not None and maintenance is not None and not (step and is_rollback_step(plan, step)):
-        if gate.node is not None:
-            expected_s, what = expected_node_step_s(events, terms.soak_s), "a node step"
-        else:
-            expected_s, what = (expected_outage_s(ports) or (NODE_S, NODE_S))[1], "the stop"
-        found.append(window_condition(maintenance, ports.clock.now(), expected_s, what))
+        found.append(_check_window(ports, maintenance, gate, events, terms.soak_s))
     return check(check_outside(ports, plan, step, "before_stop", not_before=not_before))
+
+
+def _check_window(
+    ports: ClusterPorts, maintenance: Maintenance, gate: Gate, events: Sequence[Event], soak_s: float
+) -> Condition:
+    now = ports.clock.now()
+    if gate.is_prepared:
+        return window_condition(maintenance, now, 0.0)
+    if gate.node is not None:  # a batch runs the commands of one node after the other
+        commands_s = sum(expected_commands_s(events, one.commands_before_stop_s) for one in (gate.node, *gate.together))
+        return window_condition(maintenance, now, expected_node_step_s(events, soak_s), commands_s=commands_s)
+    nodes = ports.cluster.controllers if gate.kind is GateKind.CONTROLLERS_STOP else ports.cluster.nodes
+    commands_s = max(expected_commands_s(events, one.commands_before_stop_s) for one in nodes)
+    expected_s = (expected_outage_s(ports) or (NODE_S, NODE_S))[1]
+    return window_condition(maintenance, now, expected_s, "the stop", commands_s=commands_s)
 
 
 def _has_begun(gate: Gate, events: Sequence[Event]) -> bool:

@@ -90,7 +90,7 @@ def run_commands_before_stop(ports: ClusterPorts, release_step: ReleaseStep, nod
     if not commands:
         return False
     began = ports.clock.monotonic()
-    at_most_s = sum(command.timeout_s for command in commands)
+    at_most_s = node.commands_before_stop_s
     ports.run.record(
         PreparingStop(node_id=node.node_id, release_step=release_step.key, commands=len(commands), at_most_s=at_most_s)
     )

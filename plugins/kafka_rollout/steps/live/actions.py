@@ -11,6 +11,7 @@ of the stopped controllers whether they start with their old logs. A killed call
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
@@ -84,7 +85,7 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
             at_once(ports.runtime.prepare_stop, [one for one in ports.cluster.controllers if one.commands_before_stop])
             _refuse_unready(ports, plan)
             prepared = opened.enter_context(_prepare(ports, plan))
-            refuse_held(ports, plan, _GATE, _STOP)  # large logs can take many minutes
+            refuse_held(ports, plan, _GATE, _STOP, is_prepared=True)  # large logs can take many minutes
             return _lower(ports, plan, prepared, opened)
         return _lower(ports, plan, None, opened)
 
@@ -96,7 +97,8 @@ def _refuse_unready(ports: ClusterPorts, plan: Plan) -> None:
             f"Some levels are not lowered yet: {', '.join(f'{c.feature} is not' for c in left)}.",
             remedy="Lower the levels first.",
         )
-    refuse_unsafe_stop(ports, _GATE, check_gate(ports, plan, _GATE), "The controllers cannot be stopped safely")
+    seen = check_gate(ports, plan, replace(_GATE, is_prepared=True))
+    refuse_unsafe_stop(ports, _GATE, seen, "The controllers cannot be stopped safely")
 
 
 def _prepare(ports: ClusterPorts, plan: Plan) -> AbstractContextManager[PreparedSnapshot]:

@@ -92,7 +92,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
             if any(node.commands_before_stop for node in ports.cluster.nodes):  # they can take an hour
                 refuse_new_blockers(ports, plan)
             refuse_new_in_logs(ports, plan, release_step)
-            refuse_held(ports, plan, _GATE, "The stop of all nodes")
+            refuse_held(ports, plan, _GATE, "The stop of all nodes", is_prepared=True)
             _record_before(ports, release_step)
         stopped: list[int] = []
         for round_, force in ((ports.cluster.brokers_alone, False), (ports.cluster.controllers, True)):

@@ -109,7 +109,7 @@ def _windows(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
     if maintenance is None or not plan.release_steps:
         return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
     soak_s = request.at_least(ports.cluster).soak_s
-    return WINDOWS_CHECK.ran(window_findings(plan, maintenance, soak_s, ports.clock.now()))
+    return WINDOWS_CHECK.ran(window_findings(plan, ports.cluster, maintenance, soak_s, ports.clock.now()))
 
 
 def _outside(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:

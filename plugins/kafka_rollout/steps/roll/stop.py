@@ -137,7 +137,7 @@ def prepare_stop(
     _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate, shared=shared))
     has_commands = run_commands_before_stop(ports, release_step, node)
     if has_commands:
-        gate = replace(gate, has_begun=bool(together))  # check_batch checks a batch again
+        gate = replace(gate, has_begun=bool(together), is_prepared=True)  # check_batch checks a batch again
         state = _check_stop(ports, plan, gate, within_s=SAFE_AGAIN_WITHIN_S)
         _record_before_stop(ports, release_step, node, state)
     return has_commands
@@ -198,7 +198,7 @@ def check_batch(
         refuse_unsafe_node_stop(ports, release_step, node, seen)
     if prepared:
         gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=prepared[0])
-        refuse_held(ports, plan, gate, "The stop of this batch")
+        refuse_held(ports, plan, gate, "The stop of this batch", is_prepared=True)
     for node in prepared:
         _record_before_stop(ports, release_step, node, state)
 

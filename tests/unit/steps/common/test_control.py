@@ -54,9 +54,16 @@ def at(text: str) -> float:
 class World:
     """A cluster with an approved plan of a downgrade where Kafka refuses the level."""
 
-    def __init__(self, where: WhereRefused, home: Path, *, now: str = "2026-12-01 23:00", **fields: Any) -> None:
+    def __init__(
+        self, where: WhereRefused, home: Path, *, now: str = "2026-12-01 23:00", drains_s: float = 0.0, **fields: Any
+    ) -> None:
+        """`drains_s`: limit of the command before the stop that each node has; 0: none."""
         self.cluster = FakeCluster(R431)
         self.cluster.spec = replace(self.cluster.spec, conditions=(LAG,))
+        if drains_s:
+            service = ServiceSpec(host="host", before_stop=(HostCommand(command="drain", timeout_s=drains_s),))
+            nodes = tuple(replace(node, service=service) for node in self.cluster.spec.nodes)
+            self.cluster.spec = replace(self.cluster.spec, nodes=nodes)
         self.cluster.outside["lag"] = [GOOD]
         self.set(now)
         self.ports = fake_ports(self.cluster, home)
@@ -129,12 +136,7 @@ def test_nothing_is_stopped_while_something_holds_the_stop(
 def test_what_begins_to_hold_during_the_commands_before_the_stop_holds_it(
     staged: Callable[..., World], where: WhereRefused
 ) -> None:
-    world = staged(where)
-    service = ServiceSpec(host="host", before_stop=(HostCommand(command="drain", timeout_s=3600.0),))
-    world.cluster.spec = replace(
-        world.cluster.spec, nodes=tuple(replace(node, service=service) for node in world.cluster.spec.nodes)
-    )
-    world.ports = replace(world.ports, cluster=world.cluster.spec)
+    world = staged(where, drains_s=3600.0)
     world.cluster.on_prepare = lambda node_id: world.cluster.outside.update(lag=[BAD])
     with pytest.raises(HeldError, match="condition lag: 9"):
         world.stop()
@@ -173,6 +175,36 @@ def test_the_window_must_be_open_for_the_expected_outage(staged: Callable[..., W
     world.set("2026-12-02 03:59")
     with pytest.raises(HeldError, match="1 min 00 s left; the stop takes about 2 min"):
         world.stop()
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+def test_the_commands_must_fit_into_the_window_and_after_them_it_must_be_open(
+    staged: Callable[..., World], where: WhereRefused
+) -> None:
+    world = staged(where, now="2026-12-01 22:20", drains_s=2700.0, window="22:00-23:00 UTC")
+    drained = []
+
+    def drain(node_id: int) -> None:
+        drained.append(node_id)
+        world.set("2026-12-02 22:59:30")
+
+    world.cluster.on_prepare = drain
+    with pytest.raises(
+        HeldError, match="the stop takes about 46 min 00 s, of which 45 min 00 s for the commands before"
+    ):
+        world.stop()
+    assert (drained, world.cluster.stops) == ([], [])
+    world.set("2026-12-02 22:10")
+    world.stop()
+    assert set(world.cluster.stops) >= {1, 2, 3}
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+def test_commands_that_fit_into_no_window_are_refused_with_the_plan(
+    staged: Callable[..., World], where: WhereRefused
+) -> None:
+    with pytest.raises(UserError, match=r"can take 1 h 00 min and .* no maintenance window .* has time for both"):
+        staged(where, drains_s=3600.0, window="22:00-23:00 UTC")
 
 
 def test_a_window_that_never_opens_is_refused_with_the_plan(staged: Callable[..., World]) -> None:
