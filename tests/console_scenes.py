@@ -145,10 +145,11 @@ class Scene:
         )
         self.add(StepDone(at=self.tick(5), step="start_traffic"))
 
-    def check(self, kind: GateKind, node_id: int, *conditions: Condition) -> None:
+    def check(self, kind: GateKind, node_id: int, *conditions: Condition, is_held: bool = False) -> None:
         name = f"{'before' if kind is GateKind.BEFORE_STOP else 'after'} node {node_id}"
         ref = GateRef(kind=kind, release_step=self.step.key, node_id=node_id)
-        self.add(GateChecked(at=self.at, ref=ref, check=GateCheck(gate=name, at=self.at, conditions=conditions)))
+        seen = GateCheck(gate=name, at=self.at, conditions=conditions, is_held=is_held)
+        self.add(GateChecked(at=self.at, ref=ref, check=seen))
 
     def restart(self, node_id: int) -> None:
         step = self.step.key

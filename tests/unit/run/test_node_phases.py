@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kafka_rollout.gates.check import PROCESS, Condition, GateKind, GateRef
 from kafka_rollout.run.events import TaskFailed
 from kafka_rollout.run.projections.gates import open_gates
 from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
-from kafka_rollout.run.step_events import GatePassed, Started, Stopped, Stopping
+from kafka_rollout.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping, StopPrepared
 from tests.console_scenes import R391, R431, Scene, cluster_of
 
 BACK = "4.3.1-to-3.9.1"
@@ -49,6 +51,23 @@ def test_a_node_goes_from_waiting_through_its_stop_and_start_to_done() -> None:
     assert done.began_at is not None
     assert done.ended_at is not None
     assert done.ended_at - done.began_at == 19.0
+
+
+@pytest.mark.parametrize("is_held", [True, False])  # by the window, or by a condition of the gate
+def test_a_node_that_waits_after_its_commands_waits_for_its_gate_and_does_not_stop(is_held: bool) -> None:
+    run, closed = scene(), Condition(name="maintenance window", is_met=False, evidence="closed until Tu 22:00")
+    run.add(PreparingStop(at=run.tick(1), node_id=1, release_step=run.step.key, commands=1, at_most_s=60.0))
+    run.add(StopPrepared(at=run.tick(60), node_id=1, release_step=run.step.key, seconds=60.0))
+    run.check(GateKind.BEFORE_STOP, 1, Condition(name="min ISR without it", is_met=True, evidence="kept"))
+    assert (status(run, 1).phase, status(run, 1).note) == (NodePhase.STOPPING, "commands before the stop")
+    run.tick(1)
+    run.check(GateKind.BEFORE_STOP, 1, closed, is_held=is_held)
+    held = status(run, 1)
+    assert (held.phase, held.note) == (NodePhase.GATE_BEFORE, "maintenance window: closed until Tu 22:00")
+    assert (held.since, held.began_at) == (run.at, None)
+    run.add(Stopping(at=run.tick(1), node_id=1, release_step=run.step.key))
+    run.check(GateKind.BEFORE_STOP, 1, closed, is_held=is_held)
+    assert (status(run, 1).phase, status(run, 1).began_at) == (NodePhase.STOPPING, run.at)
 
 
 def test_a_failed_node_stays_down_and_the_others_wait() -> None:

@@ -43,6 +43,7 @@ class NodePhase(StrEnum):
 _SWITCHED = "stopped with all controllers, to lower metadata.version"
 UNDER_WAY = frozenset({NodePhase.STOPPING, NodePhase.STOPPED, NodePhase.STARTING, NodePhase.CATCHING_UP})
 """The run works on the node, and has requested its stop or prepares it."""
+_COMMANDS = "commands before the stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ def _after(status: NodeStatus, event: Event, step: ReleaseStep, *, goes_back: bo
 
     match event:
         case PreparingStop() | StopPrepared():
-            return replace(turn(NodePhase.STOPPING, "commands before the stop"), began_at=status.began_at or event.at)
+            return replace(turn(NodePhase.STOPPING, _COMMANDS), began_at=status.began_at or event.at)
         case Stopping():
             return replace(turn(NodePhase.STOPPING), began_at=status.began_at or event.at, is_down=True)
         case Stopped():
@@ -142,7 +143,11 @@ def _after(status: NodeStatus, event: Event, step: ReleaseStep, *, goes_back: bo
             begun = status.began_at or event.at
             return replace(turn(NodePhase.STARTING), release=step.to_release, began_at=begun, is_down=True)
         case GateChecked() if event.ref.kind is GateKind.BEFORE_STOP:
-            return status if status.phase in UNDER_WAY else turn(NodePhase.GATE_BEFORE, event.check.waits_for)
+            if status.note == _COMMANDS and not event.check.passes:  # the commands have ended, or were killed
+                status = replace(status, began_at=None)
+            elif status.phase in UNDER_WAY:
+                return status
+            return turn(NodePhase.GATE_BEFORE, event.check.waits_for)
         case GateChecked():
             unmet = {one.name for one in event.check.conditions if not one.is_met}
             phase = NodePhase.STARTING if unmet & {PROCESS, ANSWERS} else NodePhase.CATCHING_UP
