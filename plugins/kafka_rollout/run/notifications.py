@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.coordinator_logs.history import Alerted
-from kafka_rollout.gates.check import GateCheck, GateRef
+from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.run.events import (
     Approval,
     Asked,
@@ -26,6 +26,7 @@ from kafka_rollout.run.events import (
     newest,
 )
 from kafka_rollout.run.projections.ends import QUIET_S, RunEnd, ended_by_operator
+from kafka_rollout.run.projections.gates import gate_is_passed
 from kafka_rollout.run.projections.nodes import find_last_node_event, stop_is_unfinished
 from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of, who_can_answer
 from kafka_rollout.run.projections.runs import find_dag_id, has_acted
@@ -292,10 +293,10 @@ class _Maker:
         waiting: dict[GateRef, tuple[int, float, GateCheck]] = {}
         for number, event in enumerate(self.events):
             match event:
-                case GateChecked(ref=ref, check=check):
+                case GateChecked(ref=ref, check=check) if not check.is_held:
                     first, since, _ = waiting.get(ref, (number, check.at, check))
                     waiting[ref] = (first, since, check)
-                case GatePassed(ref=ref) | GateFailed(ref=ref):
+                case GateChecked(ref=ref) | GatePassed(ref=ref) | GateFailed(ref=ref):  # held: the timeout does not run
                     waiting.pop(ref, None)
                 case Stopping(node_id=node_id) | Stopped(node_id=node_id) | Started(node_id=node_id):
                     waiting = {ref: one for ref, one in waiting.items() if ref.node_id != node_id}
@@ -307,9 +308,13 @@ class _Maker:
                 f"Gate {check.gate} has waited for {duration(now - since)}. Its timeout is {duration(timeout_s)}.",
                 f"It waits for {check.waits_for}.",
             )
-            remedy = (
-                "Look at the named conditions now. After the timeout the run asks an approver, or stops in a shell."
-            )
+            after = "the run asks an approver, or stops in a shell."
+            # The stop of all nodes or controllers waits in its own task, that of the controllers after their gate.
+            if ref.kind is GateKind.NODES_STOP or (
+                ref.kind is GateKind.CONTROLLERS_STOP and gate_is_passed(self.events, ref)
+            ):
+                after = "the task fails, or the shell stops; no node is stopped. To wait again, continue the run."
+            remedy = f"Look at the named conditions now. After the timeout {after}"
             yield self.make(
                 Kind.GATE_SLOW,
                 number,

@@ -54,6 +54,7 @@ ASKED = Asked(
     answer_by=AT + 10 + 86_400,
 )
 GATE = GateRef(kind=GateKind.AFTER_START, release_step=STEP, node_id=3)
+BEFORE = GateRef(kind=GateKind.BEFORE_STOP, release_step=STEP, node_id=3)
 GATE_FAILED = GateFailed(
     at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s; waits for isr: 2 of 3"
 )
@@ -76,9 +77,10 @@ def approval(record_id: str, at: float, decision: Decision = Decision.APPROVED) 
     )
 
 
-def checked(at: float, *, passes: bool = False) -> GateChecked:
+def checked(at: float, *, ref: GateRef = GATE, passes: bool = False, is_held: bool = False) -> GateChecked:
     condition = Condition(name="isr", is_met=passes, evidence="2 of 3")
-    return GateChecked(at=at, ref=GATE, check=GateCheck(gate="after node 3", at=at, conditions=(condition,)))
+    check = GateCheck(gate="after node 3", at=at, conditions=(condition,), is_held=is_held)
+    return GateChecked(at=at, ref=ref, check=check)
 
 
 def due(*events: Event, now: float, **run: Any) -> list[Notification]:
@@ -166,6 +168,35 @@ def test_a_gate_is_slow_after_half_its_timeout_and_once() -> None:
         "Gate after node 3 has waited for 5 min 00 s. Its timeout is 10 min 00 s.",
         "It waits for isr: 2 of 3.",
     )
+
+
+def test_a_held_gate_is_not_slow_because_its_timeout_begins_after_the_hold() -> None:
+    held = (BEGUN, checked(AT, ref=BEFORE), checked(AT + 10, ref=BEFORE, is_held=True))
+    assert kinds(*held, now=AT + 36_000, has_lock=True, gate_timeout_s=600) == []
+    later = (*held, checked(AT + 36_010, ref=BEFORE))
+    assert kinds(*later, now=AT + 36_309, has_lock=True, gate_timeout_s=600) == []
+    (slow,) = due(*later, now=AT + 36_310, has_lock=True, gate_timeout_s=600)
+    assert (slow.kind, slow.node, slow.at) == (Kind.GATE_SLOW, 3, AT + 36_310)
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_passed", "asks"),
+    [
+        (GateKind.BEFORE_STOP, True, True),
+        (GateKind.FINALIZED, False, True),
+        (GateKind.NODES_STOP, False, False),
+        (GateKind.CONTROLLERS_STOP, False, True),
+        (GateKind.CONTROLLERS_STOP, True, False),  # in lower_level, after the task of the gate
+    ],
+)
+def test_the_notification_of_a_slow_gate_says_whether_the_run_asks(
+    kind: GateKind, has_passed: bool, asks: bool
+) -> None:
+    ref = BEFORE if kind is GateKind.BEFORE_STOP else GateRef(kind=kind)
+    passed = [GatePassed(at=AT + 1, ref=ref, gate=str(kind), message="passed")] if has_passed else []
+    (slow,) = due(BEGUN, *passed, checked(AT + 2, ref=ref), now=AT + 400, has_lock=True, gate_timeout_s=600)
+    after = "After the timeout the run asks an approver" if asks else "the task fails, or the shell stops; no node is"
+    assert after in slow.remedy
 
 
 @pytest.mark.parametrize(
