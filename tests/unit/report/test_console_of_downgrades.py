@@ -143,5 +143,7 @@ def test_the_controllers_of_a_live_downgrade_are_stopped_until_the_level_is_lowe
     assert (lowered.stop, {node.phase for node in lowered.nodes}) == (None, {NodePhase.WAITING})
     assert (lowered.gates, states(lowered)["live.gate_controllers"]) == ((), StepState.DONE)
     assert states(lowered)["offline.stop_all"] is StepState.SKIPPED
+    (span,) = node_spans(events, {})
+    assert (span.name, span.ended_at is not None) == ("all controllers", True)
     reason = next(step.reason for step in lowered.steps if step.id == "offline.stop_all")
     assert reason == "A live downgrade lowers metadata.version: the nodes are not stopped all at once."

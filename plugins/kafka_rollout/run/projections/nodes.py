@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -165,7 +165,20 @@ def node_spans(events: Sequence[Event], names: Mapping[int, str]) -> tuple[NodeS
             )
             spans.append(span)
             next_at = span.began_at
+    spans += _switches(events)
     return tuple(sorted(spans, key=lambda span: span.began_at))
+
+
+def _switches(events: Sequence[Event]) -> Iterator[NodeSpan]:
+    """Yield the stops of all controllers by live downgrades, as one node step each."""
+    began_at: float | None = None
+    for event in events:
+        match event:
+            case OfflineStopping():
+                began_at = event.at
+            case LiveLowered() | LiveFailed() if began_at is not None:
+                yield NodeSpan(name="all controllers", began_at=began_at, started_at=event.at, ended_at=event.at)
+                began_at = None
 
 
 class NodeProgress(StrEnum):
