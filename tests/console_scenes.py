@@ -249,7 +249,8 @@ def stopped_downgrade(cluster: ClusterSpec, *, now: float) -> Scene:
         "orders: the offline step choose_log failed. How to continue?\n\n"
         "**At 03:04:31 UTC:** The metadata logs of 1 of 3 voters are available.\n\n"
         "- **Retry**: Repeat the step. It does not repeat what is done.\n"
-        "- **Roll back**: Restore every node's metadata log from its backup and start the previous release."
+        "- **Roll back**: Restore every node's metadata log from its backup and start the previous release.\n\n"
+        "Airflow does not update this text: see the key `waits_for` or the page *Kafka rollout*, not orders\\*1\\*."
     )
     scene.ask_about("offline.choose_log", text, ("Retry", "Roll back"))
     return scene

@@ -11,6 +11,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import StepLine, StepState
 from kafka_rollout.run.events import (
     Approval,
+    Asked,
     Decision,
     Event,
     Planned,
@@ -93,6 +94,7 @@ def step_lines(procedure: Procedure, events: Events, plan: Plan | None = None) -
         for task_id in known:
             found[task_id] = replace(found[task_id], state=state, reason=reason, at=event.at)
 
+    asked_for = ""  # the line of the last request
     for event in events:
         mark(_done_by(event, steps), event, StepState.DONE)
         match event:
@@ -100,6 +102,8 @@ def step_lines(procedure: Procedure, events: Events, plan: Plan | None = None) -
                 mark(traffic if event.step in traffic else (event.step,), event, StepState.SKIPPED, event.reason)
             case StepsJumped():
                 mark(_between(procedure, event.step, event.past), event, StepState.SKIPPED, event.reason)
+            case Asked():
+                asked_for = _line_of(procedure, event.task_id)
             case TaskFailed():
                 mark((_line_of(procedure, event.task),), event, StepState.FAILED, event.sentence)
             case GateChecked() if event.ref.node_id is None:
@@ -119,7 +123,8 @@ def step_lines(procedure: Procedure, events: Events, plan: Plan | None = None) -
     undoes = plan is not None and plan.offline
     for line in found.values():
         if not _on_decision(line.id) and line.id not in traffic and line.state in {StepState.OPEN, StepState.RUNNING}:
-            reason = f"{line.reason}; the run is rolled back." if line.reason else "The run is rolled back."
+            so_far = line.reason or ("Failed" if line.id == asked_for else "")
+            reason = f"{so_far}; the run is rolled back." if so_far else "The run is rolled back."
             found[line.id] = replace(line, state=StepState.SKIPPED, reason=reason)
     unused = "roll_back." if undoes else "offline.undo."
     return tuple(line for line in found.values() if line.state is not StepState.OPEN or not line.id.startswith(unused))

@@ -134,6 +134,7 @@ def test_all_stopped_nodes_are_an_outage_whatever_kafka_reported_before(
         expect(needed).to_contain_text("No client can produce or consume: the run stopped all nodes. Since ")
         expect(needed).to_contain_text("The run stopped all 6 nodes. No gate has passed since.")
         expect(needed).to_contain_text("The metadata logs of 1 of 3 voters are available.")
+        expect(needed).to_contain_text("see the key waits_for or the page Kafka rollout, not orders*1*.")
         expect(page.get_by_text("The downgrade can be undone from the backups.")).to_be_visible()
         for text in ("No client is affected", "A rollback is possible", "Pause or stop"):
             expect(page.get_by_text(text)).to_have_count(0)

@@ -12,10 +12,11 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, build_console
 from kafka_rollout.report.run_report import StepState
-from kafka_rollout.run.events import Approval, Event
+from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, Event
 from kafka_rollout.run.offline_events import LiveLowered, OfflineStopping
 from kafka_rollout.run.projections.node_phases import NodePhase
 from kafka_rollout.run.projections.nodes import node_spans
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live.actions import lower_live
@@ -106,7 +107,10 @@ def test_with_all_nodes_stopped_no_client_is_served_and_no_text_is_about_single_
 def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_skipped(
     ports: ClusterPorts, offline_plan: Plan
 ) -> None:
-    go(ports, offline_plan, 2)
+    go(ports, offline_plan, 1)
+    text = "fake: the offline step choose_log failed. How to continue?"
+    ports.run.record(Asked(task_id="offline.choose_log", record_id="r", text=text, options=("Retry", "Roll back")))
+    record_approval(ports, ApprovalOf.FAILED_GATE, "alice", Decision.ROLL_BACK, "a test")
     take_back(ports, offline_plan)
     record_done(ports, "offline.undo.restore")
     console = console_of(ports, offline_plan)
@@ -116,6 +120,9 @@ def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_sk
     assert {seen[one] for one in ("offline.write_snapshot", "offline.gate_after", "verify_levels")} == {
         StepState.SKIPPED
     }
+    reasons = {step.id: step.reason for step in console.steps}
+    assert reasons["offline.choose_log"] == "Failed; the run is rolled back."
+    assert reasons["offline.write_snapshot"] == "The run is rolled back."
     assert not any(one.startswith("roll_back.") for one in seen)
     for gate in gates_after_undo(ports, offline_plan):
         wait_for_gate(ports, offline_plan, gate, SOON)

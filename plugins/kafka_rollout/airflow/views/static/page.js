@@ -186,9 +186,9 @@ async function send(run, request, draft) {
   plan(ACTIVE_S);
 }
 
-// Headings, lists and emphasis of the project's own Markdown; everything else is shown as it is.
+// Headings, lists, emphasis and code of the project's own Markdown; everything else is shown as it is.
 function markdown(text) {
-  const plain = (part) => part.replace(/\\([!-/:-@[-`{-~])/g, "$1");
+  const plain = (part) => part.replace(/(?<!\\)([`*])([^\s`*\\][^`*\\]*)\1/g, "$2").replace(/\\([!-/:-@[-`{-~])/g, "$1");
   const inline = (line) => line.split(/(\*\*(?:[^*\\]|\\.)+\*\*)/).map((part) => (/^\*\*.+\*\*$/.test(part) ? h("strong", null, plain(part.slice(2, -2))) : plain(part)));
   return text.split("\n").filter((line) => line.trim() && line.trim() !== "---").map((line) => {
     const heading = /^#+ (.*)$/.exec(line);
