@@ -148,6 +148,20 @@ def test_all_stopped_nodes_are_an_outage_whatever_kafka_reported_before(
         page.goto("about:blank")
 
 
+def test_a_run_with_all_nodes_stopped_is_not_called_rolling(
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = stopped_downgrade(cluster_of(3), now=time.time())
+    scene.events.pop()  # it does not ask
+    stage(scene, tmp_path, monkeypatch)
+    with serve_page(tmp_path, monkeypatch, users=USERS) as client:
+        Site(client=client, scene=scene).open(page)
+        expect(page.locator(".head").first).to_contain_text("all nodes stopped")
+        expect(page.locator(".head").first).not_to_contain_text("rolling")
+        page.unroute_all()
+        page.goto("about:blank")
+
+
 def test_a_refresh_changes_texts_and_keeps_focus_selection_open_parts_and_scroll(
     site: Site, page: Page, tmp_path: Path
 ) -> None:

@@ -48,11 +48,12 @@ const clusterLink = (text, cluster) => h("a", { key: text, href: `?cluster=${enc
 function consoleOf(found) {
   const run = found.run;
   const [symbol, tone] = PHASE[found.status.phase] ?? PHASE.unknown;
+  const stopped = found.status.phase === "rolling" && run?.stop; // of all nodes or controllers, not of one after the other
   return h("article", { key: `console ${found.cluster}`, class: run?.needs_human ? "cluster needs" : "cluster", "aria-label": `Cluster ${found.cluster}` },
     h("div", { class: "head" },
       h("h2", null, found.cluster),
       run && h("strong", { key: "title" }, run.title),
-      state([symbol, tone], found.status.phase.replaceAll("-", " ")),
+      stopped ? state(NODE.stopped, stopped.serves ? "controllers stopped" : "all nodes stopped") : state([symbol, tone], found.status.phase.replaceAll("-", " ")),
       run?.began_at && h("span", { key: "began", class: "soft" }, "began ", when(run.began_at)),
       run && runLink(run), run && reportLink(run), optionsLink(found.cluster),
       run && h("span", { key: "id", class: "soft id" }, run.run_id)),
