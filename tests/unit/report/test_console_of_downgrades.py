@@ -11,6 +11,7 @@ from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, build_console
+from kafka_rollout.report.page.run_page import spans_of
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, Event
 from kafka_rollout.run.offline_events import LiveLowered, OfflineStopping
@@ -22,6 +23,7 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.offline.undo import gates_after_undo
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
+from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step_history import record_done, step_lines
 from tests.fakes.cluster import R431, FakeCluster
@@ -127,9 +129,10 @@ def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_sk
     for gate in gates_after_undo(ports, offline_plan):
         wait_for_gate(ports, offline_plan, gate, SOON)
     assert states(console_of(ports, offline_plan))["offline.undo.gate_restored"] is StepState.DONE
-    spans = node_spans(ports.run.events(), {})
-    assert len(spans) == 12
-    assert all(span.started_at is not None and span.ended_at is not None for span in spans)
+    report = build_report_of_run(ports, offline_plan, procedure=DOWNGRADE)
+    for spans in (node_spans(ports.run.events(), {}), spans_of(report)):
+        assert len(spans) == 12
+        assert all(span.started_at is not None and span.ended_at is not None for span in spans)
 
 
 def test_the_controllers_of_a_live_downgrade_are_stopped_until_the_level_is_lowered(ports: ClusterPorts) -> None:
@@ -150,7 +153,7 @@ def test_the_controllers_of_a_live_downgrade_are_stopped_until_the_level_is_lowe
     assert (lowered.stop, {node.phase for node in lowered.nodes}) == (None, {NodePhase.WAITING})
     assert (lowered.gates, states(lowered)["live.gate_controllers"]) == ((), StepState.DONE)
     assert states(lowered)["offline.stop_all"] is StepState.SKIPPED
-    (span,) = node_spans(events, {})
-    assert (span.name, span.ended_at is not None) == ("all controllers", True)
+    for spans in (node_spans(events, {}), spans_of(build_report_of_run(ports, plan, procedure=DOWNGRADE))):
+        assert [(span.name, span.ended_at is not None) for span in spans] == [("all controllers", True)]
     reason = next(step.reason for step in lowered.steps if step.id == "offline.stop_all")
     assert reason == "A live downgrade lowers metadata.version: the nodes are not stopped all at once."

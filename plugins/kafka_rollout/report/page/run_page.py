@@ -14,7 +14,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.report.event_form import feature_results
 from kafka_rollout.report.page.traffic_plot import INSTALL, can_plot, traffic_plot
 from kafka_rollout.report.run_report import Document, DowngradeReport, FeatureReport, Outcome, RunReport
-from kafka_rollout.run.projections.nodes import NodeSpan
+from kafka_rollout.run.projections.nodes import NodeSpan, complete_spans
 from kafka_rollout.run.traffic_series import TrafficSeries
 
 TEMPLATE = "report.html.j2"
@@ -49,6 +49,10 @@ def render(report: RunReport, *, settings: Settings | None = None) -> str:
 
 def _plot(report: RunReport) -> Markup:
     samples = from_json(TrafficSeries, report.traffic or {}).series
+    return Markup(traffic_plot(samples, spans_of(report), now=report.ended_at))  # noqa: S704 - its names are escaped
+
+
+def spans_of(report: RunReport) -> tuple[NodeSpan, ...]:
     spans = [
         NodeSpan(
             name=f"{node.name} ({node.node_id})",
@@ -60,8 +64,7 @@ def _plot(report: RunReport) -> Markup:
         for step in node.node_steps
         if step.began_at is not None
     ]
-    spans.sort(key=lambda span: span.began_at)
-    return Markup(traffic_plot(samples, spans, now=report.ended_at))  # noqa: S704 - its names are escaped
+    return complete_spans(spans, report.offline_steps if isinstance(report, DowngradeReport) else ())
 
 
 def _scan(scan: Document | None) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -150,35 +150,41 @@ def node_spans(events: Sequence[Event], names: Mapping[int, str]) -> tuple[NodeS
         for event in events_of(events, GatePassed)
         if event.ref.kind is GateKind.AFTER_START
     }
-    spans: list[NodeSpan] = []
-    for node_id in dict.fromkeys(event.node_id for event in events if isinstance(event, Stopping | Started)):
-        next_at: float | None = None  # a node step that never passed its gate ends with the next one of its node
-        for step, times in reversed([*node_times(events, node_id).items()]):
-            if times.began_at is None:
-                continue
-            passed_at = passed.get((step, node_id)) if times.started_at is not None else None
-            span = NodeSpan(
-                name=f"{names[node_id]} ({node_id})" if node_id in names else f"node {node_id}",
-                began_at=times.began_at,
-                started_at=next_at if times.started_at is None else times.started_at,
-                ended_at=next_at if passed_at is None else passed_at,
-            )
-            spans.append(span)
-            next_at = span.began_at
-    spans += _switches(events)
-    return tuple(sorted(spans, key=lambda span: span.began_at))
+    ids = dict.fromkeys(event.node_id for event in events if isinstance(event, Stopping | Started))
+    spans = [
+        NodeSpan(
+            name=f"{names[node_id]} ({node_id})" if node_id in names else f"node {node_id}",
+            began_at=times.began_at,
+            started_at=times.started_at,
+            ended_at=passed.get((step, node_id)) if times.started_at is not None else None,
+        )
+        for node_id in ids
+        for step, times in node_times(events, node_id).items()
+        if times.began_at is not None
+    ]
+    return complete_spans(spans, events)
 
 
-def _switches(events: Sequence[Event]) -> Iterator[NodeSpan]:
-    """Yield the stops of all controllers by live downgrades, as one node step each."""
+def complete_spans(spans: Iterable[NodeSpan], events: Iterable[Event]) -> tuple[NodeSpan, ...]:
+    """Return the node steps, oldest first, with the stops of all controllers by live downgrades among `events`.
+
+    A node step that never passed its gate ends with the next one of its node: a rollback.
+    """
+    found: list[NodeSpan] = []
+    for one in sorted(spans, key=lambda span: span.began_at, reverse=True):
+        next_at = next((later.began_at for later in reversed(found) if later.name == one.name), None)
+        started_at = next_at if one.started_at is None else one.started_at
+        found.append(replace(one, started_at=started_at, ended_at=next_at if one.ended_at is None else one.ended_at))
     began_at: float | None = None
     for event in events:
         match event:
             case OfflineStopping():
                 began_at = event.at
             case LiveLowered() | LiveFailed() if began_at is not None:
-                yield NodeSpan(name="all controllers", began_at=began_at, started_at=event.at, ended_at=event.at)
+                switch = NodeSpan(name="all controllers", began_at=began_at, started_at=event.at, ended_at=event.at)
+                found.append(switch)
                 began_at = None
+    return tuple(sorted(found, key=lambda span: span.began_at))
 
 
 class NodeProgress(StrEnum):
