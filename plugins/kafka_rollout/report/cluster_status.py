@@ -309,7 +309,7 @@ def status_of(
             needs_human=bool(problem),
             conditions=conditions,
             next_action=("Ask for the right to see the run that holds the lock." if lock is not None else problem)
-            or f"No action is needed. `kafka-rollout check --cluster {cluster}` checks the next release.",
+            or f"No run needs an action. `kafka-rollout check --cluster {cluster}` checks the cluster.",
             lock=shown_lock,
             observed=iso(now),
         )
@@ -566,7 +566,7 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
         case Phase.REFUSED:
             return "Remove the blockers, then start a new run."
         case Phase.ROLLED_BACK:
-            return "Read in the report why the run was rolled back."
+            return "The report says why the run was rolled back."
         case Phase.FINISHED if run.current_end is not None and (
             run.current_end.outcome == Outcome.ROLLED_NOT_FINALIZED
         ):

@@ -334,7 +334,7 @@ class _Maker:
                 remedy = "No action is needed." if is_whole else "Start a run that finalizes the levels."
                 return self.make(Kind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more, remedy=remedy)
             case "rolled_back":
-                remedy = "Read in the report why the run was rolled back."
+                remedy = "The report says why the run was rolled back."
                 return self.make(
                     Kind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more, remedy=remedy
                 )
