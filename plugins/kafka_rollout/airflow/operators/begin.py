@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NoReturn
 
 from airflow.sdk import Context
@@ -98,12 +97,11 @@ class BeginReleaseStepOperator(RolloutOperator):
     def _compare_approval(self, ports: ClusterPorts, plan: Plan) -> None:
         """Compare the approval with Airflow's record here, so that no deferral parts the first gate and its stop.
 
-        The task of a node refuses, or asks, if the approval is not valid.
+        Raises RefusedError if the record is another. The task of a node asks if the approval is no longer valid.
         """
         given = newest_decision(ports.run.events(), ApprovalOf.ROLL, plan.hash)
         if given is not None and given.decision is Decision.APPROVED:
-            with suppress(RefusedError):
-                ports.confirm_approval(given)
+            ports.confirm_approval(given)
 
     def _unused_together(self, plan: Plan, release_step: ReleaseStep, request: Request) -> Sequence[str]:
         is_first = release_step == plan.release_steps[0]
