@@ -28,6 +28,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.gates.check import GatePolicy
@@ -105,6 +107,7 @@ def _round(
         name = f"{case}{way}{number}"
         cluster = LocalCluster.create(folder, name, Release.parse(arguments.source), cache=cache, **options)
         try:
+            _create_topic(cluster)
             if way == "script":
                 figures["script_s"] = round(_by_script(cluster, arguments, batch), 2)
             else:
@@ -113,6 +116,14 @@ def _round(
             stop_nodes(cluster.folder, deadline_s=0.0)
         figures["nodes"] = len(cluster.spec.nodes)
     return figures
+
+
+def _create_topic(cluster: LocalCluster) -> None:
+    """Create a topic with replicas on all brokers: a cluster without one has no batches."""
+    admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    topic = NewTopic("orders", 60, 3, config={"min.insync.replicas": "2"})
+    for made in admin.create_topics([topic]).values():
+        made.result(60)
 
 
 def _by_script(cluster: LocalCluster, arguments: argparse.Namespace, batch: int) -> float:
