@@ -75,7 +75,7 @@ docs: setup ## build the documentation as a site in .site/html
 	@$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
 
 pictures: setup setup-browser ## take the pictures of docs/images from real runs in Airflow (6 minutes)
-	@$(CACHE) 4.3.1 $(NEWEST) agents >/dev/null
+	@$(CACHE) 4.2.1 4.3.1 $(NEWEST) agents >/dev/null
 	KAFKA_ROLLOUT_PICTURES=1 KAFKA_ROLLOUT_REHEARSE=1 $(BIN)/python -m pytest tests/integration/upgrade/test_pictures.py $(ARGS)
 
 reference: setup ## write the reference parts of docs/ from the code: findings, commands, parameters, settings, …

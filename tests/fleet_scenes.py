@@ -156,8 +156,15 @@ def make_scenes(root: Path) -> Fleet:
 
 
 def make_twelve(root: Path) -> Fleet:
-    """Twelve clusters: those of `make_scenes`, and others mid-run, failed, unreachable, and with ended runs."""
-    fleet, down = make_scenes(root), "4.3.1-to-4.2.1"
+    """Twelve clusters: those of `make_scenes`, and `add_others`."""
+    fleet = make_scenes(root)
+    add_others(fleet)
+    return fleet
+
+
+def add_others(fleet: Fleet) -> tuple[str, ...]:
+    """Add clusters with all nodes stopped, a failed run, no response, and ended runs; return their names."""
+    down = "4.3.1-to-4.2.1"
 
     def downgrade() -> Planned:
         return replace(planned(R431, R421), run_of=RunOf.DOWNGRADE)
@@ -183,5 +190,6 @@ def make_twelve(root: Path) -> Fleet:
     for name, outcome in (("stock-us", "finished"), ("clicks", "rolled_back"), ("fraud", "refused")):
         events = [dag(name), observed(fleet.add(name), R391, 21), planned(R391, R431)]
         fleet.run(name, "manual__x", *events, age_s=90_000, outcome=outcome)
-    fleet.add("a-cluster-with-a-very-long-name-in-the-frankfurt-data-center-1", brokers=200, controllers=5)
-    return fleet
+    long_name = "a-cluster-with-a-very-long-name-in-the-frankfurt-data-center-1"
+    fleet.add(long_name, brokers=200, controllers=5)
+    return ("billing", "telemetry", "stock-eu", "stock-us", "clicks", "fraud", long_name)

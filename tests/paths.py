@@ -12,5 +12,5 @@ IMAGES = ROOT / "docs" / "images"
 # `make pictures` takes them.
 PICTURES = {
     *("approval", "console", "console-dark", "downgrade-options", "failed-gate", "features-form", "fleet", "graph"),
-    *("phone", "report", "scan-report", "scans-page", "trigger-form"),
+    *("offline-downgrade", "phone", "report", "scan-report", "scans-page", "trigger-form"),
 }

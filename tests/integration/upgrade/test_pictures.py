@@ -1,5 +1,5 @@
 """The pictures of the documentation, from real runs: an upgrade whose second node does not start, which is rolled back
-in the console, and a scan. `make pictures` writes them to docs/images.
+in the console, a scan, and a stop of all nodes. `make pictures` writes them to docs/images.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
 
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import Stopped
+from tests.fleet_scenes import Fleet, add_others
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (
     TASKS_MS,
+    answer_in_console,
     box,
     choose,
+    no_serious_violation,
     open_console,
     run_of,
     section,
@@ -37,12 +42,14 @@ from tests.integration.harness.airflow.server import (
     starts,
 )
 from tests.integration.harness.faults.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
+from tests.integration.harness.faults.lost_logs import put_back, take_metadata_logs_away
 from tests.paths import IMAGES, PICTURES
 from tests.waiting import wait_until
+from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.full, pytest.mark.timeout(3600)]
 
-RUNNING, TARGET = "4.3.1", "4.4.0"
+OLDER, RUNNING, TARGET = "4.2.1", "4.3.1", "4.4.0"
 WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -105,6 +112,7 @@ def test_pictures_of_the_documentation(
     features_form(page, airflow, camera)
     scan_the_logs(page, airflow, run, camera)
     options(page, airflow, camera)
+    with_all_nodes_stopped(page, airflow, made, camera)
     no_lock_left(airflow, cluster)
     assert camera.taken == PICTURES
 
@@ -188,11 +196,7 @@ def roll_back_in_the_console(page: Page, airflow: PrivateAirflow, run: Run, gate
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), "the console is too wide"
     camera.take("phone", page)
     page.set_viewport_size(WIDE)
-    page.goto(f"{airflow.server.url}/kafka-rollout/fleet")
-    expect(page.locator("tr", has_text="orders").first).to_contain_text("waiting for decision")
-    page.get_by_role("searchbox", name="Filter").fill("orders")
-    expect(page.get_by_text("nobody")).to_have_count(0)
-    camera.take("fleet", page, part={"x": 0, "y": 0, "width": WIDE["width"], "height": 340})
+    all_clusters(page, airflow, camera)
     needed = open_console(page, airflow, "orders").get_by_role("region", name="What needs a human")
     needed.get_by_role("radio", name="Roll back").check()
     needed.get_by_role("textbox", name="Reason").fill("The metrics folder of this node is a file.")
@@ -204,6 +208,24 @@ def roll_back_in_the_console(page: Page, airflow: PrivateAirflow, run: Run, gate
     run.note_answer(gate, "Roll back", "The metrics folder of this node is a file.")
     expect(page.get_by_role("article", name="Cluster orders")).to_contain_text("rolling back", timeout=TASKS_MS)
     page.goto("about:blank")
+
+
+def all_clusters(page: Page, airflow: PrivateAirflow, camera: Camera) -> None:
+    """The table with this cluster, with one that does not respond, and with others from recorded histories."""
+    others = add_others(Fleet(airflow.home.parent))
+    page.goto(f"{airflow.server.url}/kafka-rollout/fleet")
+    expect(page.locator("tr", has_text="orders").first).to_contain_text("waiting for")
+    expect(page.locator("tr", has_text="billing").first).to_contain_text("the run has stopped nodes")
+    no_serious_violation(page)
+    camera.take("fleet", page)
+    page.get_by_role("searchbox", name="Filter").fill("orders")
+    expect(page.locator("tr", has_text="billing")).to_have_count(0)
+    with page.expect_download() as begun:
+        page.get_by_role("link", name="CSV").click()
+    rows = [line.split(",")[0] for line in begun.value.path().read_text().splitlines()]
+    assert rows == ["Cluster", *page.locator("tbody th a").all_inner_texts()]
+    for name in others:
+        (airflow.clusters / f"{name}.yaml").unlink()
 
 
 def features_form(page: Page, airflow: PrivateAirflow, camera: Camera) -> None:
@@ -241,3 +263,21 @@ def options(page: Page, airflow: PrivateAirflow, camera: Camera) -> None:
     offline = newest.first.get_by_role("region", name=re.compile("^Offline"))
     expect(offline.get_by_role("button", name="Start this dry run")).to_be_visible()
     camera.take("downgrade-options", page)
+
+
+def with_all_nodes_stopped(page: Page, airflow: PrivateAirflow, cluster: LocalCluster, camera: Camera) -> None:
+    """An offline downgrade whose next step fails, because two metadata logs are away, and its undo in the console."""
+    airflow.add(cluster, "kafka_downgrade")
+    run = airflow.trigger(cluster, OLDER, dag="kafka_downgrade", where_refused="offline", rehearse=False)
+    run.approve("approve_roll")
+    wait_until(lambda: len(events_of(run.store.events(), Stopped)) == 3, timeout_s=PATIENCE_S)
+    away = take_metadata_logs_away(cluster.spec.nodes[:2])
+    run.wait_for_question("offline.choose_log")
+    needed = open_console(page, airflow, "orders").get_by_role("region", name="What needs a human")
+    expect(needed).to_contain_text("The metadata logs of 1 of 3 voters are available.")
+    expect(needed).to_contain_text("No client can produce or consume")
+    camera.take("offline-downgrade", page)
+    put_back(away)
+    answer_in_console(page, run, "offline.choose_log", "Roll back", "Two disks were away.")
+    assert run.wait_done() == "failed"
+    all_run(cluster, RUNNING)
