@@ -144,7 +144,7 @@ def _on_decision(line_id: str) -> bool:
 
 
 def _nodes_line(group: str, each: EachNode, step: Step, events: Events, plan: Plan | None) -> StepLine | None:
-    """Return the line of the node steps of one release step; None for a way back that the plan does not have."""
+    """Return the line of the node steps of one release step; None for a rollback that the plan does not have."""
     is_back = _on_decision(group)
     label = step.label if each.position is None else "Nodes"
     planned = None

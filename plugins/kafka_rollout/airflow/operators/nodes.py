@@ -228,8 +228,9 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
                     f"{release_step.to_release}",
                 )
                 self.replace(context, ports, plan, (release_step, nodes))
-                errors = 0
-                store.set(key, errors)
+                if errors:
+                    errors = 0
+                    store.set(key, errors)
             except HeldError:  # a pause began, or a condition from outside failed, between the gate and the stop
                 self._watch(context, ports, plan, batch, gates_of_nodes(GateKind.BEFORE_STOP, release_step, nodes))
             except TransientError as error:
