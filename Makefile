@@ -1,7 +1,7 @@
 # `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-fleet bench-gates bench-leaders-first lock clean
+.PHONY: help setup setup-browser setup-postgres setup-celery demo testbed demo-hosts faults setup-hosts test test-fast test-full lint docs pictures reference bench bench-roll bench-batches bench-rebalance bench-downgrade bench-rehearsal bench-hosts bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.releases.jars.cache
@@ -81,7 +81,7 @@ pictures: setup setup-browser ## take the pictures of docs/images from real runs
 reference: setup ## write the reference parts of docs/ from the code: findings, commands, parameters, settings, …
 	@$(BIN)/python -m tools.reference_pages
 
-bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size bench-fleet bench-gates bench-leaders-first ## run all benchmarks
+bench: bench-roll bench-batches bench-hosts bench-rebalance bench-downgrade bench-rehearsal bench-scan bench-scan-start bench-check bench-dag-size bench-dag-pages bench-fleet bench-gates bench-leaders-first ## run all benchmarks
 
 bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python -m bench.roll $(ARGS)
@@ -117,6 +117,9 @@ bench-scan-start: setup ## compare a scan of a small log with a bare Spark sessi
 
 bench-dag-size: setup ## measure size and parsing of the DAGs up to 1,000 brokers
 	$(BIN)/python -m bench.dag_size $(ARGS)
+
+bench-dag-pages: setup setup-browser ## time Airflow's grid and graph of a DAG in Chromium, up to 1,000 brokers
+	$(BIN)/python -m bench.dag_pages $(ARGS)
 
 bench-gates: setup ## measure one check of a gate with up to 200,000 partitions (ARGS=--real: real brokers)
 	$(BIN)/python -m bench.gates $(ARGS)
