@@ -15,9 +15,8 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.state import GroupState, PartitionState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.nodes.runtimes.hosts.connecting import connect_as_user
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
-from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell, connect_as_user
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster

@@ -22,7 +22,7 @@ from kafka_rollout.metadata_log.changes.backup import MANIFEST, Files
 from kafka_rollout.metadata_log.changes.places import COPY_TRIES, Place, paths_shown, start_files, too_fast
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.directory import Entry, HostDirectory
+from kafka_rollout.nodes.runtimes.hosts.commands import Entry, HostDirectory
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, Right
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 

@@ -152,7 +152,9 @@ class NodeMetricsReader:
                 try:
                     answers[agent] = query(client, url)
                 except _UNUSABLE as error:
-                    problems[agent] = _reason(error)
+                    is_late = isinstance(error, httpx.TimeoutException)
+                    reason = "no response in time" if is_late else str(error) or type(error).__name__
+                    problems[agent] = reason.splitlines()[0]
         if not answers:
             reasons = "; ".join(f"{agent}: {reason}" for agent, reason in problems.items())
             raise TransientError(
@@ -267,9 +269,3 @@ def _feature(metric_name: str) -> str:
 def _java_version(text: str) -> int:
     """`17`, `17.0.19+10` or, before Java 9, `1.8`."""
     return int(text.removeprefix("1.").split(".")[0].split("+")[0])
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, httpx.TimeoutException):
-        return "no response in time"
-    return (str(error) or type(error).__name__).splitlines()[0]

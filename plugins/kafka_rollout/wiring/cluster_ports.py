@@ -169,8 +169,8 @@ def _reach_nodes(
             return _Nodes(runtime=local, metrics=metrics, places=LocalPlaces(local.metadata_log_dir, fence))
         case "ssh_service":
             from kafka_rollout.nodes.metadata_places import HostPlaces
-            from kafka_rollout.nodes.runtimes.hosts.forwarding import SshTransport
             from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+            from kafka_rollout.nodes.runtimes.hosts.shells import SshTransport
 
             shell = open_shell()
             hosts = SshServiceRuntime(cluster, shell, identify, fence=fence)
@@ -187,8 +187,7 @@ def _reach_nodes(
 
 def _open_shell(settings: Settings, ssh: Callable[[str], SSHClient] | None, closing: ExitStack) -> SshShell:
     """Return the connections to the hosts. `closing` closes them."""
-    from kafka_rollout.nodes.runtimes.hosts.connecting import connect_as_user
-    from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
+    from kafka_rollout.nodes.runtimes.hosts.shells import SshShell, connect_as_user
 
     shell = SshShell(ssh or connect_as_user(settings.ssh_config))
     closing.callback(shell.close)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 import signal
 import time
@@ -29,7 +28,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import psutil
 
@@ -52,11 +51,11 @@ from kafka_rollout.model.host_state import DirectoryFormat, StartRecord
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.nodes.runtimes.kafka_logging import logging_configuration
 from kafka_rollout.nodes.runtimes.properties import (
     WrittenConfiguration,
     add_start,
     changed_lines,
+    checkpoint_files,
     configuration_for,
     load_written,
     metadata_directory,
@@ -65,20 +64,46 @@ from kafka_rollout.nodes.runtimes.properties import (
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary, java_version
 
+if TYPE_CHECKING:
+    from kafka_rollout.releases.jars.cache import Agents
+
 MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _POLL_S = 0.1
 _EXEC_S = 0.05
 _KILL_S = 20.0
 _STARTS, _WRITTEN = "starts.jsonl", "configuration.json"
-_CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_LOG4J = """\
+log4j.rootLogger=INFO, file
+log4j.appender.file=org.apache.log4j.RollingFileAppender
+log4j.appender.file.File={log}
+log4j.appender.file.MaxFileSize=20MB
+log4j.appender.file.MaxBackupIndex=3
+log4j.appender.file.layout=org.apache.log4j.PatternLayout
+log4j.appender.file.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.logger.org.apache.zookeeper=WARN
+"""
 
-
-class Agents(Protocol):
-    @property
-    def jmx_exporter(self) -> Path: ...
-    @property
-    def jolokia(self) -> Path: ...
+_LOG4J2 = """\
+Configuration:
+  status: warn
+  Appenders:
+    RollingFile:
+      name: file
+      fileName: "{log}"
+      filePattern: "{log}.%i"
+      PatternLayout:
+        pattern: "[%d] %p %m (%c)%n"
+      SizeBasedTriggeringPolicy:
+        size: 20MB
+      DefaultRolloverStrategy:
+        max: 3
+  Loggers:
+    Root:
+      level: INFO
+      AppenderRef:
+        ref: file
+"""
 
 
 class ReleaseJars(Protocol):
@@ -170,7 +195,7 @@ class LocalProcessRuntime:
                 self.fence()
                 _replace(home / _WRITTEN, change.dump())
                 write_whole(config, after, like=config)
-            logging_file, text = logging_configuration(release, home)
+            logging_file, text = _logging_configuration(release, home)
             _replace(logging_file, text)
             # Written last, so that the files of this release are complete.
             self.fence()
@@ -215,26 +240,13 @@ class LocalProcessRuntime:
         return server_properties.parse(_read_config(_home(node), node))
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
-        """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
         directory = self.metadata_log_dir(node)
-        found: list[CheckpointFile] = []
+        found = []
         for path in (directory / METADATA_LOG).glob("*.checkpoint") if directory is not None else ():
-            match = _CHECKPOINT.fullmatch(path.name)
-            if match is None or int(match[1]) == 0:
-                continue
             with suppress(FileNotFoundError):  # Kafka can remove old ones at any time
                 status = path.stat()
-                found.append(
-                    CheckpointFile(
-                        node_id=node.node_id,
-                        path=str(path),
-                        end_offset=int(match[1]),
-                        epoch=int(match[2]),
-                        size=status.st_size,
-                        modified_at=status.st_mtime,
-                    )
-                )
-        return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
+                found.append((str(path), status.st_size, status.st_mtime))
+        return checkpoint_files(node, found)
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         directory = metadata_directory(self.config(node))
@@ -271,7 +283,7 @@ class LocalProcessRuntime:
                 f"-javaagent:{self.cache.agents().jolokia}"
                 f"=host={host},port={port},discoveryEnabled=false,policyLocation={policy}"
             )
-        logging_file, _ = logging_configuration(release, home)
+        logging_file, _ = _logging_configuration(release, home)
         name = "log4j2.configurationFile" if logging_file.suffix == ".yaml" else "log4j.configuration"
         options.append(f"-D{name}={logging_file.as_uri()}")
         classpath = str(self.cache.libs(release) / "*")
@@ -370,14 +382,10 @@ def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
 
 def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
     """Record the start once per process, also if an earlier call was killed before its record."""
-    started_at = _start_time(process)
-    content = read_if_exists(home / _STARTS) or b""
-    for start in parse_starts(content):
-        # The kernel keeps start times in hundredths of a second; the kernel can use an id again.
-        if start.pid == process.pid and abs(start.started_at - started_at) < 1.0:
-            return
-    start = StartRecord(release=release, started_at=started_at, pid=process.pid)
-    write_whole(home / _STARTS, add_start(content, start), mode=0o644)
+    start = StartRecord(release=release, started_at=_start_time(process), pid=process.pid)
+    content = add_start(read_if_exists(home / _STARTS) or b"", start)
+    if content is not None:
+        write_whole(home / _STARTS, content, mode=0o644)
 
 
 def _read_release(home: Path) -> Release | None:
@@ -398,3 +406,12 @@ def _read_config(home: Path, node: NodeSpec) -> bytes:
         raise UserError(
             f"Node {node.name} has no server.properties in {home}.", remedy="Correct the inventory's directory."
         ) from None
+
+
+def _logging_configuration(release: Release, home: Path) -> tuple[Path, str]:
+    """The file and its text, without which the release logs nothing. Releases from 4.0 on log through log4j2 (KIP-653),
+    those before through reload4j."""
+    log = home / "logs" / "server.log"
+    if release.major >= 4:
+        return home / "log4j2.yaml", _LOG4J2.format(log=log)
+    return home / "log4j.properties", _LOG4J.format(log=log)

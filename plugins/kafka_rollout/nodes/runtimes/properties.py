@@ -1,19 +1,23 @@
-"""Configuration, folders and recorded starts of a node, for every runtime."""
+"""Configuration, snapshots and recorded starts of a node, for every runtime."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.config_providers import is_reference
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
+
+_CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 def changed_lines(
@@ -48,16 +52,14 @@ class WrittenConfiguration:
     is_restored: bool
 
     def dump(self) -> str:
-        return json.dumps({**asdict(self), "left": str(self.left), "installed": str(self.installed)}) + "\n"
+        return json.dumps(to_json(self)) + "\n"
 
 
 def load_written(text: str | bytes) -> WrittenConfiguration | None:
     """Read the record; None for a text that `dump` did not write, or that is not complete."""
     try:
-        found = json.loads(text)
-        releases = {name: Release.parse(str(found[name])) for name in ("left", "installed")}
-        return WrittenConfiguration(**{**found, **releases})
-    except (ValueError, KeyError, TypeError, UserError):
+        return from_json(WrittenConfiguration, json.loads(text))
+    except ValueError:
         return None
 
 
@@ -95,17 +97,35 @@ def parse_starts(content: bytes) -> tuple[StartRecord, ...]:
     return tuple(record for record in map(_start_of, content.splitlines()) if record is not None)
 
 
-def add_start(content: bytes, start: StartRecord) -> bytes:
-    """Return the record with one more start. A torn line before it is ended, and not continued."""
+def add_start(content: bytes, start: StartRecord) -> bytes | None:
+    """Return the record with one more start; None if it has it. A torn line before it is ended, and not continued."""
+    # The kernel keeps start times in hundredths of a second; it can use an id again.
+    if any(one.pid == start.pid and abs(one.started_at - start.started_at) < 1.0 for one in parse_starts(content)):
+        return None
     line = json.dumps({"release": str(start.release), "pid": start.pid, "started_at": start.started_at})
     return content + (b"\n" if content and not content.endswith(b"\n") else b"") + line.encode() + b"\n"
 
 
 def _start_of(line: bytes) -> StartRecord | None:
     try:
-        found = json.loads(line)
-        return StartRecord(
-            release=Release.parse(str(found["release"])), started_at=float(found["started_at"]), pid=int(found["pid"])
-        )
-    except (ValueError, KeyError, TypeError, UserError):
+        return from_json(StartRecord, json.loads(line))
+    except ValueError:
         return None
+
+
+def checkpoint_files(node: NodeSpec, files: Iterable[tuple[str, int, float]]) -> tuple[CheckpointFile, ...]:
+    """Return the snapshots among the files (path, bytes, epoch seconds) of a metadata log, the oldest first, without
+    the one of the formatting (end offset 0)."""
+    found = [
+        CheckpointFile(
+            node_id=node.node_id,
+            path=path,
+            end_offset=int(match[1]),
+            epoch=int(match[2]),
+            size=size,
+            modified_at=modified_at,
+        )
+        for path, size, modified_at in files
+        if (match := _CHECKPOINT.fullmatch(path.rpartition("/")[2])) is not None and int(match[1]) > 0
+    ]
+    return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))

@@ -18,8 +18,14 @@ from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
-from kafka_rollout.nodes.runtimes.hosts.directory import MISSING, limit_sink, transfer_s
+from kafka_rollout.nodes.runtimes.hosts.commands import (
+    MISSING,
+    HostCommands,
+    limit_sink,
+    rights_of,
+    service_of,
+    transfer_s,
+)
 from kafka_rollout.nodes.runtimes.hosts.rights import MetadataRights, RehearsalRights, Right
 from kafka_rollout.rehearsal.machine.node_files import PARTITION, PARTITION_METADATA, is_copied, new_file
 
@@ -125,7 +131,7 @@ class HostFiles:
         size: int,
         sink: Callable[[bytes], object] | None = None,
     ) -> bytes:
-        done = self.commands.sudo(self.node, right, sink=sink, values=values, within_s=transfer_s(size))
+        done = self.commands.sudo(self.node, right, sink=sink, within_s=transfer_s(size), **values)
         if MISSING in done.err:
             raise FileNotFoundError(path)
         self.commands.expect(self.node, right, done)

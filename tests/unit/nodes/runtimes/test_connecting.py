@@ -10,13 +10,13 @@ import paramiko
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.nodes.runtimes.hosts.connecting import (
+from kafka_rollout.nodes.runtimes.hosts.shells import (
+    SshShell,
     connect_as_user,
     known_hosts_files,
     proxy_command,
     revoked_keys,
 )
-from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
 from tests.fakes.ssh_host import SshHost, listening
 
 

@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.nodes.runtimes.hosts.directory import HostDirectory
+from kafka_rollout.nodes.runtimes.hosts.commands import HostDirectory
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.releases.facts import Release
@@ -38,7 +38,7 @@ def directory(host: LocalHost) -> HostDirectory:
 def test_a_host_sends_no_endless_file(
     directory: HostDirectory, monkeypatch: pytest.MonkeyPatch, growth: int, is_refused: bool
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.directory.GROWTH", growth)
+    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.commands.GROWTH", growth)
     received: list[bytes] = []
     if not is_refused:
         directory.read(SEGMENT, 7, received.append)

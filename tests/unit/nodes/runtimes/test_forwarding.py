@@ -12,8 +12,7 @@ import paramiko
 import pytest
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.nodes.runtimes.hosts.forwarding import SshTransport
-from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
+from kafka_rollout.nodes.runtimes.hosts.shells import SshShell, SshTransport
 
 
 class Forwards:

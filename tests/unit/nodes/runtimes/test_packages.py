@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.packages import installed_release
+from kafka_rollout.nodes.runtimes.hosts.installing import installed_release
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release

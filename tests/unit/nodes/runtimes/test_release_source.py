@@ -13,7 +13,7 @@ import pytest
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import service_of
-from kafka_rollout.nodes.runtimes.hosts.release_source import is_provided, provide
+from kafka_rollout.nodes.runtimes.hosts.installing import is_provided, provide
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.releases.facts import Release
 from tests.fakes.local_host import LocalHost

@@ -129,7 +129,7 @@ def test_a_copy_ends_at_its_time_limit(host: LocalHost, tmp_path: Path) -> None:
 def test_a_file_can_be_longer_than_it_was_listed_up_to_a_limit(
     host: LocalHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, growth: int, is_refused: bool
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.directory.GROWTH", growth)
+    monkeypatch.setattr("kafka_rollout.nodes.runtimes.hosts.commands.GROWTH", growth)
     (host.data / SEGMENT).write_bytes(b"x" * 108)
     files, target = files_on(host), tmp_path / "copy"
     if not is_refused:

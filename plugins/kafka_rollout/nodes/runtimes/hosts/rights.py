@@ -90,263 +90,124 @@ class Right:
         return f"{self.path} ^{expression}$"
 
 
-@dataclass(frozen=True, slots=True)
 class Rights:
     """The commands of one node."""
 
-    service: ServiceSpec
+    def __init__(self, service: ServiceSpec) -> None:
+        file, draft, link = service.configuration_file, service.configuration_file + DRAFT, service.symlink + DRAFT
+        # As root, or as the user of the node if the folder of the configuration belongs to this user.
+        writer = _ROOT if service.configuration_writer == _ROOT else service.user
 
-    @property
-    def read_configuration(self) -> Right:
-        return self._read("cat", (self.service.configuration_file,), "read its configuration")
+        def read(purpose: str, program: str, *arguments: str) -> Right:
+            return Right(service.user, program, arguments, purpose)
 
-    @property
-    def list_open_files(self) -> Right:
-        return self._read("ls", ("-l", "/proc/{pid}/fd"), "see which release its process has loaded")
+        def write(program: str, *arguments: str, purpose: str = "change its configuration") -> Right:
+            return Right(writer, program, arguments, purpose)
 
-    @property
-    def find_java(self) -> Right:
-        return self._read("readlink", ("/proc/{pid}/exe",), "see which Java its process runs")
+        def systemctl(purpose: str, *words: str) -> Right:
+            return Right(_ROOT, "systemctl", (*words, service.unit), purpose)
+
+        self.service = service
+        self.read_configuration = read("read its configuration", "cat", file)
+        self.list_open_files = read("see which release its process has loaded", "ls", "-l", "/proc/{pid}/fd")
+        self.find_java = read("see which Java its process runs", "readlink", "/proc/{pid}/exe")
+        # Without a file, the log is in the journal, which the SSH user reads as a member of systemd-journal.
+        log = service.log_file
+        self.read_log = None if log is None else read("read its log", "tail", "--lines", "{lines}", log)
+        self.stop = systemctl("stop it", "stop", "--no-block")
+        self.start = systemctl("start it", "start", "--no-block")
+        self.forget_failures = systemctl("start it after failed starts", "reset-failed")
+        self.kill = systemctl("kill it when an approver requests it", "kill", "--signal=SIGKILL")
+        self.mask = systemctl("prevent its start while its package is installed", "mask", "--runtime")
+        self.unmask = systemctl("permit its start after its package was installed", "unmask", "--runtime")
+        self.draft_link = Right(_ROOT, "ln", ("-sfnT", service.installation, link), "switch its release")
+        self.switch_link = Right(_ROOT, "mv", ("-T", link, service.symlink), "switch its release")
+        # Who can change the files that root writes, and the folders above them.
+        paths = changed_paths(service)
+        self.see_paths = read("see who can change the files that a run changes", "stat", "--format=%f/%u/%U/%n", *paths)
+        self.read_copy = read("read a copy of its configuration", "cat", f"{file}.{{release}}")
+        self.digest = read("verify its changed configuration", "sha256sum", draft)
+        self.sync = read("write its configuration to disk", "sync", draft)
+        self.back_up = write("cp", *_COPY, file, f"{file}.{{release}}", purpose="back up its configuration")
+        # An empty file would be readable for everybody: the draft has the owner and the mode of the file.
+        self.draft_configuration = write("cp", *_COPY, file, draft)
+        self.write_configuration = write("tee", draft)
+        self.switch_configuration = write("mv", "-T", draft, file)
 
     def read_directory_id(self, directory: str) -> Right:
-        return self._read("cat", (f"{directory}/meta.properties",), "read the ids of its directories")
-
-    @property
-    def read_log(self) -> Right | None:
-        """None if the log is in the journal, which the SSH user reads as a member of systemd-journal."""
-        if self.service.log_file is None:
-            return None
-        return self._read("tail", ("--lines", "{lines}", self.service.log_file), "read its log")
-
-    @property
-    def stop(self) -> Right:
-        return self._systemctl("stop", "--no-block", purpose="stop it")
-
-    @property
-    def start(self) -> Right:
-        return self._systemctl("start", "--no-block", purpose="start it")
-
-    @property
-    def forget_failures(self) -> Right:
-        return self._systemctl("reset-failed", purpose="start it after failed starts")
-
-    @property
-    def kill(self) -> Right:
-        return self._systemctl("kill", "--signal=SIGKILL", purpose="kill it when an approver requests it")
-
-    @property
-    def mask(self) -> Right:
-        return self._systemctl("mask", "--runtime", purpose="prevent its start while its package is installed")
-
-    @property
-    def unmask(self) -> Right:
-        return self._systemctl("unmask", "--runtime", purpose="permit its start after its package was installed")
+        return Right(self.service.user, "cat", (f"{directory}/meta.properties",), "read the ids of its directories")
 
     def of_package(self, words: tuple[str, ...]) -> Right:
         """A command of the package in the inventory."""
         versions = tuple(self.service.package.versions.values()) if self.service.package else ()
         return Right(_ROOT, words[0], words[1:], "install its package", versions)
 
-    @property
-    def draft_link(self) -> Right:
-        words = ("-sfnT", self.service.installation, self.service.symlink + DRAFT)
-        return Right(_ROOT, "ln", words, "switch its release")
-
-    @property
-    def switch_link(self) -> Right:
-        words = ("-T", self.service.symlink + DRAFT, self.service.symlink)
-        return Right(_ROOT, "mv", words, "switch its release")
-
-    @property
-    def see_paths(self) -> Right:
-        """Who can change the files that root writes, and the folders above them."""
-        words = ("--format=%f/%u/%U/%n", *changed_paths(self.service))
-        return self._read("stat", words, "see who can change the files that a run changes")
-
-    @property
-    def read_copy(self) -> Right:
-        return self._read("cat", (self.service.configuration_file + ".{release}",), "read a copy of its configuration")
-
-    @property
-    def digest(self) -> Right:
-        return self._read("sha256sum", (self.service.configuration_file + DRAFT,), "verify its changed configuration")
-
-    @property
-    def sync(self) -> Right:
-        return self._read("sync", (self.service.configuration_file + DRAFT,), "write its configuration to disk")
-
-    @property
-    def back_up(self) -> Right:
-        file = self.service.configuration_file
-        return self._write("cp", *_COPY, file, f"{file}.{{release}}", purpose="back up its configuration")
-
-    @property
-    def draft_configuration(self) -> Right:
-        """An empty file would be readable for everybody: the draft has the owner and the mode of the file."""
-        file = self.service.configuration_file
-        return self._write("cp", *_COPY, file, file + DRAFT)
-
-    @property
-    def write_configuration(self) -> Right:
-        return self._write("tee", self.service.configuration_file + DRAFT)
-
-    @property
-    def switch_configuration(self) -> Right:
-        file = self.service.configuration_file
-        return self._write("mv", "-T", file + DRAFT, file)
-
     def all(self, metadata: str, directories: Iterable[str] = ()) -> tuple[Right, ...]:
         """Return every command of the node. `metadata`: its metadata.log.dir. `directories`: its log.dirs."""
-        service = self.service
-        reads = (
-            self.read_configuration,
-            self.list_open_files,
-            self.find_java,
-            self.see_paths,
-            *(self.read_directory_id(directory) for directory in directories if directory != metadata),
-            *([self.read_log] if self.read_log is not None else []),
-        )
-        writes = (
-            ()
-            if service.managed_elsewhere
-            else (
-                self.read_copy,
-                self.back_up,
-                self.draft_configuration,
-                self.write_configuration,
-                self.digest,
-                self.sync,
-                self.switch_configuration,
-            )
-        )
-        acts = (self.stop, self.start, self.forget_failures, self.kill)
-        package = service.package
-        switches = (
-            (self.draft_link, self.switch_link)
-            if package is None
-            else (
-                self.mask,
-                self.unmask,
-                *(self.of_package(words) for words in (package.install, package.download, package.repair) if words),
-            )
-        )
-        return (*reads, *acts, *switches, *writes, *MetadataRights(service.user, metadata).all())
-
-    def _read(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
-        return Right(self.service.user, program, arguments, purpose)
-
-    def _write(self, program: str, *arguments: str, purpose: str = "change its configuration") -> Right:
-        """As root, or as the user of the node if the folder of the configuration belongs to this user."""
-        service = self.service
-        return Right(_ROOT if service.configuration_writer == _ROOT else service.user, program, arguments, purpose)
-
-    def _systemctl(self, *words: str, purpose: str) -> Right:
-        return Right(_ROOT, "systemctl", (*words, self.service.unit), purpose)
+        rights = [self.read_configuration, self.list_open_files, self.find_java, self.see_paths]
+        rights += [self.read_directory_id(directory) for directory in directories if directory != metadata]
+        rights += [] if self.read_log is None else [self.read_log]
+        rights += [self.stop, self.start, self.forget_failures, self.kill]
+        if (package := self.service.package) is None:
+            rights += [self.draft_link, self.switch_link]
+        else:
+            rights += [self.mask, self.unmask]
+            rights += [self.of_package(words) for words in (package.install, package.download, package.repair) if words]
+        if not self.service.managed_elsewhere:
+            rights += [self.read_copy, self.back_up, self.draft_configuration, self.write_configuration]
+            rights += [self.digest, self.sync, self.switch_configuration]
+        return (*rights, *MetadataRights(self.service.user, metadata).all())
 
 
-@dataclass(frozen=True, slots=True)
 class MetadataRights:
     """The commands for a node's metadata log, as the node's user. `directory`: its metadata.log.dir."""
 
-    user: str
-    directory: str
+    def __init__(self, user: str, directory: str) -> None:
+        def read(purpose: str, program: str, *arguments: str) -> Right:
+            return Right(user, program, arguments, purpose)
 
-    @property
-    def list(self) -> Right:
-        places = (f"{self.directory}/{name}" for name in ("meta.properties", "bootstrap.checkpoint", METADATA_LOG))
-        words = (*places, "-maxdepth", "2", "-printf", "%y/%s/%T@/%i%p|")
-        return self._right("find", words, "list its metadata log")
+        def change(program: str, *arguments: str) -> Right:
+            return Right(user, program, arguments, "change its metadata log")
 
-    @property
-    def read(self) -> Right:
-        return self._right("cat", (self._file("file"),), "read its metadata log")
-
-    @property
-    def digest(self) -> Right:
-        return self._right("sha256sum", (self._file("file") + DRAFT,), "verify a copy in its metadata log")
-
-    @property
-    def free(self) -> Right:
-        words = ("--output=avail", "--block-size=1", self.directory)
-        return self._right("df", words, "see the free space of its metadata log")
-
-    @property
-    def copy(self) -> Right:
-        return self._change("cp", "-pT", self._file("file"), self._file("to") + DRAFT)
-
-    @property
-    def take_rights(self) -> Right:
-        """An empty file with the owner and the mode of another one."""
-        return self._change("cp", "-pT", "--attributes-only", self._file("file"), self._file("to") + DRAFT)
-
-    @property
-    def write(self) -> Right:
-        return self._change("tee", self._file("to") + DRAFT)
-
-    @property
-    def sync(self) -> Right:
-        return self._change("sync", f"{self.directory}{{place}}")
-
-    @property
-    def rename(self) -> Right:
-        return self._change("mv", "-T", self._file("to") + DRAFT, self._file("to"))
-
-    @property
-    def remove(self) -> Right:
-        return self._change("rm", "-f", self._file("to"))
-
-    @property
-    def make_folder(self) -> Right:
-        return self._change("mkdir", "-m", "700", f"{self.directory}/{METADATA_LOG}/{{backup}}")
-
-    @property
-    def remove_folder(self) -> Right:
-        return self._change("rm", "-r", f"{self.directory}/{METADATA_LOG}/{{backup}}")
+        file, to, log = f"{directory}/{{file}}", f"{directory}/{{to}}", f"{directory}/{METADATA_LOG}"
+        places = (f"{directory}/meta.properties", f"{directory}/bootstrap.checkpoint", log)
+        listed = ("-maxdepth", "2", "-printf", "%y/%s/%T@/%i%p|")
+        self.list = read("list its metadata log", "find", *places, *listed)
+        self.read = read("read its metadata log", "cat", file)
+        self.digest = read("verify a copy in its metadata log", "sha256sum", file + DRAFT)
+        self.free = read("see the free space of its metadata log", "df", "--output=avail", "--block-size=1", directory)
+        self.copy = change("cp", "-pT", file, to + DRAFT)
+        # An empty file with the owner and the mode of another one.
+        self.take_rights = change("cp", "-pT", "--attributes-only", file, to + DRAFT)
+        self.write = change("tee", to + DRAFT)
+        self.sync = change("sync", f"{directory}{{place}}")
+        self.rename = change("mv", "-T", to + DRAFT, to)
+        self.remove = change("rm", "-f", to)
+        self.make_folder = change("mkdir", "-m", "700", f"{log}/{{backup}}")
+        self.remove_folder = change("rm", "-r", f"{log}/{{backup}}")
 
     def all(self) -> tuple[Right, ...]:
-        reads = (self.list, self.read, self.digest, self.free)
-        files = (self.copy, self.take_rights, self.write, self.sync, self.rename, self.remove)
-        return (*reads, *files, self.make_folder, self.remove_folder)
-
-    def _file(self, placeholder: str) -> str:
-        return f"{self.directory}/{{{placeholder}}}"
-
-    def _right(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
-        return Right(self.user, program, arguments, purpose)
-
-    def _change(self, program: str, *arguments: str) -> Right:
-        return self._right(program, arguments, "change its metadata log")
+        return tuple(vars(self).values())
 
 
-@dataclass(frozen=True, slots=True)
 class RehearsalRights:
     """The commands that copy the files of a node for a rehearsal, as the node's user. `directory`: a log directory.
 
     A plan does not need them: without them the rehearsal is skipped.
     """
 
-    user: str
-    directory: str
+    def __init__(self, user: str, directory: str) -> None:
+        def read(what: str, program: str, *arguments: str) -> Right:
+            return Right(user, program, arguments, f"{what} that a rehearsal copies")
 
-    @property
-    def list(self) -> Right:
-        words = (self.directory, "-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|")
-        return self._right("find", words, "list the files that a rehearsal copies")
-
-    @property
-    def topic_ids(self) -> Right:
-        words = ("-rsH", "--include=partition.metadata", "^topic_id:", self.directory)
-        return self._right("grep", words, "read the topic ids that a rehearsal copies")
-
-    @property
-    def read(self) -> Right:
-        return self._right("cat", (f"{self.directory}/{{log}}",), "read the coordinator logs that a rehearsal copies")
+        listed = ("-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|")
+        self.list = read("list the files", "find", directory, *listed)
+        topic_ids = ("-rsH", "--include=partition.metadata", "^topic_id:")
+        self.topic_ids = read("read the topic ids", "grep", *topic_ids, directory)
+        self.read = read("read the coordinator logs", "cat", f"{directory}/{{log}}")
 
     def all(self) -> tuple[Right, ...]:
-        return (self.list, self.topic_ids, self.read)
-
-    def _right(self, program: str, arguments: tuple[str, ...], purpose: str) -> Right:
-        return Right(self.user, program, arguments, purpose)
+        return tuple(vars(self).values())
 
 
 def changed_paths(service: ServiceSpec) -> tuple[str, ...]:

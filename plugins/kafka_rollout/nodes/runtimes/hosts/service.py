@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
@@ -30,26 +32,36 @@ from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartReco
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import rights_of, service_of
-from kafka_rollout.nodes.runtimes.hosts.directory import MISSING, HostDirectory
-from kafka_rollout.nodes.runtimes.hosts.facts import read_jvm_arguments
-from kafka_rollout.nodes.runtimes.hosts.java import read_java_version
-from kafka_rollout.nodes.runtimes.hosts.packages import (
+from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, HostDirectory, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.installing import (
     JAR,
     download,
     install_package,
     installed_release,
-    jars_line,
+    provide,
     why_unavailable,
 )
-from kafka_rollout.nodes.runtimes.hosts.records import HostRecords
-from kafka_rollout.nodes.runtimes.hosts.release_source import provide
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
-from kafka_rollout.nodes.runtimes.hosts.state import look, read_host, read_journal
-from kafka_rollout.nodes.runtimes.hosts.systemd import UnitState, parse_unit, show_command
+from kafka_rollout.nodes.runtimes.hosts.state import (
+    UnitState,
+    look,
+    parse_unit,
+    read_host,
+    read_java_version,
+    read_journal,
+    read_jvm_arguments,
+    show_command,
+)
 from kafka_rollout.nodes.runtimes.properties import (
+    WrittenConfiguration,
+    add_start,
     changed_lines,
+    checkpoint_files,
+    configuration_for,
+    load_written,
     metadata_directory,
+    parse_starts,
 )
 from kafka_rollout.releases.facts import Release
 
@@ -60,7 +72,7 @@ _STOP_S = 180.0  # of a process that a package has started
 
 
 @dataclass(slots=True)
-class SshServiceRuntime(HostRecords):
+class SshServiceRuntime(HostCommands):
     """NodeRuntime of systemd units on hosts. `identify`: version in the name of a jar → its release."""
 
     cluster: ClusterSpec
@@ -124,7 +136,7 @@ class SshServiceRuntime(HostRecords):
             download(self, node, (release, installed))
             return
         folder = service_of(node).folder(release)
-        if f"libs {folder}" not in self._found(node, folder):
+        if f"libs {folder}" not in look(self, node, [folder]):
             provide(self, node, release)
 
     def prepare_stop(self, node: NodeSpec) -> None:
@@ -165,14 +177,19 @@ class SshServiceRuntime(HostRecords):
                 f"Node {node.name} still runs as process {unit.pid}, so nothing was installed.",
                 remedy="Stop the node first.",
             )
-        before = self.configuration(node)
+        before = self._configuration(node)
         if service.package is None:
             self.bring(node, release)
             self._refuse_missing(node, release)
         elif not service.managed_elsewhere:
-            self.refuse_replaced_configuration(node, before)
+            self._refuse_replaced_configuration(node, before)
         lines = changed_lines(self.cluster, node, release, changes)
-        after = self.configuration_for(node, release, before, lines)
+        if service.managed_elsewhere:
+            after = server_properties.set_properties(before, str(release), lines)
+        else:
+            written = load_written(self._read_record(node, _written(node)))
+            read_copy = partial(self._copy_of, node, release)
+            after = configuration_for(before, release, lines, written=written, read_copy=read_copy)
         if after != before:
             if service.managed_elsewhere:
                 raise TransientError(
@@ -195,14 +212,14 @@ class SshServiceRuntime(HostRecords):
         """
         service, rights = service_of(node), rights_of(node)
         if not service.managed_elsewhere:
-            self.keep_configuration(node, left, release, configuration)
+            self._keep_configuration(node, left, release, configuration)
         install_package(self, node, release)
         unit, installed = self._read_unit(node)
         if not unit.is_down:
             self.stop(node, deadline_s=_STOP_S)
         if not service.managed_elsewhere:
             self.change(node, rights.switch_configuration)
-        elif self.configuration(node) != configuration:
+        elif self._configuration(node) != configuration:
             raise TransientError(
                 f"The package of Kafka {release} has changed {service.configuration_file} on host {service.host}.",
                 remedy="Restore the file with the software that manages it, then repeat the step.",
@@ -240,14 +257,14 @@ class SshServiceRuntime(HostRecords):
             before = unit.last_pid, unit.started_at
             self._wait(node, lambda now: now.pid is not None or (now.last_pid, now.started_at) != before, _START_S)
             unit = self.unit(node)
-        self.record_start(node, unit, installed)
+        self._record_start(node, unit, installed)
         self._run_commands(node, service_of(node).after_start, "after the start")
 
     def short_timeouts(self) -> AbstractContextManager[None]:
         return self.shell.short_timeouts()
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        return self.recorded_starts(node)
+        return parse_starts(self._read_record(node, _starts(node)))
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
         """The last lines of the log file; without one, those of the unit in the journal."""
@@ -263,26 +280,13 @@ class SshServiceRuntime(HostRecords):
         return read_jvm_arguments(self, node)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
-        return server_properties.parse(self.configuration(node))
+        return server_properties.parse(self._configuration(node))
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
-        """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
         directory = self.metadata_log_dir(node)
-        found: list[CheckpointFile] = []
-        for entry in HostDirectory(self, node, str(directory)).entries() if directory is not None else ():
-            match = re.fullmatch(rf"{METADATA_LOG}/(\d{{20}})-(\d{{10}})\.checkpoint", entry.name)
-            if match is not None and int(match[1]) > 0:
-                found.append(
-                    CheckpointFile(
-                        node_id=node.node_id,
-                        path=f"{directory}/{entry.name}",
-                        end_offset=int(match[1]),
-                        epoch=int(match[2]),
-                        size=entry.size,
-                        modified_at=entry.modified_at,
-                    )
-                )
-        return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
+        entries = () if directory is None else HostDirectory(self, node, str(directory)).entries()
+        in_log = (one for one in entries if one.name.rpartition("/")[0] == METADATA_LOG)
+        return checkpoint_files(node, ((f"{directory}/{one.name}", one.size, one.modified_at) for one in in_log))
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""
@@ -327,18 +331,16 @@ class SshServiceRuntime(HostRecords):
 
     def _read_unit(self, node: NodeSpec) -> tuple[UnitState, Release | None]:
         """Return the unit and the release that its next start runs."""
-        service = service_of(node)
-        where = f"readlink {service.symlink}" if service.package is None else jars_line(service.package)
+        service, package = service_of(node), service_of(node).package
+        where = f"readlink {service.symlink}" if package is None else f"echo {package.jars}/kafka_2.*.jar"
         done = self.run(node, f"{show_command(service.unit)}; echo Link=$({where})")
         unit = parse_unit(done.out)
-        if not unit.exists and not (unit.masked and service.package):
+        if not unit.exists and not (unit.masked and package):
             raise UserError(
                 f"Host {service.host} has no unit {service.unit}.", remedy=f"Correct the unit of node {node.name}."
             )
         link = done.out.rpartition("Link=")[2].strip()
-        if service.package is not None:
-            return unit, installed_release(link, self.identify)
-        return unit, _release_in(service, link)
+        return unit, _release_in(service, link) if package is None else installed_release(link, self.identify)
 
     def _loaded_version(self, node: NodeSpec, unit: UnitState) -> str:
         """Empty for a process that is too young to have opened the jars, or that has just ended."""
@@ -347,7 +349,7 @@ class SshServiceRuntime(HostRecords):
         key = node.node_id, unit.pid, unit.started_at
         if key not in self._loaded:
             right = rights_of(node).list_open_files
-            done = self.sudo(node, right, values={"pid": unit.pid})
+            done = self.sudo(node, right, pid=unit.pid)
             self.refuse_missing_right(node, right, done)
             match = JAR.search(done.out)
             if match is None:
@@ -362,19 +364,19 @@ class SshServiceRuntime(HostRecords):
         key = node.node_id, unit.pid or 0, unit.started_at
         if service.package is None or service.managed_elsewhere or key in self._finished:
             return False
-        if self.is_configuration_kept(node):
-            return True
-        self._finished.add(key)
-        return False
-
-    def _found(self, node: NodeSpec, folder: str) -> Sequence[str]:
-        return look(self, node, [folder])
+        right = rights_of(node).digest
+        done = self.sudo(node, right)
+        is_missing = done.code != 0 and MISSING in done.err
+        is_kept = not is_missing and self.expect(node, right, done).out != ""
+        if not is_kept:
+            self._finished.add(key)
+        return is_kept
 
     def _refuse_missing(self, node: NodeSpec, release: Release) -> None:
         """Raise before any change if the release is not on the host, or if the symlink is not a link."""
         service = service_of(node)
         folder = service.folder(release)
-        found = self._found(node, folder)
+        found = look(self, node, [folder])
         if f"libs {folder}" not in found:
             raise RefusedError(
                 f"Kafka {release} is not installed on host {service.host}: there is no {folder}/libs.",
@@ -395,6 +397,95 @@ class SshServiceRuntime(HostRecords):
                     remedy="Fix the command or the host, then repeat the step.",
                 )
 
+    def _copy_of(self, node: NodeSpec, release: Release) -> bytes | None:
+        done = self.sudo(node, rights_of(node).read_copy, release=release)
+        if done.code != 0 and MISSING in done.err:
+            return None
+        return self.expect(node, rights_of(node).read_copy, done).content
+
+    def write_configuration(self, node: NodeSpec, left: Release, release: Release, before: bytes, after: bytes) -> None:
+        """Copy the file, write a draft with its rights, verify the draft on the host, record the change, rename."""
+        rights = rights_of(node)
+        digest = sha256(after).hexdigest()
+        change = WrittenConfiguration(
+            left=left,
+            installed=release,
+            written=digest,
+            copied=sha256(before).hexdigest(),
+            is_restored=left != release and after == self._copy_of(node, release),
+        )
+        self.change(node, rights.back_up, release=left)
+        self.change(node, rights.draft_configuration)
+        self.change(node, rights.write_configuration, text=after)
+        if self.act(node, rights.digest).out.split()[:1] != [digest]:
+            raise FatalError(
+                f"The changed configuration of node {node.name} did not arrive whole on host {service_of(node).host}. "
+                "The file of the node was not replaced.",
+                remedy="Check the disk of the host, then repeat the step.",
+            )
+        self.act(node, rights.sync)
+        self._write_record(node, _written(node), change.dump().encode())
+        self.change(node, rights.switch_configuration)
+
+    def _keep_configuration(self, node: NodeSpec, left: Release, release: Release, content: bytes) -> None:
+        """Record the file, and copy it to its draft, before a package is installed, which can replace the file."""
+        written = load_written(self._read_record(node, _written(node)))
+        if written is None or written.written != sha256(content).hexdigest():
+            self.write_configuration(node, left, release, content, content)
+        self.change(node, rights_of(node).draft_configuration)
+        self.act(node, rights_of(node).sync)
+
+    def _refuse_replaced_configuration(self, node: NodeSpec, content: bytes) -> None:
+        """Raise RefusedError if a call ended while a package was installed, and the file differs from what it kept."""
+        rights, service = rights_of(node), service_of(node)
+        written = load_written(self._read_record(node, _written(node)))
+        if written is None or sha256(content).hexdigest() in (written.written, written.copied):
+            return
+        done = self.sudo(node, rights.digest)
+        self.refuse_missing_right(node, rights.digest, done)
+        if done.out.split()[:1] == [written.written]:
+            file = service.configuration_file
+            raise RefusedError(
+                f"{file} on host {service.host} is not the file that the run kept before it installed the package.",
+                remedy=f"Compare it with {file}{DRAFT}. Rename that file to {file}, or remove it to use {file} as it "
+                "is. Then repeat the step.",
+            )
+
+    def _configuration(self, node: NodeSpec) -> bytes:
+        return self.act(node, rights_of(node).read_configuration).content
+
+    def _record_start(self, node: NodeSpec, unit: UnitState, release: Release) -> None:
+        """Record the newest process once, also if an earlier call was killed before its record."""
+        if unit.last_pid is None or unit.started_at is None:
+            return
+        start = StartRecord(release=release, started_at=unit.started_at, pid=unit.last_pid)
+        content = add_start(self._read_record(node, _starts(node)), start)
+        if content is not None:
+            self._write_record(node, _starts(node), content)
+
+    def _read_record(self, node: NodeSpec, path: str) -> bytes:
+        """Return a record in the home folder of the SSH user; empty without one."""
+        done = self.run(node, f"if test -e {path}; then cat {path}; fi")
+        if done.code != 0:
+            raise TransientError(
+                f"{path} in the home folder of the SSH user on host {service_of(node).host} cannot be read: "
+                f"{done.problem}.",
+                remedy="Check the owner and the rights of the file, then repeat the step.",
+            )
+        return done.content
+
+    def _write_record(self, node: NodeSpec, path: str, content: bytes) -> None:
+        """Replace a record at once: it is whole also after a loss of power."""
+        folder, draft = path.rsplit("/", 1)[0], path + DRAFT
+        line = f"mkdir -p {folder} && cat > {draft} && sync {draft} && mv -T {draft} {path}"
+        done = self.run_fenced(node, line, text=content)
+        if done.code != 0:
+            raise FatalError(
+                f"{path} of node {node.name} cannot be written in the home folder of the SSH user on host "
+                f"{service_of(node).host}: {done.problem}.",
+                remedy="Make the home folder of the SSH user writable, then repeat the step.",
+            )
+
     def _wait(self, node: NodeSpec, ready: Callable[[UnitState], bool], seconds: float) -> bool:
         deadline = self.monotonic() + seconds
         while not ready(self.unit(node)):
@@ -402,6 +493,15 @@ class SshServiceRuntime(HostRecords):
                 return False
             self.sleep(_POLL_S)
         return True
+
+
+def _starts(node: NodeSpec) -> str:
+    """In the home folder, in which a command starts."""
+    return f".kafka-rollout/starts-{service_of(node).unit}.jsonl"
+
+
+def _written(node: NodeSpec) -> str:
+    return f".kafka-rollout/configuration-{service_of(node).unit}.json"
 
 
 def _release_in(service: ServiceSpec, folder: str) -> Release | None:

@@ -2,26 +2,34 @@
 
 Errors: TransientError for a host that cannot be reached or a connection that broke, RefusedError for a host key that is
 unknown or changed, a refused login, a missing right and a login shell that is not a shell, FatalError for endless
-output, UserError for settings that switch off a check.
+output, UserError for settings that switch off a check. The connections also carry HTTP to metrics agents that listen on
+the loopback interface of a host.
+
+The connections of a user come from ~/.ssh/config, the agent and known_hosts. Host keys are always verified, whatever
+StrictHostKeyChecking the configuration contains, also those of jump hosts.
 """
 
 from __future__ import annotations
 
+import secrets
 import shlex
 import socket
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any, Protocol, cast
 
+import httpx
 import paramiko
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import size
-from kafka_rollout.nodes.runtimes.hosts.connecting import RevokedKeyError
-from kafka_rollout.nodes.runtimes.hosts.marked import MarkedLine
 
 COMMAND_S = 30.0
 OUTPUT_LIMIT = 64_000_000  # bytes of a command that are kept in memory
@@ -33,6 +41,13 @@ _PROBE_AFTER_S, _PROBE_EVERY_S = 2, 1
 _LONG_WAIT_S, _SILENT_FOR_S = 1.0, 10.0
 _CHUNK = 1 << 16
 _POLL_S = 0.01
+_HTTP_S = 10.0
+CONNECT_S = 10.0
+_KEEPALIVE_S = 15
+_USER_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
+_GLOBAL_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
+_REVOKED = "@revoked"
+_BROKEN = (paramiko.SSHException, HTTPException, OSError, EOFError)
 _SUDO_REFUSALS = (
     "a password is required",
     "is not allowed to execute",
@@ -41,6 +56,10 @@ _SUDO_REFUSALS = (
 )
 Connect = Callable[[str], paramiko.SSHClient]
 """Opens a connection to a host, with its host key checked; raises what paramiko raises."""
+
+
+class RevokedKeyError(paramiko.SSHException):
+    """The key of the host is revoked in known_hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +135,9 @@ class SshShell:
         try:
             channel = transport.open_session(timeout=COMMAND_S)
             try:
-                return _execute(channel, line, text, within_s, sink)
+                return _execute(channel, host, line, text, within_s=within_s, sink=sink)
             finally:
                 channel.close()
-        except _OutputError as error:
-            raise error.of_host(host, line) from None
         except (paramiko.SSHException, OSError, EOFError) as error:
             if isinstance(error, TimeoutError) and transport.is_active():
                 raise TransientError(
@@ -240,28 +257,12 @@ def _connected(connect: Connect, host: str) -> paramiko.SSHClient:
         raise _unreachable(host, error) from error
 
 
-class _OutputError(Exception):
-    """Output that cannot be used. `is_endless`: it has too many bytes; otherwise it is not that of the command."""
-
-    def __init__(self, *, is_endless: bool) -> None:
-        self.is_endless = is_endless
-
-    def of_host(self, host: str, line: str) -> RolloutError:
-        if self.is_endless:
-            return FatalError(
-                f"A command on host {host} printed more than {size(OUTPUT_LIMIT)}: {line[:80]}",
-                remedy="Run the command on the host and find out what it prints.",
-            )
-        return RefusedError(
-            f"The login shell on host {host} did not run a command as it was sent: {line[:80]}",
-            remedy="Give the SSH user a POSIX shell such as bash, without a forced command in sshd or authorized_keys.",
-        )
-
-
 def _execute(
     channel: paramiko.Channel,
+    host: str,
     line: str,
     text: str | bytes | None,
+    *,
     within_s: float,
     sink: Callable[[bytes], object] | None,
 ) -> Done:
@@ -271,11 +272,11 @@ def _execute(
     """
     deadline = time.monotonic() + within_s
     channel.settimeout(within_s)
-    marked = MarkedLine(line)
-    channel.exec_command(marked.text)
+    nonce = secrets.token_hex(16)
+    channel.exec_command(_marked(line, nonce))
     content: list[bytes] = []
     err: list[bytes] = []
-    out, errors = marked.output(sink or content.append), marked.output(err.append)
+    out, errors = _MarkedOutput(nonce, sink or content.append), _MarkedOutput(nonce, err.append)
     left: memoryview | None = memoryview(text.encode() if isinstance(text, str) else text or b"")
     kept = 0
     while True:
@@ -299,7 +300,10 @@ def _execute(
             errors.feed(data)
             idle = False
         if kept > OUTPUT_LIMIT:
-            raise _OutputError(is_endless=True)
+            raise FatalError(
+                f"A command on host {host} printed more than {size(OUTPUT_LIMIT)}: {line[:80]}",
+                remedy="Run the command on the host and find out what it prints.",
+            )
         if idle and channel.exit_status_ready() and (channel.eof_received or channel.closed):
             break
         if time.monotonic() >= deadline:
@@ -310,7 +314,10 @@ def _execute(
     if code == -1:
         raise EOFError("the connection was closed")
     if code == 0 and not out.ended:
-        raise _OutputError(is_endless=False)
+        raise RefusedError(
+            f"The login shell on host {host} did not run a command as it was sent: {line[:80]}",
+            remedy="Give the SSH user a POSIX shell such as bash, without a forced command in sshd or authorized_keys.",
+        )
     out.close()
     errors.close()
     # A shell that did not run the line has printed the reason.
@@ -345,3 +352,212 @@ def refused_by_sudo(done: Done) -> bool:
 
 def _fingerprint(key: paramiko.PKey) -> str:
     return f"{key.get_name()} {key.fingerprint}"
+
+
+def _marked(line: str, nonce: str) -> str:
+    """Return a line for a login shell that marks the output of a command with marks that only this line can print.
+
+    A login can print lines of its own before and after a command (.bashrc, banners). The command gets the C locale:
+    messages of programs are compared with English texts, and sudo passes these variables on.
+    """
+    mark = 'echo "{0} {1}"; echo "{0} {1}" >&2'
+    # A subshell, so that `exit` in the line does not skip the second mark; on lines of its own, so that a comment at
+    # the end of the line does not hide the bracket.
+    return (
+        f"{mark.format(nonce, 'begin')}\n(\nexport LC_ALL=C LANGUAGE=C\n{line}\n)\n"
+        f"code=$?; {mark.format(nonce, 'end')}; exit $code"
+    )
+
+
+class _MarkedOutput:
+    """Passes on the bytes between two marks, in pieces. `seen`: all bytes before the first mark, or the last ones."""
+
+    def __init__(self, nonce: str, take: Callable[[bytes], object]) -> None:
+        self.begun = self.ended = False
+        self.seen = b""
+        self._begin, self._end, self._take = f"{nonce} begin\n".encode(), f"{nonce} end\n".encode(), take
+
+    def feed(self, data: bytes) -> None:
+        if self.ended:
+            return
+        self.seen += data
+        if not self.begun:
+            _, found, rest = self.seen.partition(self._begin)
+            if not found:
+                return
+            self.begun, self.seen = True, rest
+        before, found, _ = self.seen.partition(self._end)
+        if found:
+            self.ended, self.seen = True, b""
+        else:  # its end can be the beginning of the mark
+            before, self.seen = self.seen[: 1 - len(self._end)], self.seen[1 - len(self._end) :]
+        if before:
+            self._take(before)
+
+    def close(self) -> None:
+        """Pass on what is left if the second mark is missing, because the command line was ended."""
+        if self.begun and not self.ended and self.seen:
+            self._take(self.seen)
+
+
+def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
+    """Return a function that connects to a host with the settings of `config` (missing file: ssh's defaults)."""
+    config = config.expanduser()
+    ssh = paramiko.SSHConfig.from_path(str(config)) if config.exists() else paramiko.SSHConfig()
+
+    def connect(host: str) -> paramiko.SSHClient:
+        found = ssh.lookup(host)
+        client = paramiko.SSHClient()
+        files = known_hosts_files(found)
+        with tempfile.NamedTemporaryFile("w") as trusted:  # paramiko reads host keys from a file only
+            trusted.writelines(trusted_lines(files))
+            trusted.flush()
+            client.load_system_host_keys(trusted.name)
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        proxy = proxy_command(found, config)
+        identities = list(found.get("identityfile", []))
+        keys = [path for path in (Path(name).expanduser() for name in identities) if path.is_file()]
+        try:
+            client.connect(
+                found["hostname"],
+                port=int(found.get("port", 22)),
+                username=found.get("user"),
+                key_filename=[str(path) for path in keys] or None,  # type: ignore[arg-type]  # paramiko takes a list
+                allow_agent=found.get("identitiesonly", "no") != "yes",
+                look_for_keys=not identities,
+                sock=paramiko.ProxyCommand(proxy) if proxy is not None else None,
+                timeout=CONNECT_S,
+                banner_timeout=CONNECT_S,
+                auth_timeout=CONNECT_S,
+                transport_factory=refusing(revoked_keys(files)),
+            )
+        except BaseException:
+            client.close()
+            raise
+        transport = client.get_transport()
+        if transport is not None:
+            transport.set_keepalive(_KEEPALIVE_S)
+        return client
+
+    return connect
+
+
+def known_hosts_files(found: paramiko.SSHConfigDict) -> tuple[Path, ...]:
+    """Return the files with host keys that exist: of the user, then of the machine."""
+    names = [found.get("userknownhostsfile", _USER_FILES), found.get("globalknownhostsfile", _GLOBAL_FILES)]
+    paths = [Path(name).expanduser() for one in names for name in (one.split() if isinstance(one, str) else list(one))]
+    return tuple(path for path in paths if path.is_file())
+
+
+def proxy_command(found: paramiko.SSHConfigDict, config: Path) -> str | None:
+    """Return the command that connects to the host: ProxyCommand, or ssh through the jump hosts of ProxyJump."""
+    command = found.get("proxycommand")
+    if command is not None:
+        return None if command == "none" else str(command)
+    jumps = [jump.strip() for jump in str(found.get("proxyjump", "none")).split(",")]
+    if jumps == ["none"]:
+        return None
+    options = ["-o", "StrictHostKeyChecking=yes", *(["-F", str(config)] if config.exists() else [])]
+    through: list[str] = []
+    for number, jump in enumerate(jumps):
+        # An own ProxyCommand for each jump host: ssh does not pass on its options to those that it starts itself.
+        target = _address(jumps[number + 1]) if number + 1 < len(jumps) else (found["hostname"], found.get("port", 22))
+        nested = ["-o", f"ProxyCommand={shlex.join(through).replace('%', '%%')}"] if through else []
+        destination = jump if jump.startswith("ssh://") else f"ssh://{jump}"
+        through = ["ssh", *options, *nested, "-W", f"[{target[0]}]:{target[1]}", destination]
+    return shlex.join(through)
+
+
+def _address(jump: str) -> tuple[str, int]:
+    """Host and port of `[user@]host[:port]` or an ssh URI."""
+    place = jump.removeprefix("ssh://").rpartition("@")[2]
+    host, colon, port = place.rpartition(":")
+    if not colon or place.endswith("]"):
+        return place.strip("[]"), 22
+    return host.strip("[]"), int(port)
+
+
+def trusted_lines(files: Iterable[Path]) -> Iterator[str]:
+    """Yield the lines with a host key. paramiko fails on lines with a marker, such as @revoked, and on broken keys."""
+    for line in _lines(files):
+        with suppress(InvalidHostKey, paramiko.SSHException):
+            if not line.startswith("@") and HostKeyEntry.from_line(line) is not None:
+                yield f"{line}\n"
+
+
+def revoked_keys(files: Iterable[Path]) -> frozenset[str]:
+    """Return the keys (Base64) that the files mark as revoked, for whatever hosts: such a key is not trusted at all."""
+    lines = (line.split() for line in _lines(files))
+    return frozenset(words[3] for words in lines if len(words) > 3 and words[0] == _REVOKED)
+
+
+def _lines(files: Iterable[Path]) -> Iterator[str]:
+    return (line.strip() for path in files for line in path.read_text(errors="replace").splitlines())
+
+
+def refusing(revoked: frozenset[str]) -> Any:
+    """Return a transport that ends the connection before the login if the host has one of these keys."""
+
+    class Transport(paramiko.Transport):
+        def get_remote_server_key(self) -> paramiko.PKey:
+            key = super().get_remote_server_key()
+            if key.get_base64() in revoked:
+                raise RevokedKeyError(key.fingerprint)
+            return key
+
+    return Transport
+
+
+class SshTransport(httpx.BaseTransport):
+    """Sends each request over a channel of the connection to `host`, without a port on this machine."""
+
+    def __init__(self, shell: SshShell, host: str, *, timeout_s: float = _HTTP_S) -> None:
+        self._shell, self._host, self._timeout_s = shell, host, timeout_s
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Raises httpx.TransportError, as for a direct connection."""
+        address = (request.url.host, request.url.port or 80)
+        try:
+            channel = self._shell.forward(self._host, address, timeout_s=self._timeout_s)
+            try:
+                return self._exchange(channel, request)
+            except BaseException:
+                channel.close()
+                raise
+        except _BROKEN as error:
+            raise httpx.ConnectError(f"not reached from host {self._host}: {error}") from error
+        except RolloutError as error:
+            raise httpx.ConnectError(error.sentence) from error
+
+    def _exchange(self, channel: paramiko.Channel, request: httpx.Request) -> httpx.Response:
+        connection = HTTPConnection(request.url.host, timeout=self._timeout_s)
+        connection.sock = cast(socket.socket, channel)  # a channel has the methods that HTTPConnection calls
+        headers = {key: value for key, value in request.headers.items() if key != "connection"} | {
+            "connection": "close"
+        }
+        target = request.url.raw_path.decode("ascii")
+        connection.request(request.method, target, body=request.read() or None, headers=headers)
+        # Not getresponse(): it closes the channel of a response that ends with its connection.
+        answer = HTTPResponse(connection.sock, method=request.method)
+        answer.begin()
+        return httpx.Response(answer.status, headers=answer.getheaders(), stream=_Body(answer, channel))
+
+
+class _Body(httpx.SyncByteStream):
+    """The body of a response, in pieces: its size is unknown. The channel ends with it."""
+
+    def __init__(self, answer: HTTPResponse, channel: paramiko.Channel) -> None:
+        self._answer, self._channel = answer, channel
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            while part := self._answer.read(_CHUNK):
+                yield part
+        except _BROKEN as error:
+            raise httpx.ReadError(f"the response through SSH broke off: {error}") from error
+        if self._answer.length:  # read() of a part reports no early end
+            raise httpx.ReadError(f"the response through SSH broke off {self._answer.length} bytes before its end")
+
+    def close(self) -> None:
+        self._answer.close()
+        self._channel.close()

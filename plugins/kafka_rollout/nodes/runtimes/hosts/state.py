@@ -1,29 +1,106 @@
-"""The host of a node as a plan must know it: releases, rights, owners of folders, space.
+"""The host of a node, read with commands that change nothing: unit, releases, rights, owners of folders, space, Java.
 
-Its commands change nothing. What a command does not report is listed as unknown."""
+What a command does not report is listed as unknown. The Java version is that of the file `release` of its installation:
+the user of the broker chooses what its process executes, and the SSH user must not execute it.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.model.host_state import HostPath, HostState
+from kafka_rollout.model.host_state import HostFacts, HostPath, HostState, can_change
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
-from kafka_rollout.nodes.runtimes.hosts.directory import MISSING
-from kafka_rollout.nodes.runtimes.hosts.facts import read_facts
-from kafka_rollout.nodes.runtimes.hosts.release_source import is_pinned, is_provided
+from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
-from kafka_rollout.nodes.runtimes.hosts.systemd import UnitState
 from kafka_rollout.nodes.runtimes.properties import metadata_directory
 from kafka_rollout.releases.facts import Release
 
+_PROPERTIES = (
+    "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
+    "UnitFileState"
+)
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 _NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions")
 STAT = "stat --format=%f/%u/%U/%n"
+_OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
+_VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
+# The path without links, then each folder above it.
+_CHAIN = f'while :; do {STAT} "$path" || exit 1; test "$path" != / || break; path=$(dirname "$path"); done'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitState:
+    """A unit. `pid`: its main process, None without one. `last_pid`, `started_at` (epoch seconds): its newest main
+    process, which can have exited. `restarts`: by systemd itself, since the last start that a run or an operator
+    requested. `stop_s`: TimeoutStopSec, after which systemd kills the process; infinity: never; None: not reported.
+    `is_root`: its process runs as root. `masked`: until the next boot, so that nothing can start it."""
+
+    exists: bool
+    active: str
+    sub: str
+    pid: int | None
+    last_pid: int | None
+    started_at: float | None
+    restarts: int
+    stop_s: float | None
+    is_root: bool
+    masked: bool = False
+
+    @property
+    def waits_for_restart(self) -> bool:
+        """Whether the process exited and systemd is about to start it again."""
+        return self.sub == "auto-restart" or (self.active == "activating" and self.pid is None)
+
+    @property
+    def is_down(self) -> bool:
+        return self.pid is None and self.active in ("inactive", "failed")
+
+
+def show_command(unit: str) -> str:
+    """A line for the login shell; needs no right. Times are in UTC."""
+    return f"LC_ALL=C TZ=UTC systemctl show --property={_PROPERTIES} {unit}"
+
+
+def parse_unit(text: str) -> UnitState:
+    """Read the output of `show_command`."""
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return UnitState(
+        exists=values.get("LoadState") == "loaded",
+        active=values.get("ActiveState", ""),
+        sub=values.get("SubState", ""),
+        pid=int(values.get("MainPID") or 0) or None,
+        last_pid=int(values.get("ExecMainPID") or 0) or None,
+        started_at=_time(values.get("ExecMainStartTimestamp", "")),
+        restarts=int(values.get("NRestarts") or 0),
+        stop_s=_seconds(values.get("TimeoutStopUSec", "")),
+        is_root=values.get("User") in ("", "root", "0"),
+        masked=values.get("UnitFileState") == "masked-runtime",
+    )
+
+
+def _time(text: str) -> float | None:
+    """`Mon 2026-11-23 06:11:15 UTC`; empty for a unit that was never started."""
+    match = re.fullmatch(r"\w+ (\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})(?:\.\d+)? UTC", text.strip())
+    return datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp() if match else None
+
+
+def _seconds(text: str) -> float | None:
+    """`5min`, `1min 30s`, `infinity`; None for another text."""
+    if text == "infinity":
+        return math.inf
+    if not re.fullmatch(r"([\d.]+(us|ms|min|s|h|d|w) ?)+", text):
+        return None
+    return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(us|ms|min|s|h|d|w)", text))
 
 
 def read_host(
@@ -50,7 +127,9 @@ def read_host(
         there = frozenset(release for release, folder in folders.items() if f"libs {folder}" in found)
         brought = frozenset(release for release in folders if release not in there and is_provided(service, release))
     denied = _denied(commands, node, releases, read_config)
-    seen, excess = commands.sudo(node, rights_of(node).see_paths), _excess(commands, node)
+    seen, listed = commands.sudo(node, rights_of(node).see_paths), commands.run(node, ["sudo", "-n", "-l"])
+    # The rights with which the SSH user can become root; None if sudo does not list its rights.
+    excess = excess_rights(listed.out, service) if listed.code == 0 else None
     paths = parse_paths(seen.out)
     free = values.get("free", "")
     facts = read_facts(commands, node, folders, unit.pid, now)
@@ -91,7 +170,15 @@ def read_host(
 
 def look(commands: HostCommands, node: NodeSpec, folders: Iterable[str]) -> list[str]:
     """Return lines with the folders that have a release, whether the symlink can be switched, and free bytes."""
-    return commands.run(node, _look_line(service_of(node), folders)).out.splitlines()
+    service = service_of(node)
+    # Paths of an inventory have no character that a shell treats specially.
+    releases = "; ".join(f"test -d {folder}/libs && echo libs {folder}" for folder in folders) or "true"
+    link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
+    parent = service.release_parent
+    unpack = f"if test -d {parent} && test -w {parent}; then echo writable; fi; echo login $(id -un)"
+    configurations = service.configuration_file.rpartition("/")[0] or "/"
+    free = f"echo free $(df --output=avail --block-size=1 {configurations} | tail -1)"
+    return commands.run(node, f"{releases}; {link}; {unpack}; {free}").out.splitlines()
 
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
@@ -135,12 +222,6 @@ def _journal_problem(commands: HostCommands, node: NodeSpec) -> str:
     return ""
 
 
-def _excess(commands: HostCommands, node: NodeSpec) -> tuple[str, ...] | None:
-    """The rights with which the SSH user can become root; None if sudo does not list its rights."""
-    done = commands.run(node, ["sudo", "-n", "-l"])
-    return excess_rights(done.out, service_of(node)) if done.code == 0 else None
-
-
 def _denied(
     commands: HostCommands, node: NodeSpec, releases: Sequence[Release], read_config: Callable[[], Mapping[str, str]]
 ) -> tuple[str, ...]:
@@ -175,12 +256,105 @@ def _denied(
     return tuple(f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in refused)
 
 
-def _look_line(service: ServiceSpec, folders: Iterable[str]) -> str:
-    """A line of a shell. Paths of an inventory have no character that a shell treats specially."""
-    releases = "; ".join(f"test -d {folder}/libs && echo libs {folder}" for folder in folders) or "true"
-    link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
-    parent = service.release_parent
-    unpack = f"if test -d {parent} && test -w {parent}; then echo writable; fi; echo login $(id -un)"
-    configurations = service.configuration_file.rpartition("/")[0] or "/"
-    free = f"echo free $(df --output=avail --block-size=1 {configurations} | tail -1)"
-    return f"{releases}; {link}; {unpack}; {free}"
+def read_facts(
+    commands: HostCommands, node: NodeSpec, folders: Mapping[Release, str], pid: int | None, now: Callable[[], float]
+) -> HostFacts:
+    """Read them with commands that change nothing. `folders`: of the releases. `now`: clock of this machine."""
+    before = now()
+    text = commands.run(node, "date +%s.%N").out.strip()
+    after = now()
+    if not re.fullmatch(r"\d+\.\d+", text):
+        raise TransientError(
+            f"Host {service_of(node).host} does not report its time: {text or 'no output'}.",
+            remedy="Check `date` there.",
+        )
+    clock = float(text)
+    opened = commands.sudo(node, rights_of(node).list_open_files, pid=pid).out if pid is not None else ""
+    # Names of folders have no character that a shell treats specially.
+    parts = [f"echo free $(df --output=avail --block-size=1 {service_of(node).release_parent} 2>/dev/null | tail -1)"]
+    parts += [f"for jar in {folder}/libs/*.jar; do echo jar $jar; done" for folder in folders.values()]
+    if pid is not None:
+        parts.append(f"tr '\\0' '\\n' 2>/dev/null </proc/{pid}/cmdline | sed {shlex.quote('s/^/arg /')}")
+    lines = commands.run(node, "; ".join(parts)).out.splitlines()
+
+    def of(kind: str) -> list[str]:
+        return [line.removeprefix(f"{kind} ") for line in lines if line.startswith(f"{kind} ")]
+
+    free = "".join(of("free"))
+    return HostFacts(
+        clock_skew_s=clock - min(max(clock, before), after),
+        release_bytes=int(free) if free.isdigit() else None,
+        loaded_jars=tuple(dict.fromkeys(_OPENED.findall(opened))),
+        release_jars={
+            release: frozenset(jar.rsplit("/", 1)[1] for jar in of("jar") if jar.startswith(f"{folder}/libs/"))
+            for release, folder in folders.items()
+        },
+        arguments=tuple(of("arg")),
+    )
+
+
+def read_jvm_arguments(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
+    """Read the arguments of the unit's process, then the words of the unit's environment, which the next start uses.
+
+    Raises TransientError if the unit has no process and no environment. Files with an environment are not read.
+    """
+    unit = service_of(node).unit
+    line = (
+        f"LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
+        f"pid=$(systemctl show --property=MainPID --value {unit}); "
+        "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
+    )
+    lines = commands.run(node, line).out.splitlines()
+    found = [line.removeprefix("arg ") for line in lines if line.startswith("arg ")]
+    for text in (line.removeprefix("env ") for line in lines if line.startswith("env ")):
+        found += [word for variable in _words(text) for word in variable.partition("=")[2].split()]
+    if not found:
+        raise TransientError(
+            f"The arguments of the process of unit {unit} on host {service_of(node).host} are unknown.",
+            remedy="Start the node, or set the arguments in the Environment of the unit.",
+        )
+    return tuple(found)
+
+
+def _words(text: str) -> list[str]:
+    """Split a line of systemd, which quotes as a shell does."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # an unknown way to quote: the words of it are not used
+        return []
+
+
+def read_java_version(commands: HostCommands, node: NodeSpec, pid: int | None) -> int:
+    """Return the feature version: of the running process, or of `java` in PATH if there is none.
+
+    Raises UserError if the user of the node can change the file.
+    """
+    service = service_of(node)
+    if pid is not None:
+        java = commands.act(node, rights_of(node).find_java, pid=pid).out.strip()
+        java = java.removesuffix(" (deleted)")  # replaced since: the next start runs the new file
+    else:
+        java = commands.run(node, 'readlink -f "$(command -v java)"').out.strip()
+    home = java.rpartition("/bin/")[0]
+    places = [f"{home}/release", *([f"{home.removesuffix('/jre')}/release"] if home.endswith("/jre") else [])]
+    for place in places if home else ():
+        line = f'path=$(readlink -e {shlex.quote(place)}) && test -f "$path" && {{ {_CHAIN}; }}'
+        done = commands.run(node, line)
+        paths = parse_paths(done.out)
+        if done.code != 0 or not paths or paths[-1].path != "/":
+            continue
+        if unsafe := [path.path for path in paths if can_change(path, service.user)]:
+            raise UserError(
+                f"The Java version of node {node.name} is unknown: {', '.join(unsafe)} on host {service.host} can be "
+                f"changed by {service.user} or by every user.",
+                remedy="Install Java in a folder that belongs to root, and remove write rights of group and others.",
+            )
+        match = _VERSION.search(commands.run(node, ["cat", paths[0].path]).out)
+        if match is not None:
+            return int(match[2] or 0) if match[1] == "1" else int(match[1])
+    raise TransientError(
+        f"The Java version of node {node.name} on host {service.host} is unknown: there is no {places[0]} that has it."
+        if home
+        else f"Host {service.host} has no Java for node {node.name}.",
+        remedy="Install a Java runtime that has this file, such as a package of the distribution or of Temurin.",
+    )

@@ -1,4 +1,8 @@
-"""Kafka as a package of the host's distribution: the installed release, the available ones, and the installation.
+"""How a release gets to a host: from an archive on this machine, by a command of the operator, or as a package.
+
+The SHA-512 of an archive is in the inventory, or in a file next to it, as Apache publishes both. Only the first one
+shows that an archive is the one that the operator has verified. The SSH user unpacks an archive without sudo: what root
+unpacks can have setuid bits, links and devices.
 
 While a package is installed, the unit is masked in /run (systemctl mask --runtime): the scripts of a package can
 restart it, and the start belongs to the run. Such a mask ends with a loss of power. It has no effect on a unit whose
@@ -7,29 +11,123 @@ file is in /etc/systemd/system; then the runtime stops a process that the packag
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+from pathlib import Path
 
-from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.model.topology import NodeSpec, PackageSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.system.files import open_regular, reading
+from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.releases.facts import Release
 
+_SHA512 = re.compile(r"[0-9a-f]{128}")
 # The jar of kafka.Kafka → its version. Packages of vendors can also contain sources and documentation.
 JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)(?<!-sources)(?<!-javadoc)(?<!-scaladoc)(?<!-test)\.jar(?:\s|$)")
 _INTERRUPTED = "dpkg --configure -a"
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d+(?:\.\d+)+)")  # without the epoch and the revision of the package
 
 
-def jars_line(package: PackageSpec) -> str:
-    """A line of the login shell that prints the paths of the jars with the release."""
-    return f"echo {package.jars}/kafka_2.*.jar"
+def is_provided(service: ServiceSpec, release: Release) -> bool:
+    """Return whether `provide` can bring a release. Raises UserError for an archive with a wrong checksum."""
+    if service.archive is not None:
+        path = _archive(service.archive, release)
+        with reading(path):
+            status = path.stat()
+        _verify(service, path, release, _sha512(path, status.st_size, status.st_mtime_ns))
+    return service.archive is not None or service.install is not None
+
+
+def is_pinned(service: ServiceSpec, release: Release) -> bool:
+    """Return whether the inventory has the SHA-512 of the archive."""
+    return str(release) in service.archive_sha512
+
+
+def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
+    """Unpack the archive in a draft folder, then rename it; or run the operator's command."""
+    service = service_of(node)
+    if service.install is not None:
+        line, within_s = service.install.command.replace("{release}", str(release)), service.install.timeout_s
+        done = commands.run_fenced(node, line, within_s=within_s)
+        if done.code != 0:
+            raise FatalError(
+                f"The command that installs Kafka {release} on host {service.host} failed: `{line}`: {done.problem}.",
+                remedy="Fix the command or the host, then repeat the step.",
+            )
+    elif service.archive is not None:
+        path = _archive(service.archive, release)
+        with reading(path), open(open_regular(path), "rb") as file:
+            content = file.read()
+        _verify(service, path, release, hashlib.sha512(content).hexdigest())
+        _unpack(commands, node, release, content)
+
+
+def _unpack(commands: HostCommands, node: NodeSpec, release: Release, content: bytes) -> None:
+    service, folder = service_of(node), service_of(node).folder(release)
+    draft, target = shlex.quote(folder + DRAFT), shlex.quote(folder)
+    made = commands.run_fenced(node, f"rm -rf {draft} && umask 022 && mkdir {draft}")
+    if made.code != 0:
+        raise RefusedError(
+            f"The SSH user cannot create {folder}{DRAFT} on host {service.host}: {made.problem}.",
+            remedy="Create a folder for releases that belongs to the SSH user, link the installed releases into it, "
+            "and set `installation` to a path in this folder (docs/hosts.md).",
+        )
+    options = "--extract --gzip --no-same-owner --no-same-permissions --strip-components=1"
+    line = f"umask 022 && tar {options} --directory={draft} && mv -T {draft} {target}"
+    done = commands.run_fenced(node, line, text=content, within_s=transfer_s(len(content)))
+    if done.code != 0:
+        raise FatalError(
+            f"Kafka {release} cannot be unpacked to {folder} on host {service.host}: {done.problem}.",
+            remedy="Free space on this file system, or fix the archive, then repeat the step.",
+        )
+
+
+def _archive(pattern: str, release: Release) -> Path:
+    return Path(pattern.replace("{release}", str(release)))
+
+
+@lru_cache(maxsize=16)
+def _sha512(path: Path, size: int, modified_ns: int) -> str:
+    with reading(path), open(open_regular(path), "rb") as file:
+        return hashlib.file_digest(file, "sha512").hexdigest()
+
+
+def _expected(service: ServiceSpec, path: Path, release: Release) -> str:
+    """Of the inventory; else of the file: `NAME: 0B2A 1234 …` in groups and lines, or `hex  NAME` of sha512sum."""
+    if is_pinned(service, release):
+        return service.archive_sha512[str(release)]
+    checksum = path.with_name(path.name + ".sha512")
+    with reading(checksum):
+        text = checksum.read_text().lower()
+    _, colon, digits = text.partition(":")
+    found = re.sub(r"\s", "", digits) if colon else text.split(maxsplit=1)[0] if text.strip() else ""
+    if not _SHA512.fullmatch(found):
+        raise UserError(f"{checksum} contains no SHA-512.", remedy="Download it again from the place of the archive.")
+    return found
+
+
+def _verify(service: ServiceSpec, path: Path, release: Release, digest: str) -> None:
+    """Raise UserError unless the digest of the archive is the expected one."""
+    if digest == _expected(service, path, release):
+        return
+    if is_pinned(service, release):
+        raise UserError(
+            f"{path} does not have the SHA-512 of the inventory. Nothing was changed.",
+            remedy="Verify the archive, for example by its signature. Then correct the file or archive_sha512.",
+        )
+    raise UserError(
+        f"{path} does not have the SHA-512 of {path.name}.sha512. Nothing was changed.",
+        remedy="Download both again, then repeat the step.",
+    )
 
 
 def installed_release(printed: str, identify: Callable[[str], Release | None]) -> Release | None:
-    """Return the release of the jars that `jars_line` printed; None without one, or if an interrupted installation has
+    """Return the release of the printed paths of jars; None without one, or if an interrupted installation has
     left those of several."""
     versions = set(JAR.findall(printed))
     return identify(versions.pop()) if len(versions) == 1 else None
