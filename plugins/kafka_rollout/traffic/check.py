@@ -54,7 +54,7 @@ ReadMarks = Callable[[Collection[Position]], Mapping[Position, ProducerMark]]
 
 @dataclass(frozen=True, slots=True)
 class TrafficRecord:
-    """An acknowledged record. `transaction`: None for a record without a transaction.
+    """An acknowledged or consumed record. `transaction`: of an acknowledged one; None without a transaction.
 
     With UNKNOWN_OFFSET it is compared only by its id.
     """
@@ -64,16 +64,10 @@ class TrafficRecord:
     transaction: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumedRecord:
-    position: Position
-    record_id: str
-
-
 def compare(
     acknowledged: Iterable[TrafficRecord],
     transactions: Mapping[str, TransactionOutcome],
-    consumed: Mapping[str, Iterable[ConsumedRecord]],
+    consumed: Mapping[str, Iterable[TrafficRecord]],
     unavailable_s: Mapping[str, float],
     read_marks: ReadMarks,
     *,
@@ -99,7 +93,11 @@ def compare(
     counts: dict[str, int] = {}
     redelivered: dict[str, int] = {}
     for consumer, got in consumed.items():
-        places, total = _places(got)
+        places: dict[Position, str] = {}
+        total = 0
+        for record in got:
+            total += 1
+            places[record.position] = record.record_id
         counts[consumer] = len(places)
         redelivered[consumer] = total - len(places)
         discrepancies += _discrepancies(
@@ -165,15 +163,6 @@ def not_compared(host: str, sentence: str) -> TrafficVerdict:
         unavailable_s={},
         discrepancies=(unknown,),
     )
-
-
-def _places(got: Iterable[ConsumedRecord]) -> tuple[dict[Position, str], int]:
-    places: dict[Position, str] = {}
-    total = 0
-    for record in got:
-        total += 1
-        places[record.position] = record.record_id
-    return places, total
 
 
 def _discrepancies(

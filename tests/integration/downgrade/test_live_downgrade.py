@@ -30,7 +30,7 @@ from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.snapshot import install_on
-from kafka_rollout.traffic.processes.journal import read_lines
+from kafka_rollout.traffic.processes.traffic import read_lines
 from tests.integration.conftest import MakeCluster
 from tests.integration.groups.test_traffic import start, stop
 from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients_data_is_kept, contents, fill

@@ -24,9 +24,9 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
-from kafka_rollout.traffic.check import ConsumedRecord, Position, TrafficRecord, compare
-from kafka_rollout.traffic.processes.producer_marks import read_marks
+from kafka_rollout.traffic.check import Position, TrafficRecord, compare
 from kafka_rollout.traffic.processes.traffic import producer_settings
+from kafka_rollout.traffic.processes.traffic_process import read_marks
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
 
@@ -95,7 +95,7 @@ def test_a_batch_that_expires_under_way_is_stored_twice_and_none_of_the_test_tra
     produce_for(12.0)
     assert producer.flush(60) == 0
 
-    stored: list[ConsumedRecord] = []
+    stored: list[TrafficRecord] = []
     epochs = set()
     (segment,) = (Path(cluster.runtime.config(node)["log.dirs"]) / "expired-0").glob("*.log")
     for batch in batches(segment.read_bytes()):
@@ -103,7 +103,7 @@ def test_a_batch_that_expires_under_way_is_stored_twice_and_none_of_the_test_tra
         print(batch.base_offset, batch.record_count, batch.producer_epoch, batch.base_sequence)
         data = payload(batch, CODECS)
         keys = ((r.offset, data[r.key_at : r.key_at + r.key_length].decode()) for r in records(batch, data))
-        stored += [ConsumedRecord(position(offset), key) for offset, key in keys]
+        stored += [TrafficRecord(position(offset), key) for offset, key in keys]
     marks = partial(read_marks, proxy.address, ClientSecurity())
     found = compare(acknowledged, {}, {"the log": stored}, {}, marks).discrepancies
     print(f"{found}; {results}; producer epochs {sorted(epochs)}")

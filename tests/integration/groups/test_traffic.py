@@ -17,10 +17,8 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
-from kafka_rollout.traffic.processes.control import Control, Life, life_of
-from kafka_rollout.traffic.processes.journal import Journal, read_lines
-from kafka_rollout.traffic.processes.of_run import start_traffic, stop_traffic
-from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC
+from kafka_rollout.traffic.processes.of_run import Control, Life, life_of, start_traffic, stop_traffic
+from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC, Journal, read_lines
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
 

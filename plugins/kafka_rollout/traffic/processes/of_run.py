@@ -1,52 +1,216 @@
-"""Background processes of a run: start and stop the test traffic and the group monitor, from any worker.
+"""Background processes of a run, the test traffic and the group monitor: start, query and stop them from any worker.
 
-Imports Kafka clients: DAG files and commands import this module inside the function that needs it.
+This goes through the database, from any machine and user id. A process is stopped by a request, not by a signal. A
+process on this host is dead when its process id is gone; a process on another host counts as dead when it has not
+reported for LOST_AFTER_S. Imports Kafka clients: DAG files and commands import this module inside the function that
+needs it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import psutil
 
-from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import safe_name
+from kafka_rollout.base.system.sessions import start_session
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.kafka.client.rights import refuse_without_traffic_rights
+from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
-from kafka_rollout.run.store.opening import open_run
+from kafka_rollout.run.ports import ChangeLock
+from kafka_rollout.run.store.background import SqlBackground
+from kafka_rollout.run.store.opening import database_of, open_run
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
 from kafka_rollout.traffic.check import not_compared, with_earlier
-from kafka_rollout.traffic.processes.control import Control, Life, host_name, is_reachable, last_line
-from kafka_rollout.traffic.processes.heartbeat import ALONE_S
 
 log = logging.getLogger(__name__)
 
+MODULE = "kafka_rollout.traffic.processes.main"
+LOG = "process.log"
+HEARTBEAT_S = 2.0
+LOST_AFTER_S = 60.0
+_LATE_AFTER_S = 10.0  # a process of another host is alive if its last report is newer
+_GONE_AFTER_S = 6.0  # without a process id on this host: two containers can have one host name
+_POLL_S = 0.3
+ALONE_S = 900.0  # without the database, or without the lock of its run
+_LOCK_EVERY_S = 10.0
 UNLOCKED_S = 120.0  # a run acquires the lock within this time after the monitor starts
 _FIRST_RECORD_S = 120.0
 _TRAFFIC_END_S = 180.0  # the consumers get 90 s for the rest of the logs
 _MONITOR_END_S = 20.0
 
 
-def run_folder(cluster: str, run_id: str, settings: Settings) -> Path:
-    """Return the folder of this machine for the files of a run's background processes."""
-    return _folder_below(settings.home, cluster, run_id)
+class Life(Enum):
+    ALIVE = auto()
+    UNSURE = auto()
+    DEAD = auto()
+    ENDED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """One background process of one run. `on_progress` gets a sentence every `progress_every_s` of waiting.
+
+    `bootstrap_servers`: of the inventory, not of the database, because the process sends its credentials there. "": the
+    process reads the inventory itself.
+    """
+
+    key: BackgroundKey
+    settings: Settings
+    bootstrap_servers: str = ""
+    on_progress: Callable[[str], None] = lambda _: None
+    progress_every_s: float = 10.0
+
+    @property
+    def record(self) -> SqlBackground:
+        return SqlBackground(database_of(self.settings))
+
+    def find(self) -> tuple[BackgroundProcess | None, Life]:
+        """The process, once it is certain whether it is alive."""
+        return self._wait(lambda _, life: life is not Life.UNSURE, LOST_AFTER_S + _LATE_AFTER_S)
+
+    def start(
+        self,
+        replaced: BackgroundProcess | None,
+        *,
+        folder: Path,
+        settings: Mapping[str, Any],
+        security: ClientSecurity | None,
+        drain: bool = False,
+    ) -> BackgroundProcess:
+        """Start a process instead of `replaced`, or return the one that another worker started at the same time."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        instance = self.record.register(
+            self.key,
+            replaces=replaced.instance if replaced else "",
+            host=host_name(),
+            folder=str(folder),
+            settings=settings,
+            stop=drain,
+        )
+        if instance is not None:
+            self._spawn(instance, folder, security or ClientSecurity(), *(["--drain"] if drain else []))
+        if (started := self.record.read(self.key)) is None:
+            raise FatalError("The record of a background process was removed.", remedy="Repeat the step.")
+        return started
+
+    def wait_for_end(self, within_s: float) -> BackgroundProcess | None:
+        """The process, ended or dead. Raises FatalError if it is alive after `within_s`."""
+        process, life = self._wait(lambda _, life: life in (Life.ENDED, Life.DEAD), within_s)
+        if process is not None and life not in (Life.ENDED, Life.DEAD):
+            raise FatalError(
+                f"The {self.key.kind.label} (process {process.pid} on host {process.host}) was requested to stop and "
+                f"did not end in {within_s:.0f} s.",
+                remedy=f"Read {Path(process.folder) / LOG} on that host.",
+            )
+        return process
+
+    def wait_until(self, ready: Callable[[BackgroundProcess], bool], within_s: float) -> BackgroundProcess | None:
+        """The process as soon as it is ready; None if it ended, died, or `within_s` passed."""
+        process, _ = self._wait(lambda found, life: ready(found) or life in (Life.ENDED, Life.DEAD), within_s)
+        return process if process is not None and ready(process) else None
+
+    def _wait(
+        self, until: Callable[[BackgroundProcess, Life], bool], within_s: float
+    ) -> tuple[BackgroundProcess | None, Life]:
+        began = shown = time.monotonic()
+        while True:
+            process = self.record.read(self.key)
+            if process is None:
+                return None, Life.ENDED
+            now, life = time.monotonic(), life_of(process)
+            if until(process, life) or now - began > within_s:
+                return process, life
+            if now - shown > self.progress_every_s:
+                shown = now
+                self.on_progress(process.sentence)
+            time.sleep(_POLL_S)
+
+    def _spawn(self, instance: str, folder: Path, security: ClientSecurity, *arguments: str) -> None:
+        """Credentials go through the standard input, so no file has to be removed.
+
+        The process can live longer than this one, so it gets the keys that are only in the memory of this one.
+        """
+        key = self.key
+        words = ["--cluster", key.cluster, "--run", key.run_id, "--kind", key.kind, "--instance", instance, *arguments]
+        words += ["--bootstrap-servers", self.bootstrap_servers]
+        password_file = self.settings.database_password_file
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "KAFKA_ROLLOUT_HOME": str(self.settings.home),
+            "KAFKA_ROLLOUT_CLUSTERS": str(self.settings.clusters),
+            "KAFKA_ROLLOUT_DATABASE": self.settings.database_url,
+            **({"KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE": str(password_file)} if password_file else {}),
+        }
+        start_session(
+            [sys.executable, "-m", MODULE, *words],
+            folder / LOG,
+            environment=environment,
+            stdin=CarriedSecurity.pack(security, only_memory=True).to_json().encode(),
+        )
+
+
+def host_name() -> str:
+    return socket.gethostname()
+
+
+def is_reachable(process: BackgroundProcess) -> bool:
+    """Whether this worker can read and continue the process's journals, on its host or in a shared folder."""
+    mode = os.R_OK | os.W_OK | os.X_OK
+    return os.access(process.folder, mode, effective_ids=True) and (Path(process.folder) / LOG).exists()
+
+
+def life_of(process: BackgroundProcess) -> Life:
+    if process.has_ended:
+        return Life.ENDED
+    if process.host == host_name() and process.pid:
+        if _has_process(process):
+            return Life.ALIVE
+        return Life.DEAD if process.age_s > _GONE_AFTER_S else Life.UNSURE
+    if process.age_s > LOST_AFTER_S:
+        return Life.DEAD
+    return Life.ALIVE if process.age_s < _LATE_AFTER_S else Life.UNSURE
+
+
+def _has_process(process: BackgroundProcess) -> bool:
+    try:
+        found = psutil.Process(process.pid)
+        return process.instance in found.cmdline() and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def last_line(process: BackgroundProcess) -> str:
+    """The last line that the process logged, if this worker can read it."""
+    try:
+        lines = (Path(process.folder) / LOG).read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
 
 
 def traffic_folder(cluster: str, run_id: str, settings: Settings) -> Path:
     """Return the folder for the journals of a run's test traffic: a shared one lets each worker compare them."""
-    return _folder_below(settings.shared_folder, cluster, run_id) / "traffic"
-
-
-def _folder_below(home: Path, cluster: str, run_id: str) -> Path:
-    return home / "runs" / safe_name(cluster) / safe_name(run_id)
+    return settings.shared_folder / "runs" / safe_name(cluster) / safe_name(run_id) / "traffic"
 
 
 def start_traffic(
@@ -96,7 +260,11 @@ def start_traffic(
             of_period |= {"period": period, "before": to_json(_known_result(found)), "group": f"{group}-{period}"}
         folder = folder / f"period-{of_period['period']}"
     started = control.start(found, folder=folder, settings=of_period, security=of_traffic)
-    if (ready := control.wait_until(_has_records, _FIRST_RECORD_S)) is not None:
+
+    def has_records(process: BackgroundProcess) -> bool:
+        return bool(process.status.get("acknowledged") and process.status.get("consumed"))
+
+    if (ready := control.wait_until(has_records, _FIRST_RECORD_S)) is not None:
         return ready
     control.record.request_stop(cluster.name, run_id, BackgroundKind.TRAFFIC)
     failed = control.record.read(control.key) or started
@@ -155,10 +323,6 @@ def _known_result(process: BackgroundProcess) -> TrafficVerdict:
     return with_earlier(process.settings["before"], not_compared(process.host, sentence))
 
 
-def _has_records(process: BackgroundProcess) -> bool:
-    return bool(process.status.get("acknowledged") and process.status.get("consumed"))
-
-
 def start_group_monitor(
     cluster: str,
     run_id: str,
@@ -184,7 +348,7 @@ def start_group_monitor(
         return before
     started = control.start(
         before,
-        folder=run_folder(cluster, run_id, settings) / "group-monitor",
+        folder=settings.home / "runs" / safe_name(cluster) / safe_name(run_id) / "group-monitor",
         settings={"leased": True, "unlocked_s": unlocked_s, "only_with": only_with},
         security=security,
     )
@@ -227,3 +391,93 @@ def _control(
     key = BackgroundKey(cluster=cluster, run_id=run_id, kind=kind)
     settings = settings or Settings.from_environment()
     return Control(key=key, settings=settings, bootstrap_servers=servers, on_progress=on_progress)
+
+
+class Heartbeat:
+    """Reports every two seconds, in a thread. Sets `stop` when the process has no reason to run any more:
+
+    a worker requested it, another process replaced it, its run has not held the cluster's lock for `unlocked_s`, the
+    process `only_with` of this host is gone, or the database did not answer for 15 minutes.
+    """
+
+    def __init__(
+        self,
+        record: SqlBackground,
+        lock: ChangeLock,
+        process: BackgroundProcess,
+        stop: Event,
+        *,
+        unlocked_s: float = ALONE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.state = BackgroundState.RUNNING
+        self.status: Callable[[], Mapping[str, Any]] = dict
+        self.is_replaced = False
+        self._record = record
+        self._lock = lock
+        self._process = process
+        self._stop = stop
+        self._ended = Event()
+        self._unlocked_s = unlocked_s
+        self._clock = clock
+        self._answered_at = self._locked_at = clock()
+        self._lock_read_at = 0.0
+        self._only_with: psutil.Process | None = None
+        if (pid := process.settings.get("only_with")) is not None:
+            try:
+                self._only_with = psutil.Process(pid)
+            except psutil.NoSuchProcess:
+                self._end("The process that began the run is gone.")
+        self._thread = Thread(target=self._repeat, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def beat(self, result: Mapping[str, Any] | None = None) -> None:
+        """One report; sets `stop` if there is a reason."""
+        now = self._clock()
+        try:
+            row = self._record.report(self._process, self.state, pid=os.getpid(), status=self.status(), result=result)
+            self._answered_at = now
+            self.is_replaced = row is None
+            if row is None or row.stop_requested:
+                self._end("Another process replaced this one." if row is None else "The stop was requested.")
+            elif self._process.settings.get("leased") and now - self._lock_read_at >= _LOCK_EVERY_S:
+                self._lock_read_at = now
+                holder = self._lock.holder(self._process.key.cluster)
+                if holder is not None and holder.holder == self._process.key.run_id:
+                    self._locked_at = now
+                elif now - self._locked_at > self._unlocked_s:
+                    self._end("The run does not hold the lock.")
+        except RolloutError as error:
+            log.warning("%s", error)
+            if now - self._answered_at > ALONE_S:
+                self._end("The database did not answer for 15 minutes.")
+        if self._only_with is not None and not self._only_with.is_running():
+            self._end("The process that began the run is gone.")
+
+    def finish(self, state: BackgroundState, *, result: Mapping[str, Any] | None = None, error: str = "") -> None:
+        """The last report. It is repeated for 15 minutes if the database does not answer."""
+        self._ended.set()
+        self._thread.join()
+        status = {**self.status(), **({"error": error} if error else {})}
+        deadline = self._clock() + ALONE_S
+        while True:
+            try:
+                self._record.report(self._process, state, pid=os.getpid(), status=status, result=result)
+                return
+            except TransientError as problem:
+                log.warning("%s", problem)
+                if self._clock() > deadline:
+                    raise
+                time.sleep(HEARTBEAT_S)
+
+    def _repeat(self) -> None:
+        self.beat()
+        while not self._ended.wait(HEARTBEAT_S):
+            self.beat()
+
+    def _end(self, why: str) -> None:
+        if not self._stop.is_set():
+            log.info("%s", why)
+            self._stop.set()

@@ -1,31 +1,50 @@
 """Clients of the test traffic: a plain and a transactional producer, a group of the classic protocol and, if the
-cluster offers it, one of the consumer protocol.
+cluster offers it, one of the consumer protocol. Samples: what the clients experienced in each second. Journals of both:
+one append-only text file per writer, in the folder of a traffic period.
 
 Each runs in its own thread until its stop event is set, and writes acknowledgements or records into its journal. A
 client that fails is created again and continues, because its interruption is measured.
+
+Lines are tab-separated. `acknowledged-*.tsv`: topic, partition, offset, record id, transaction or `-`.
+`transactions-*.tsv`: transaction, outcome (a later line for the same transaction wins).
+`consumed-<group>.tsv`: topic, partition, offset, record id. `gaps-*.tsv`: client, longest gap in seconds.
+`samples-*.tsv`: the fields of a `TrafficSample` as JSON values.
+The last line is dropped if its writer was killed in the middle of it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
+from statistics import mean
+from threading import Event, Lock, Thread
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 
-from kafka_rollout.run.traffic_verdict import TRANSACTIONAL_PRODUCER, TransactionOutcome
-from kafka_rollout.traffic.check import UNKNOWN_OFFSET
-from kafka_rollout.traffic.processes.journal import NO_TRANSACTION, Journal
+from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
+from kafka_rollout.run.traffic_series import TrafficSample, condense
+from kafka_rollout.run.traffic_verdict import TRANSACTIONAL_PRODUCER, TrafficVerdict, TransactionOutcome
+from kafka_rollout.traffic.check import (
+    CONSUMER_GROUP,
+    UNKNOWN_OFFSET,
+    Position,
+    ReadMarks,
+    TrafficRecord,
+    compare,
+)
 
 log = logging.getLogger(__name__)
 
 _Place = tuple[str, int, int]
 
+NO_TRANSACTION = "-"
 PLAIN_TOPIC = "kafka-rollout-traffic-plain"
 TRANSACTIONAL_TOPIC = "kafka-rollout-traffic-transactional"
 TOPICS = (PLAIN_TOPIC, TRANSACTIONAL_TOPIC)
@@ -35,26 +54,10 @@ FLUSH_SECONDS = 0.2
 DELIVERY_TIMEOUT_MS = 15 * 60_000
 TRANSACTION_TIMEOUT_MS = 30_000  # an open transaction delays the consumers until it is aborted
 UNASSIGNED_SECONDS = 30.0  # the only member of its group is without partitions only while it joins
-
-
-@dataclass(slots=True)
-class Gap:
-    """The longest time between two acknowledgements or records of one client."""
-
-    longest_s: float = 0.0
-    clock: Callable[[], float] = time.monotonic
-    _last: float | None = None
-
-    def alive(self) -> float:
-        """Note a sign of life; return the seconds since the one before."""
-        now = self.clock()
-        gap = 0.0 if self._last is None else now - self._last
-        self.longest_s, self._last = max(self.longest_s, gap), now
-        return gap
-
-    @property
-    def open_s(self) -> float:
-        return 0.0 if self._last is None else self.clock() - self._last
+_EVERY_S = 1.0
+_LOAD = 0.1  # at most this share of the time is spent on metadata requests: a large cluster is asked less often
+_TIMEOUT_S = 5.0
+_OLD_S = 30.0
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ class Window:
 class Client:
     """One thread of traffic; `count` of records acknowledged or consumed, for the progress line.
 
+    `longest_s`: the longest time between two acknowledgements or records, `silent_s`: since the last one.
     `read_to`: the offset at which a consumer last reached the end, by (topic, partition). `reached`: the offset after
     the last record that was acknowledged or consumed, or at which a consumer last reached the end.
     """
@@ -77,11 +81,13 @@ class Client:
     name: str
     body: Callable[[Client], None]
     stop: Event = field(default_factory=Event)
-    gap: Gap = field(default_factory=Gap)
+    clock: Callable[[], float] = time.monotonic
+    longest_s: float = 0.0
     count: int = 0
     read_to: dict[tuple[str, int], int] = field(default_factory=dict)
     reached: dict[tuple[str, int], int] = field(default_factory=dict)
     window: Window = field(default_factory=Window)
+    _last: float | None = None
     _thread: Thread | None = None
 
     def start(self) -> None:
@@ -99,7 +105,13 @@ class Client:
 
     def sign_of_life(self) -> None:
         """Note an acknowledgement or a record."""
-        self.window.silent_s = max(self.window.silent_s, self.gap.alive())
+        gap = self.silent_s
+        self.longest_s, self._last = max(self.longest_s, gap), self.clock()
+        self.window.silent_s = max(self.window.silent_s, gap)
+
+    @property
+    def silent_s(self) -> float:
+        return 0.0 if self._last is None else self.clock() - self._last
 
     def acknowledged(self, message: Message) -> None:
         """Note the latency and the offset of an acknowledged record."""
@@ -111,7 +123,7 @@ class Client:
     def take_window(self) -> Window:
         """Return the window, with the time without a sign of life until now, and begin a new one."""
         window, self.window = self.window, Window()
-        window.silent_s = max(window.silent_s, self.gap.open_s)
+        window.silent_s = max(window.silent_s, self.silent_s)
         return window
 
     def join(self, timeout_s: float) -> None:
@@ -281,13 +293,8 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
     return Client(f"consumer-{protocol}", body)
 
 
-_FAILURES = (
-    "txerrs",
-    "rxerrs",
-    "req_timeouts",
-    "txretries",
-    "disconnects",
-)  # of each broker, since the client was created
+# Of each broker, since the client was created.
+_FAILURES = ("txerrs", "rxerrs", "req_timeouts", "txretries", "disconnects")
 
 
 def failure_statistics(client: Client) -> dict[str, Any]:
@@ -327,3 +334,160 @@ def _offset(message: Message) -> int:
 
 def _text(value: bytes | str | None) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+class Samples:
+    """Takes one sample a call, into the journal and into `series`, which stays bounded.
+
+    `earlier`: samples of a killed process of the same traffic period.
+    """
+
+    def __init__(self, path: Path, earlier: Iterable[TrafficSample]) -> None:
+        self.series = condense(earlier)
+        self._journal = Journal(path)
+        self._acknowledged = 0
+        self._at = time.time()
+
+    def take(self, producers: Sequence[Client], consumers: Sequence[Client], under_replicated: int | None) -> None:
+        now, acknowledged = time.time(), sum(client.count for client in producers)
+        windows = [client.take_window() for client in producers]
+        latencies = [1000 * seconds for window in windows for seconds in window.latency_s]
+        sample = TrafficSample(
+            at=round(self._at, 3),
+            seconds=round(now - self._at, 3),
+            acknowledged=acknowledged - self._acknowledged,
+            failed=sum(window.failed for window in (*windows, *(client.take_window() for client in consumers))),
+            latency_ms=round(mean(latencies), 1) if latencies else None,
+            worst_latency_ms=round(max(latencies), 1) if latencies else None,
+            silent_s=round(max(window.silent_s for window in windows), 2),
+            under_replicated=under_replicated,
+            lag=max((_lag(producers, client) for client in consumers), default=None),
+        )
+        self._at, self._acknowledged = now, acknowledged
+        self._journal.write(*map(json.dumps, sample))
+        self._journal.flush()
+        self.series = condense((*self.series, sample))
+
+
+def _lag(producers: Iterable[Client], consumer: Client) -> int:
+    """Offsets between the last acknowledged and the last consumed record, over all partitions."""
+    reached = dict(consumer.reached)
+    ends = [end for producer in producers for end in dict(producer.reached).items()]
+    return sum(max(0, end - reached.get(partition, 0)) for partition, end in ends)
+
+
+class Replication:
+    """Counts the partitions with a replica outside the ISR, in a thread of its own, by the metadata of any broker."""
+
+    def __init__(self, admin: AdminClient, stop: Event, clock: Callable[[], float] = time.monotonic) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._stop = stop
+        self._counted: tuple[float, int] | None = None
+
+    def start(self) -> None:
+        Thread(target=self._repeat, name="replication", daemon=True).start()
+
+    @property
+    def under_replicated(self) -> int | None:
+        """The newest count of partitions that the user of the test traffic can describe; None if it is old."""
+        if self._counted is None or self._clock() - self._counted[0] > _OLD_S:
+            return None
+        return self._counted[1]
+
+    def _repeat(self) -> None:
+        pause_s = 0.0
+        while not self._stop.wait(pause_s):
+            began = self._clock()
+            try:
+                topics = self._admin.list_topics(timeout=_TIMEOUT_S).topics.values()
+                found = [partition for topic in topics for partition in topic.partitions.values()]
+                self._counted = self._clock(), sum(len(one.isrs) < len(one.replicas) for one in found)
+            except KafkaException as error:
+                log.info("The partitions were not counted: %s", error.args[0])
+            took = self._clock() - began
+            pause_s = max(_EVERY_S - took, took * (1 / _LOAD - 1))
+
+
+class Journal:
+    """Appends lines. After `flush` they survive a kill of this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._lines: list[str] = []
+        self._lock = Lock()
+
+    def write(self, *fields: object) -> None:
+        with self._lock:
+            self._lines.append("\t".join(str(field) for field in fields) + "\n")
+
+    def flush(self) -> None:
+        with self._lock:
+            data, self._lines = "".join(self._lines).encode(), []
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+    def close(self) -> None:
+        self.flush()
+        os.close(self._descriptor)
+
+
+def read_lines(path: Path, fields: int) -> Iterator[list[str]]:
+    """The complete lines of a journal, split into fields."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            parts = line.rstrip("\n").split("\t")
+            if line.endswith("\n") and len(parts) == fields:
+                yield parts
+
+
+def _acknowledged(folder: Path) -> Iterator[TrafficRecord]:
+    for path in sorted(folder.glob("acknowledged-*.tsv")):
+        for topic, partition, offset, record_id, transaction in read_lines(path, 5):
+            yield TrafficRecord(
+                Position(topic, int(partition), int(offset)),
+                record_id,
+                None if transaction == NO_TRANSACTION else transaction,
+            )
+
+
+def read_samples(folder: Path) -> Iterator[TrafficSample]:
+    """The samples of one traffic period, those of killed processes included."""
+    for path in sorted(folder.glob("samples-*.tsv")):
+        for fields in read_lines(path, len(TrafficSample._fields)):
+            yield TrafficSample(*map(json.loads, fields))
+
+
+def _consumed(path: Path) -> Iterator[TrafficRecord]:
+    for topic, partition, offset, record_id in read_lines(path, 4):
+        yield TrafficRecord(Position(topic, int(partition), int(offset)), record_id)
+
+
+def compare_journals(folder: Path, read_marks: ReadMarks, lowered: Mapping[str, int]) -> TrafficVerdict:
+    """The result over all journals of one traffic period, those of killed processes included.
+
+    `lowered`: levels that the run lowers. A client that they end has no journal if it never ran.
+    """
+    transactions: dict[str, TransactionOutcome] = {}
+    for path in sorted(folder.glob("transactions-*.tsv")):
+        for name, outcome in read_lines(path, 2):
+            transactions[name] = TransactionOutcome(outcome)
+    gaps: dict[str, float] = {}
+    for path in sorted(folder.glob("gaps-*.tsv")):
+        for client, seconds in read_lines(path, 2):
+            gaps[client] = max(gaps.get(client, 0.0), float(seconds))
+    consumed = {path.stem.removeprefix("consumed-"): _consumed(path) for path in sorted(folder.glob("consumed-*.tsv"))}
+    left_out = []
+    if ends_transactional_producers(lowered) and not any(folder.glob("transactions-*.tsv")):
+        left_out.append(TRANSACTIONAL_PRODUCER)
+    if ends_consumer_groups(lowered) and "consumer" not in consumed:
+        left_out.append(CONSUMER_GROUP)
+    return compare(
+        _acknowledged(folder),
+        transactions,
+        consumed,
+        gaps,
+        read_marks,
+        left_out=left_out,
+        series=read_samples(folder),
+    )

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -25,21 +26,26 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.kafka.client.connection import NodeConnection, ask_api_versions
 from kafka_rollout.kafka.client.features import node_features
+from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
 from kafka_rollout.run.traffic_series import TrafficSample
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
-from kafka_rollout.traffic.check import with_earlier
-from kafka_rollout.traffic.processes.heartbeat import Heartbeat
-from kafka_rollout.traffic.processes.journal import Journal, compare_journals, read_samples
-from kafka_rollout.traffic.processes.producer_marks import read_marks
-from kafka_rollout.traffic.processes.samples import Replication, Samples
+from kafka_rollout.traffic.check import Position, ProducerMark, with_earlier
+from kafka_rollout.traffic.processes.of_run import Heartbeat
 from kafka_rollout.traffic.processes.traffic import (
     TOPICS,
     Client,
+    Journal,
+    Replication,
+    Samples,
+    compare_journals,
     consumer,
     plain_producer,
+    read_samples,
     transactional_producer,
 )
 
@@ -52,6 +58,7 @@ RATE_TRANSACTIONS = 3.0
 REPORT_SECONDS = 10.0
 DRAIN_SECONDS = 90.0
 PROBE_SECONDS = 5.0
+_SEQUENCES = 1 << 31  # a sequence continues at 0 after the highest int32 (DefaultRecordBatch.incrementSequence)
 
 
 def run(
@@ -107,7 +114,7 @@ class Traffic:
         return {
             "acknowledged": sum(client.count for client in self._producers),
             "consumed": {client.name: client.count for client in self._consumers if client.count},
-            "longest_gap_s": {client.name: round(client.gap.longest_s, 2) for client in clients},
+            "longest_gap_s": {client.name: round(client.longest_s, 2) for client in clients},
         }
 
     def create_topics(self) -> None:
@@ -234,7 +241,7 @@ class Traffic:
         """The result over all periods. Topics and groups are deleted if it passed, and stay as evidence if not."""
         gaps = Journal(self._folder / f"gaps-{self._session}.tsv")
         for client in (*self._producers, *self._consumers):
-            gaps.write(client.name, round(client.gap.longest_s, 3))
+            gaps.write(client.name, round(client.longest_s, 3))
         gaps.close()
         marks = partial(read_marks, self._bootstrap_servers, self._security)
         result = with_earlier(self._settings["before"], compare_journals(self._folder, marks, self._lowered))
@@ -243,3 +250,26 @@ class Traffic:
         if result.ok:
             self.delete_traces()
         return result
+
+
+def read_marks(
+    bootstrap_servers: str, security: ClientSecurity, positions: Collection[Position]
+) -> dict[Position, ProducerMark]:
+    """Read the marks in the headers of batches. Positions of a partition that cannot be read are left out."""
+    offsets: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for position in positions:
+        offsets[position.topic, position.partition].add(position.offset)
+    found: dict[Position, ProducerMark] = {}
+    try:
+        with FetchSource(bootstrap_servers, security) as source:
+            for (topic, partition), wanted in offsets.items():
+                what = LogRange(topic=topic, partition=partition, start=min(wanted), end=max(wanted) + 1)
+                for fetched in source.read(what):
+                    for batch in batches(fetched.data):
+                        for offset in wanted & set(range(batch.base_offset, batch.last_offset + 1)):
+                            sequence = (batch.base_sequence + offset - batch.base_offset) % _SEQUENCES
+                            mark = ProducerMark(batch.producer_id, batch.producer_epoch, sequence)
+                            found[Position(topic, partition, offset)] = mark
+    except RolloutError as error:
+        log.warning("Not every producer of a record at several positions is known: %s", error)
+    return found

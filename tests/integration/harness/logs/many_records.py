@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.traffic.check import ConsumedRecord, Position, TrafficRecord, compare
-from kafka_rollout.traffic.processes.producer_marks import read_marks
+from kafka_rollout.traffic.check import Position, TrafficRecord, compare
 from kafka_rollout.traffic.processes.traffic import producer_settings
+from kafka_rollout.traffic.processes.traffic_process import read_marks
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until
 
@@ -71,7 +71,7 @@ def many_records(spec: ClusterSpec, at_least: int = AT_LEAST) -> Iterator[None]:
     assert len(consumed) == len(acknowledged)
 
 
-def _consumed(spec: ClusterSpec, least: int) -> Iterator[ConsumedRecord]:
+def _consumed(spec: ClusterSpec, least: int) -> Iterator[TrafficRecord]:
     """Every record of the topic: to the end of each partition."""
     reader = Consumer(
         {
@@ -94,7 +94,7 @@ def _consumed(spec: ClusterSpec, least: int) -> Iterator[ConsumedRecord]:
                     left.discard(message.partition() or 0)
                 else:
                     assert isinstance(key, bytes)
-                    yield ConsumedRecord(_position(message), key.decode())
+                    yield TrafficRecord(_position(message), key.decode())
     finally:
         reader.close()
 

@@ -21,11 +21,18 @@ from kafka_rollout.run.background import BackgroundKey, BackgroundKind, Backgrou
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.tables import background
 from kafka_rollout.run.traffic_verdict import TrafficVerdict
-from kafka_rollout.traffic.processes import control as control_module
 from kafka_rollout.traffic.processes import of_run
-from kafka_rollout.traffic.processes.control import LOG, Control, Life, host_name, life_of
-from kafka_rollout.traffic.processes.heartbeat import ALONE_S, Heartbeat
-from kafka_rollout.traffic.processes.of_run import start_traffic, stop_traffic
+from kafka_rollout.traffic.processes.of_run import (
+    ALONE_S,
+    LOG,
+    Control,
+    Heartbeat,
+    Life,
+    host_name,
+    life_of,
+    start_traffic,
+    stop_traffic,
+)
 from tests.fakes.cluster import make_spec
 from tests.records import change_lock, database_of
 
@@ -206,7 +213,7 @@ def test_the_credentials_go_to_the_addresses_of_the_inventory(
         assert process is not None
         record.report(process, BackgroundState.FAILED, pid=1, status={})
 
-    monkeypatch.setattr(control_module, "start_session", start_process)
+    monkeypatch.setattr(of_run, "start_session", start_process)
     with pytest.raises(FatalError):
         start(control, tmp_path)
     assert started[0][started[0].index("--bootstrap-servers") + 1] == SPEC.bootstrap_servers

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.traffic.processes.journal import read_samples
-from kafka_rollout.traffic.processes.samples import Replication, Samples
-from kafka_rollout.traffic.processes.traffic import Client, Gap, failure_statistics
+from kafka_rollout.traffic.processes.traffic import Client, Replication, Samples, failure_statistics, read_samples
 
 PARTITION = ("t", 0)
 
@@ -49,7 +47,7 @@ def test_a_sample_has_what_the_clients_experienced_since_the_one_before(tmp_path
 
 def test_the_time_without_a_sign_of_life_grows_while_nothing_is_acknowledged() -> None:
     now = [100.0]
-    producer = Client("p", lambda client: None, gap=Gap(clock=lambda: now[0]))
+    producer = Client("p", lambda client: None, clock=lambda: now[0])
     producer.sign_of_life()
     silent = []
     for step in (2.0, 3.0):

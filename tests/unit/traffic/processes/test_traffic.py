@@ -10,14 +10,13 @@ import pytest
 from kafka_rollout.run.traffic_verdict import TrafficVerdict, TransactionOutcome
 from kafka_rollout.traffic.check import (
     UNKNOWN_OFFSET,
-    ConsumedRecord,
     Position,
     ProducerMark,
     TrafficRecord,
     compare,
     together,
 )
-from kafka_rollout.traffic.processes.journal import Journal, compare_journals
+from kafka_rollout.traffic.processes.traffic import Journal, compare_journals
 
 
 def at(offset: int, partition: int = 0) -> Position:
@@ -25,20 +24,20 @@ def at(offset: int, partition: int = 0) -> Position:
 
 
 ACKNOWLEDGED = [TrafficRecord(at(n), f"p-{n}") for n in range(5)]
-CONSUMED = [ConsumedRecord(at(n), f"p-{n}") for n in range(5)]
+CONSUMED = [TrafficRecord(at(n), f"p-{n}") for n in range(5)]
 ELSE = TrafficRecord(at(0, 2), "else-0", "else")
 TRANSACTION = [TrafficRecord(at(n, 1), f"t-{n}", "t") for n in range(3)]
 
 
 def verdict(
     acknowledged: list[TrafficRecord],
-    consumed: list[ConsumedRecord],
+    consumed: list[TrafficRecord],
     outcome: TransactionOutcome | None = None,
     marks: Mapping[Position, ProducerMark] | None = None,
 ) -> TrafficVerdict:
     """One committed transaction more than the case is about: without any, a traffic check never passes."""
     acknowledged = [*acknowledged, ELSE]
-    consumed = [*consumed, ConsumedRecord(ELSE.position, ELSE.record_id)]
+    consumed = [*consumed, TrafficRecord(ELSE.position, ELSE.record_id)]
     outcomes = {"else": TransactionOutcome.COMMITTED} | ({"t": outcome} if outcome else {})
     return compare(acknowledged, outcomes, {"classic": consumed}, {}, lambda _: marks or {})
 
@@ -66,12 +65,12 @@ def test_a_lost_record_is_named_by_its_place() -> None:
 
 
 def test_a_place_taken_over_by_another_record_is_a_loss() -> None:
-    result = verdict(ACKNOWLEDGED, [*CONSUMED[:4], ConsumedRecord(at(4), "p-99")])
+    result = verdict(ACKNOWLEDGED, [*CONSUMED[:4], TrafficRecord(at(4), "p-99")])
     assert kinds(result) == ["lost"]
 
 
 def test_a_doubled_record_is_red_although_nothing_is_missing() -> None:
-    result = verdict(ACKNOWLEDGED, [*CONSUMED, ConsumedRecord(at(17), "p-3")])
+    result = verdict(ACKNOWLEDGED, [*CONSUMED, TrafficRecord(at(17), "p-3")])
     assert kinds(result) == ["doubled"]
     assert result.discrepancies[0].examples == ("p-3",)
 
@@ -95,12 +94,12 @@ def test_a_record_at_two_positions_is_the_clients_if_the_client_sent_it_twice(
     first: ProducerMark, second: ProducerMark | None, kind: str, ok: bool
 ) -> None:
     marks = {at(3): first} | ({at(17): second} if second is not None else {})
-    result = verdict(ACKNOWLEDGED, [*CONSUMED, ConsumedRecord(at(17), "p-3")], marks=marks)
+    result = verdict(ACKNOWLEDGED, [*CONSUMED, TrafficRecord(at(17), "p-3")], marks=marks)
     assert (kinds(result), result.ok) == ([kind], ok)
 
 
 def test_a_record_that_lies_elsewhere_has_moved() -> None:
-    result = verdict(ACKNOWLEDGED, [*CONSUMED[:4], ConsumedRecord(at(9), "p-4")])
+    result = verdict(ACKNOWLEDGED, [*CONSUMED[:4], TrafficRecord(at(9), "p-4")])
     assert kinds(result) == ["moved"]
 
 
@@ -126,13 +125,13 @@ def test_a_record_read_twice_from_one_place_is_only_redelivered() -> None:
 def test_a_transaction_is_whole_or_absent(
     outcome: TransactionOutcome | None, consumed: int, expected: list[str]
 ) -> None:
-    got = [ConsumedRecord(r.position, r.record_id) for r in TRANSACTION[:consumed]]
+    got = [TrafficRecord(r.position, r.record_id) for r in TRANSACTION[:consumed]]
     assert kinds(verdict(ACKNOWLEDGED + TRANSACTION, CONSUMED + got, outcome)) == expected
 
 
 def test_a_record_whose_place_the_broker_could_not_tell_is_compared_by_its_id() -> None:
     placeless = [TrafficRecord(at(UNKNOWN_OFFSET), f"r-{n}") for n in range(2)]
-    found = [ConsumedRecord(at(20 + n), f"r-{n}") for n in range(2)]
+    found = [TrafficRecord(at(20 + n), f"r-{n}") for n in range(2)]
     result = verdict(ACKNOWLEDGED + placeless, CONSUMED + found)
     assert result.ok
     assert result.acknowledged == 8
