@@ -27,7 +27,7 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.report.page.check_page import render_check
+from kafka_rollout.report.page.pages import render_check
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
 from kafka_rollout.steps.common.fenced import fence_cluster_ports
 from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of

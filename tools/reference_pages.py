@@ -1,10 +1,11 @@
-"""`make reference`: writes the parts of docs/ that are facts of the code, and the schema of inventories for editors.
+"""`make reference`: writes the parts of docs/ that are facts of the code, and the schemas of inventories and reports.
 
 A page has such a part between the lines `<!-- from the code: NAME -->` and `<!-- end -->`; the rest is written by hand.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, get_args
 import typer.main
 from pydantic import BaseModel
 
+from kafka_rollout.base import json_forms
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
@@ -33,6 +35,7 @@ from kafka_rollout.planning.release_changes.changed_settings import list_changed
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.report.cluster_status import NEEDS_HUMAN, PHASES
+from kafka_rollout.report.run_report import FORMAT, DowngradeReport, FeatureReport, RunReport
 from kafka_rollout.run import notifications
 from kafka_rollout.run.metrics import METRICS
 from kafka_rollout.run.store.event_codec import KINDS
@@ -47,12 +50,26 @@ _PART = re.compile(r"(<!-- from the code: ([a-z-]+) -->\n).*?(<!-- end -->\n)", 
 
 def current_files() -> Mapping[Path, str]:
     """Return the files with parts from the code as they must be, by path."""
-    files = {ROOT / "include" / "clusters" / "cluster.schema.json": json_schema()}
+    files = {
+        ROOT / "include" / "clusters" / "cluster.schema.json": json_schema(),
+        ROOT / "docs" / "run-report.schema.json": _report_schema(),
+    }
     for path in sorted((ROOT / "docs").glob("*.md")):
         text = path.read_text(encoding="utf-8")
         if _PART.search(text):
             files[path] = _PART.sub(_write, text)
     return files
+
+
+def _report_schema() -> str:
+    """Return the schema of report.json of all kinds of runs."""
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Report of a run, format {FORMAT}",
+        "description": "Times: epoch seconds. Durations: seconds. The format is raised if a key is removed or renamed; "
+        "keys can be added in one format.",
+    }
+    return json.dumps(head | json_forms.json_schema(RunReport | DowngradeReport | FeatureReport), indent=1) + "\n"
 
 
 def _write(part: re.Match[str]) -> str:

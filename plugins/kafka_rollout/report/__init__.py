@@ -5,6 +5,6 @@ Begin with:
 - `run_report.DowngradeReport`: the further values of a downgrade
 - `run_report.FeatureReport`: the further values of a change of features
 - `run_report.Outcome`: the result of a run in one word
-- `event_form.event_form`: an event as the report shows it
-- `page.run_page.render`: the page of a report
+- `run_report.event_form`: an event as the report shows it
+- `page.pages.render_run`: the page of a report
 """

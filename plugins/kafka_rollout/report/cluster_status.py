@@ -34,7 +34,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.projections.approvals import find_invalidity
 from kafka_rollout.run.projections.control import find_pause
 from kafka_rollout.run.projections.ends import QUIET_S, RunEnd, ended_by_operator
-from kafka_rollout.run.projections.gates import GateHistory, GateState, gate_histories
+from kafka_rollout.run.projections.gates import GateState, gate_histories
 from kafka_rollout.run.projections.nodes import (
     NodeProgress,
     find_last_node_event,
@@ -88,9 +88,8 @@ PHASES: Mapping[Phase, str] = {
 """Phase → what docs/command-line.md says about it."""
 
 
-NEEDS_HUMAN = frozenset(
-    {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION, Phase.PAUSED, Phase.FAILED, Phase.UNKNOWN}
-)
+WAITS = frozenset({Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION})
+NEEDS_HUMAN = WAITS | {Phase.PAUSED, Phase.FAILED, Phase.UNKNOWN}
 ENDED = frozenset({Phase.FINISHED, Phase.ROLLED_BACK, Phase.REFUSED, Phase.DRY_RUN})
 
 
@@ -228,7 +227,7 @@ def choose_run(runs: Sequence[RunState], now: float) -> RunState | None:
     """
     for matters in (
         lambda run: run.has_lock,
-        lambda run: phase_of(run, now) in {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION},
+        lambda run: phase_of(run, now) in WAITS,
         lambda run: not is_trial(run),
     ):
         if (found := next((run for run in runs if matters(run)), None)) is not None:
@@ -300,21 +299,21 @@ def status_of(
             purpose=lock.purpose if known else "",
             expires=iso(lock.expires_at),
         )
+    locked = _locked(lock, known, problem)
     if run is None:
-        conditions = (_condition("Locked", *_lock_truth(lock, known, problem)),)
         busy = lock is not None or bool(problem)
         return ClusterStatus(
             cluster=cluster,
             phase=Phase.UNKNOWN if busy else Phase.IDLE,
             needs_human=bool(problem),
-            conditions=conditions,
+            conditions=(locked,),
             next_action=("Ask for the right to see the run that holds the lock." if lock is not None else problem)
             or f"No run needs an action. `kafka-rollout check --cluster {cluster}` checks the cluster.",
             lock=shown_lock,
             observed=iso(now),
         )
     phase = phase_of(run, now)
-    asked = run.question() if phase in {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION} else None
+    asked = run.question() if phase in WAITS else None
     planned = newest(run.events, Planned)
     dag_id = find_dag_id(run.events)
     return ClusterStatus(
@@ -329,26 +328,21 @@ def status_of(
         step=_step(run, phase),
         node=_node(run, phase),
         nodes=_nodes(run),
-        conditions=(
-            *_conditions(run, phase, asked),
-            _condition("Locked", *_lock_truth(lock, known, problem)),
+        conditions=(*_conditions(run, phase, asked), locked),
+        waits_for=None
+        if asked is None
+        else Waiting(
+            what=subject_of(asked),
+            since=iso(asked.at),
+            who=who_can_answer(asked, dag_id),
+            until=iso(asked.answer_by) if asked.answer_by else None,
         ),
-        waits_for=None if asked is None else _waiting(asked, dag_id),
         next_action=_next_action(cluster, run, phase, asked, dag_id),
         lock=shown_lock,
         started=iso(run.events[0].at) if run.events else None,
         started_by=find_starter(run.events) or None,
         updated=iso(run.events[-1].at) if run.events else None,
         observed=iso(now),
-    )
-
-
-def _waiting(asked: Asked, dag_id: str) -> Waiting:
-    return Waiting(
-        what=subject_of(asked),
-        since=iso(asked.at),
-        who=who_can_answer(asked, dag_id),
-        until=iso(asked.answer_by) if asked.answer_by else None,
     )
 
 
@@ -360,11 +354,9 @@ def _node(run: RunState, phase: Phase) -> StatusNode | None:
     key = (last.release_step, last.node_id)
     if node_progress(run.events).get(key) is NodeProgress.DONE:
         return None
-    return StatusNode(id=last.node_id, name=_names(run.plan).get(last.node_id, ""), release_step=last.release_step)
-
-
-def _names(plan: Plan | None) -> dict[int, str]:
-    return {} if plan is None else {one.node_id: one.name for step in plan.release_steps for one in step.order}
+    steps = () if run.plan is None else run.plan.release_steps
+    names = {one.node_id: one.name for step in steps for one in step.order}
+    return StatusNode(id=last.node_id, name=names.get(last.node_id, ""), release_step=last.release_step)
 
 
 def _nodes(run: RunState) -> Nodes:
@@ -414,19 +406,20 @@ def _condition(kind: str, status: Truth, reason: str, message: str = "", since: 
     )
 
 
-def _lock_truth(lock: Lock | None, known: bool, problem: str) -> tuple[Truth, str, str, float | None]:
+def _locked(lock: Lock | None, known: bool, problem: str) -> StatusCondition:
     if problem:
-        return Truth.UNKNOWN, "NotReadable", problem, None
+        return _condition("Locked", Truth.UNKNOWN, "NotReadable", problem)
     if lock is None:
-        return Truth.FALSE, "Free", "", None
-    return Truth.TRUE, "Held", lock.purpose if known else "By a run that you cannot read.", lock.acquired_at
+        return _condition("Locked", Truth.FALSE, "Free")
+    purpose = lock.purpose if known else "By a run that you cannot read."
+    return _condition("Locked", Truth.TRUE, "Held", purpose, lock.acquired_at)
 
 
 def _conditions(run: RunState, phase: Phase, asked: Asked | None) -> tuple[StatusCondition, ...]:
     if run.problem:
         return (_condition("HistoryReadable", Truth.UNKNOWN, "Damaged", run.problem),)
-    found = [_needs_human(run, phase, asked), _planned(run), _approved(run), _gate(run), _node_down(run)]
-    return (*found, _finalized(run))
+    human = _needs_human(run, phase, asked)
+    return (human, _planned(run), _approved(run), _gate(run), _node_down(run), _finalized(run))
 
 
 def _needs_human(run: RunState, phase: Phase, asked: Asked | None) -> StatusCondition:
@@ -482,29 +475,21 @@ def _approved(run: RunState) -> StatusCondition:
 
 
 def _gate(run: RunState) -> StatusCondition:
-    histories = gate_histories(run.events)
-    newest_gate = max(histories, key=lambda gate: gate.ended_at or 0.0, default=None)
-    if newest_gate is None:
+    gate = max(gate_histories(run.events), key=lambda gate: gate.ended_at or 0.0, default=None)
+    if gate is None:
         return _condition("GatePassed", Truth.UNKNOWN, "NoGateYet")
-    if newest_gate.state is GateState.FAILED:
-        return _condition("GatePassed", Truth.FALSE, "Failed", _gate_text(newest_gate), newest_gate.passed_or_failed_at)
-    if newest_gate.state is GateState.PASSED:
-        return _condition("GatePassed", Truth.TRUE, "Passed", _gate_text(newest_gate), newest_gate.passed_or_failed_at)
-    passes = newest_gate.state is GateState.PASSES
-    return _condition(
-        "GatePassed",
-        Truth.FALSE,
-        "Watching" if passes else "ConditionsNotMet",
-        _gate_text(newest_gate),
-        newest_gate.began_at,
-    )
-
-
-def _gate_text(gate: GateHistory) -> str:
     newest_check = gate.checks[-1] if gate.checks else None
     unmet = "" if newest_check is None or newest_check.passes else newest_check.waits_for
-    said = gate.message or (f"waits for {unmet}" if unmet else "every condition is met")
-    return f"Gate {gate.gate}: {said}"
+    text = f"Gate {gate.gate}: {gate.message or (f'waits for {unmet}' if unmet else 'every condition is met')}"
+    status = Truth.TRUE if gate.state is GateState.PASSED else Truth.FALSE
+    reason = {
+        GateState.FAILED: "Failed",
+        GateState.PASSED: "Passed",
+        GateState.PASSES: "Watching",
+        GateState.WAITS: "ConditionsNotMet",
+    }[gate.state]
+    has_ended = gate.state in {GateState.FAILED, GateState.PASSED}
+    return _condition("GatePassed", status, reason, text, gate.passed_or_failed_at if has_ended else gate.began_at)
 
 
 def _node_down(run: RunState) -> StatusCondition:

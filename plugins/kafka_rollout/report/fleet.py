@@ -11,11 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from kafka_rollout.base.durations import duration, epoch, iso
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.coordinator_logs.history import Scanned
@@ -24,7 +22,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.release_changes.advisories import advisory_findings
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.releases.reported import identify_release
-from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, phase_of
+from kafka_rollout.report.cluster_status import WAITS, ClusterStatus, Phase, RunState, phase_of
 from kafka_rollout.report.downgrade_options import LOADS, OptionState, judge_options
 from kafka_rollout.run.events import Observed
 from kafka_rollout.run.projections.nodes import find_stopped_nodes
@@ -33,7 +31,6 @@ from kafka_rollout.run.projections.questions import subject_of
 
 UNKNOWN = "unknown"
 WORKING = frozenset({Phase.PLANNING, Phase.ROLLING, Phase.ROLLING_BACK, Phase.FINALIZING})
-_ASKS = {Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION}
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet evaluates a cell that begins with one of these
 
 
@@ -96,14 +93,6 @@ class FleetRow:
     defects: tuple[str, ...] | None
     next_action: str
 
-    @property
-    def is_running(self) -> bool:
-        return bool(self.in_progress)
-
-    def to_json(self) -> dict[str, Any]:
-        row: dict[str, Any] = to_json(self)
-        return row
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
@@ -149,15 +138,17 @@ def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow
         changed=iso(seen.changed_at) if seen is not None and seen.changed_at else None,
         is_live=facts.is_live,
         scanned=None if facts.scan is None else iso(facts.scan.scanned_at),
-        verdicts=None if facts.scan is None else {str(one): verdict.value for one, verdict in _sorted(facts.scan)},
+        verdicts=None
+        if facts.scan is None
+        else {str(one): verdict.value for one, verdict in sorted(facts.scan.verdicts.items(), reverse=True)},
         downgrade_to=_downgrade_to(facts, catalogue, now),
         check=facts.check,
         waits_for=tuple(
             subject_of(asked)
             for run in facts.runs
-            if phases[run.run_id] in _ASKS and (asked := run.question()) is not None
+            if phases[run.run_id] in WAITS and (asked := run.question()) is not None
         ),
-        in_progress=tuple(run_id for run_id, phase in phases.items() if phase in WORKING | _ASKS),
+        in_progress=tuple(run_id for run_id, phase in phases.items() if phase in WORKING | WAITS),
         releases_behind=None if oldest is None else sum(one > oldest for one in catalogue),
         newest_patch=None if oldest is None else str(_newest_patch(catalogue, oldest)),
         newest_release=str(max(catalogue)),
@@ -214,10 +205,6 @@ def _partitions(number: int | None, what: str) -> str:
     return f"{count(number, 'partition')} {what}" if number else ""
 
 
-def _sorted(scan: Scanned) -> list[tuple[Release, LoadVerdict]]:
-    return sorted(scan.verdicts.items(), reverse=True)
-
-
 def _downgrade_to(facts: ClusterFacts, catalogue: Catalogue, now: float) -> tuple[str, ...] | None:
     """Return the open options; None if none is open and some are unknown."""
     judged = judge_options(facts.spec, catalogue, facts.observation, facts.scan, now)
@@ -257,28 +244,20 @@ def _next_action(row: FleetRow, status: ClusterStatus | None) -> str:
     return "No action is needed."
 
 
-def _words(counted: Mapping[str, int] | None) -> str:
-    if counted is None:
-        return UNKNOWN
+def _words(counted: Mapping[str, int]) -> str:
     return ", ".join(f"{number} × {text}" for text, number in counted.items())
 
 
-def _release(row: FleetRow) -> str:
+def _release(row: FleetRow) -> str | None:
     if not row.releases:
-        return UNKNOWN
+        return None
     only = next(iter(row.releases)) if len(row.releases) == 1 else ""
     return only or f"mixed: {_words(row.releases)}"
 
 
-def _level(row: FleetRow) -> str:
-    if row.metadata_version is None:
-        return UNKNOWN
-    name = row.metadata_version_name
-    return f"{name} ({row.metadata_version})" if name else str(row.metadata_version)
-
-
-def _health(row: FleetRow) -> str:
-    return UNKNOWN if row.problems is None else "; ".join(row.problems) or "healthy"
+def _level(row: FleetRow) -> str | None:
+    level, name = row.metadata_version, row.metadata_version_name
+    return None if level is None else f"{name} ({level})" if name else str(level)
 
 
 _VERDICTS = {
@@ -291,10 +270,10 @@ _VERDICTS = {
 }
 
 
-def _verdicts(row: FleetRow) -> str:
+def _verdicts(row: FleetRow) -> str | None:
     """Return the bad verdicts with their releases, and the numbers of the others."""
     if row.verdicts is None:
-        return UNKNOWN
+        return None
     parts = []
     for verdict in sorted(LoadVerdict, key=lambda one: -one.badness):
         found = [release for release, value in row.verdicts.items() if value == verdict]
@@ -304,22 +283,22 @@ def _verdicts(row: FleetRow) -> str:
     return "; ".join(parts) or "none"
 
 
-def _downgrades(row: FleetRow) -> str:
+def _downgrades(row: FleetRow) -> str | None:
     if row.downgrade_to is None:
-        return UNKNOWN
+        return None
     return few(reversed(newest_patches(map(Release.parse, row.downgrade_to)))) or "none"
 
 
-def _check(row: FleetRow) -> str:
+def _check(row: FleetRow) -> str | None:
     if row.check is None:
-        return UNKNOWN
+        return None
     found = [count(row.check.blockers, "blocker"), count(row.check.warnings, "warning")]
     return f"{row.check.target}: {', '.join(found)}"
 
 
-def _behind(row: FleetRow) -> str:
+def _behind(row: FleetRow) -> str | None:
     if row.releases_behind is None or not row.releases:
-        return UNKNOWN
+        return None
     if not row.releases_behind:
         return "0"
     oldest = min(map(Release.parse, row.releases.keys() - {UNKNOWN}))
@@ -327,17 +306,13 @@ def _behind(row: FleetRow) -> str:
     return f"{row.releases_behind} (newest {row.newest_release}{patch})"
 
 
-def _listed_defects(row: FleetRow) -> str:
-    return UNKNOWN if row.defects is None else few(row.defects) or "none"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column. `text`: of a cell. `time`: of its value; shown as the age."""
+    """One column. `text`: of a cell, None if it is unknown. `is_time`: it is shown with the age."""
 
     id: str
     title: str
-    text: Callable[[FleetRow], str]
+    text: Callable[[FleetRow], str | None]
     is_time: bool = False
 
 
@@ -349,20 +324,30 @@ COLUMNS = (
     Column(id="runs", title="In progress", text=lambda row: ", ".join(row.in_progress) or "–"),
     Column(id="release", title="Release", text=_release),
     Column(id="level", title="metadata.version", text=_level),
-    Column(id="build", title="Vendor build", text=lambda row: _words(row.builds) or "none"),
+    Column(
+        id="build", title="Vendor build", text=lambda row: None if row.builds is None else _words(row.builds) or "none"
+    ),
     Column(
         id="nodes",
         title="Nodes",
         text=lambda row: f"{count(row.brokers, 'broker')}, {count(row.controllers, 'controller')}",
     ),
-    Column(id="health", title="Health", text=_health),
+    Column(
+        id="health",
+        title="Health",
+        text=lambda row: None if row.problems is None else "; ".join(row.problems) or "healthy",
+    ),
     Column(id="observed", title="Observed", text=lambda row: row.observed or "never", is_time=True),
     Column(id="scanned", title="Last scan", text=lambda row: row.scanned or "never", is_time=True),
     Column(id="verdicts", title="Verdicts", text=_verdicts),
     Column(id="downgrade", title="Downgrade to", text=_downgrades),
     Column(id="check", title="Last check", text=_check),
     Column(id="behind", title="Releases behind", text=_behind),
-    Column(id="defects", title="Known defects", text=_listed_defects),
+    Column(
+        id="defects",
+        title="Known defects",
+        text=lambda row: None if row.defects is None else few(row.defects) or "none",
+    ),
 )
 
 
@@ -372,7 +357,8 @@ def cells(row: FleetRow, now: float | None = None) -> list[str]:
 
 
 def _cell(column: Column, row: FleetRow, now: float | None) -> str:
-    text = escape_invisible(column.text(row))
+    known = column.text(row)
+    text = UNKNOWN if known is None else escape_invisible(known)
     if now is None or not column.is_time or not text.endswith("Z"):
         return text
     if column.id == "observed" and row.is_live:
@@ -388,10 +374,10 @@ def choose_rows(rows: Iterable[FleetRow], show: Show = Show.ALL, text: str = "")
         row
         for row in rows
         if (show is not Show.NEEDS_HUMAN or row.needs_human)
-        and (show is not Show.RUNNING or row.is_running)
+        and (show is not Show.RUNNING or row.in_progress)
         and (not wanted or any(wanted in cell.casefold() for cell in (*cells(row), row.owner)))
     ]
-    return sorted(chosen, key=lambda row: (not row.needs_human, not row.is_running, not row.problems, row.cluster))
+    return sorted(chosen, key=lambda row: (not row.needs_human, not row.in_progress, not row.problems, row.cluster))
 
 
 def as_csv(rows: Iterable[FleetRow]) -> str:
@@ -399,9 +385,6 @@ def as_csv(rows: Iterable[FleetRow]) -> str:
     written = io.StringIO()
     writer = csv.writer(written)
     writer.writerow([column.title for column in COLUMNS])
-    writer.writerows([_inert(cell) for cell in cells(row)] for row in rows)
+    for row in rows:
+        writer.writerow(f"'{cell}" if cell.lstrip().startswith(_FORMULA) else cell for cell in cells(row))
     return written.getvalue()
-
-
-def _inert(cell: str) -> str:
-    return f"'{cell}" if cell.lstrip().startswith(_FORMULA) else cell

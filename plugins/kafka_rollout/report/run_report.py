@@ -1,27 +1,28 @@
 """The report of a run: all its actions and observations, as one value. Its JSON form is report.json.
 
-The names of the fields are its keys; `format` is their version. Times: epoch seconds; durations: seconds.
+The names of the fields are its keys; `format` is their version. Times: epoch seconds; durations: seconds. The
+conclusion, from the other values: which gate failed, what was proved, and what was not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.json_forms import Form, from_json, to_json
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import Condition, GateKind
 from kafka_rollout.metadata_log.outage import Outage
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.log_excerpt import LogExcerpt
-from kafka_rollout.model.plan import ConfigChange, DefaultChange, Direction, FeatureChange, ReleaseStep
+from kafka_rollout.model.plan import ConfigChange, DefaultChange, Direction, FeatureChange, Plan, ReleaseStep
 from kafka_rollout.planning.level_undo import LevelUndo
-from kafka_rollout.releases.facts import Release
-from kafka_rollout.report.event_form import event_form
-from kafka_rollout.run.events import Approval
-from kafka_rollout.run.offline_events import OfflineEvent
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.run.events import Approval, Event
+from kafka_rollout.run.offline_events import OfflineEvent, OfflineLogChosen
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.ends import RunEnd
 from kafka_rollout.run.projections.gates import GateState
@@ -39,6 +40,26 @@ from kafka_rollout.run.step_events import (
 FORMAT = 2
 Document = Mapping[str, Any]
 """A document of the run history in its stored form. An earlier version can have stored it."""
+
+
+def event_form(event: Event) -> dict[str, Any]:
+    """Return `at`, `kind` and the fields of an event with the keys of the report."""
+    data: dict[str, Any] = to_json(event)
+    match event:
+        case SnapshotLoaded():
+            data |= data.pop("summary")
+        case OfflineLogChosen():
+            data |= data.pop("log")
+        case FeatureResults():
+            data = {"at": event.at, "results": feature_results(event)}
+    return {**data, "kind": event.kind}
+
+
+def feature_results(event: FeatureResults) -> dict[str, str]:
+    """Return feature → result and reason."""
+    return {one.feature: f"{one.result.value} {one.sentence}".strip() for one in event.outcomes}
+
+
 _EVENT = Form(event_form)
 
 
@@ -49,6 +70,9 @@ class Outcome(StrEnum):
     STOPPED = "stopped"
     REFUSED = "refused"
     DRY_RUN = "dry_run"
+
+
+UNFINISHED = frozenset({Outcome.STOPPED, Outcome.ROLLED_BACK})
 
 
 class StepState(StrEnum):
@@ -318,34 +342,131 @@ R = TypeVar("R", bound=RunReport)
 
 def extended(report: RunReport, kind: type[R], **more: Any) -> R:
     """Return the report as one of class `kind`. `more`: its further fields, and those that replace others."""
-    return kind(**{field.name: getattr(report, field.name) for field in fields(report)} | more)
+    return kind(**{one.name: getattr(report, one.name) for one in fields(report)} | more)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredReport:
-    """What is read of a report.json, which another version can have written."""
-
-    outcome: str = ""
-    sentence: str = ""
-    ended_at: float = 0.0
-
-
-def stored_report(run: RunStore) -> StoredReport | None:
-    """Return the end of a run as its stored report has it; None without a report that can be read."""
+def stored_end(run: RunStore) -> RunEnd | None:
+    """Return the end of a run as its stored report has it; None without a report that can be read. Another version can
+    have written it."""
     stored = run.attachment("report.json")
     try:
-        return None if stored is None else from_json(StoredReport, stored)
+        return None if stored is None else from_json(RunEnd, stored)
     except ValueError:
         return None
 
 
-def stored_end(run: RunStore) -> RunEnd | None:
-    """Return the end of a run as `stored_report`."""
-    report = stored_report(run)
-    if report is None:
-        return None
-    return RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at)
-
-
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
+
+
+def find_failed_gate(report: RunReport) -> FailedGate | None:
+    """Return the gate at which the run stopped, or because of which it was rolled back; None for another outcome."""
+    if report.outcome not in UNFINISHED:
+        return None
+    open_gates = [gate for gate in report.gates if not gate.is_passed]
+    if not open_gates:
+        return None
+    failed = max(open_gates, key=lambda gate: gate.ended_at or 0.0)
+    newest = failed.checks[-1] if failed.checks else None
+    conditions = () if newest is None else newest.conditions
+    return FailedGate(
+        gate=failed.gate,
+        kind=failed.kind,
+        release_step=failed.release_step,
+        node_id=failed.node_id,
+        began_at=failed.began_at,
+        ended_at=failed.ended_at,
+        message=failed.message,
+        unmet=tuple(one for one in conditions if not one.is_met),
+        met=sum(one.is_met for one in conditions),
+    )
+
+
+def list_proofs(report: RunReport) -> Iterator[str]:
+    """Yield a sentence for each fact that the run proved, with its evidence in numbers."""
+    if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
+        return
+    nodes = report.nodes
+    final = report.source if report.outcome is Outcome.ROLLED_BACK else report.target
+    if nodes and all(node.release == final for node in nodes):
+        restarted = sum(bool(node.starts) for node in nodes)
+        yield f"All {count(len(nodes), 'node')} run Kafka {final}; {restarted} of them restarted in this run."
+    after_start = [gate for gate in report.gates if gate.kind is GateKind.AFTER_START]
+    if after_start and all(gate.is_passed for gate in after_start):
+        checks = count(sum(gate.checks_recorded for gate in after_start), "recorded check")
+        yield f"After each restart the node passed its gate: {count(len(after_start), 'gate')}, {checks}."
+    reached = [change for change in report.features.planned if report.features.after.get(change.feature, 0)]
+    if levels := ", ".join(
+        f"{one.feature} {one.target}" for one in reached if report.features.after[one.feature] == one.target
+    ):
+        yield f"These levels are finalized: {levels}."
+    reporting = [seen for seen in report.current_metadata_version if _levels(seen)]
+    level = report.features.after.get(METADATA_VERSION)
+    if reporting and len(reporting) == len(nodes) and all(_levels(seen) == {level} for seen in reporting):
+        yield f"Every node reports metadata.version {level} itself."
+    if report.snapshot is not None and report.snapshot.proved:
+        loaded = report.snapshot.summary
+        yield (
+            f"The classes of Kafka {loaded.release} load the metadata snapshot of node {report.snapshot.node_id} "
+            f"(end offset {report.snapshot.end_offset}) with the planned levels: {loaded.topics} topics, "
+            f"{loaded.partitions} partitions."
+        )
+    if report.traffic is not None and report.traffic.get("ok"):
+        yield (
+            f"Test traffic ran through every restart: {report.traffic['acknowledged']:,} records were acknowledged, "
+            "and none was lost."
+        )
+    if report.state_comparisons and not any(one.get("digest") for one in report.state_comparisons):
+        yield "Topics, configuration, ACLs and groups are as before the run, except for the differences of the plan."
+    inventory = report.inventory if isinstance(report, DowngradeReport) else None
+    if inventory is not None and all(one["foretold"] for one in inventory["differences"]):
+        yield "The contents of the cluster are as before the run, except for the differences of the plan."
+    if report.scan_tails and not any(tail.findings for tail in report.scan_tails):
+        offsets = sum(tail.offsets for tail in report.scan_tails)
+        yield f"The older release loads what was written to the coordinator logs since the scan ({offsets:,} offsets)."
+
+
+def list_gaps(report: RunReport) -> Iterator[str]:
+    """Yield a sentence for each fact that the run did not prove, because it was not observed."""
+    if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
+        return
+    if silent := [f"node {node.node_id}" for node in report.nodes if node.release is None]:
+        yield f"The release of {few(silent)} is unknown: there was no response."
+    if report.traffic is None:
+        yield "No test traffic ran: whether clients lost records was not checked."
+    elif not report.traffic.get("ok"):
+        yield "The check of the test traffic did not pass."
+    if (
+        report.release_steps
+        and not report.state_comparisons
+        and not (isinstance(report, DowngradeReport) and report.inventory)
+    ):
+        yield "The state of the cluster was not compared with its state before the run."
+    for sentence in report.unanswered:
+        yield f"A query failed: {sentence}"
+
+
+def _levels(seen: object) -> set[int]:
+    values = (getattr(seen, name) for name in ("prometheus", "jolokia", "api_versions"))
+    return {value for value in values if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proved:
+    """`release`: the run moved every node to it; None if it moved none. `levels`: feature → finalized level, of the
+    features that the plan changes.
+    """
+
+    release: Release | None = None
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+
+def proved_by(plan: Plan, outcome: Outcome) -> Proved:
+    """Return what the outcome proves. An outcome is `finished` only after all gates that prove the levels passed."""
+    is_rolled = outcome in {Outcome.FINISHED, Outcome.ROLLED_NOT_FINALIZED}
+    changes_release = any(not step.restarts for step in plan.release_steps)
+    is_finalized = outcome is Outcome.FINISHED
+    return Proved(
+        release=plan.target if is_rolled and changes_release else None,
+        levels={change.feature: change.target for change in plan.feature_changes if is_finalized},
+    )

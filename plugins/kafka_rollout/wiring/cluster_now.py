@@ -11,7 +11,7 @@ from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.model.caught_up import find_current_brokers
 from kafka_rollout.model.rights import LIST_PARTITIONS
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.report.cluster_now import ClusterNow, summarize
+from kafka_rollout.report.console import ClusterNow, summarize
 
 if TYPE_CHECKING:
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity

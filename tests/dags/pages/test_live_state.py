@@ -16,7 +16,7 @@ from kafka_rollout.airflow.views.live import LiveStates
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.report.cluster_now import ClusterNow, summarize
+from kafka_rollout.report.console import ClusterNow, summarize
 from tests.console_scenes import cluster_of
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 

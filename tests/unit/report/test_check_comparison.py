@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.report.check_comparison import find_worse
+from kafka_rollout.report.check_report import find_worse
 
 
 def _check(

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, FindingCode, Need
 from kafka_rollout.report.check_report import CheckEntry, CheckReport
-from kafka_rollout.report.page.check_page import render_check
+from kafka_rollout.report.page.pages import render_check
 from tests.outside_texts import HOSTILE
 from tests.paths import ROOT
 

@@ -10,17 +10,17 @@ import pytest
 
 from kafka_rollout.model.rights import LIST_PARTITIONS, MissingRight
 from kafka_rollout.model.state import PartitionState, RegisteredNodes
-from kafka_rollout.report.cluster_now import (
+from kafka_rollout.report.console import (
     BEHIND,
     FENCED,
     OFFLINE,
     UNDER_MIN_ISR,
     UNDER_REPLICATED,
     ClusterNow,
+    Way,
     summarize,
     with_trends,
 )
-from kafka_rollout.report.console import Way
 from kafka_rollout.wiring.cluster_now import query_cluster_now
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports

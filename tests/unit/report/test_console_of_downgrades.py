@@ -11,7 +11,7 @@ from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, build_console
-from kafka_rollout.report.page.run_page import spans_of
+from kafka_rollout.report.page.pages import spans_of
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, Event
 from kafka_rollout.run.offline_events import LiveLowered, OfflineStopping

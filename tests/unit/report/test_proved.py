@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.report.proved import Proved, proved_by
-from kafka_rollout.report.run_report import Outcome
+from kafka_rollout.report.run_report import Outcome, Proved, proved_by
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade

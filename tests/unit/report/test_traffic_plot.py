@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kafka_rollout.report.page import traffic_plot as module
-from kafka_rollout.report.page.traffic_plot import traffic_plot
+from kafka_rollout.report.page import pages as module
+from kafka_rollout.report.page.pages import traffic_plot
 from kafka_rollout.run.projections.nodes import NodeSpan
 from kafka_rollout.run.traffic_series import TrafficSample
 from tests.outside_texts import HOSTILE

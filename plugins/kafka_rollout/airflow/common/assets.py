@@ -7,8 +7,7 @@ from typing import Any
 from airflow.sdk import Asset, AssetAlias, Context
 
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.report.proved import proved_by
-from kafka_rollout.report.run_report import Outcome
+from kafka_rollout.report.run_report import Outcome, proved_by
 
 
 def scan_asset(cluster: str) -> Asset:

@@ -26,7 +26,7 @@ from kafka_rollout.model.topology import NEVER, NEWEST
 from kafka_rollout.planning.release_path import relevant_releases
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.report.check_comparison import find_worse, newest_before
+from kafka_rollout.report.check_report import find_worse, newest_before
 from kafka_rollout.run.notifications import Kind
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
@@ -119,7 +119,7 @@ class ReleaseCheckOperator(BaseOperator):
             raise
 
     def _check(self, context: Context) -> dict[str, Any]:
-        from kafka_rollout.report.page.check_page import render_check
+        from kafka_rollout.report.page.pages import render_check
         from kafka_rollout.run.store.opening import open_check_history
         from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
 

@@ -35,7 +35,7 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.report.fleet import Show, as_csv, choose_rows
-from kafka_rollout.report.page.traffic_plot import INSTALL, can_plot
+from kafka_rollout.report.page.pages import INSTALL, can_plot
 from kafka_rollout.run.events import Channel, Responder
 from kafka_rollout.steps.procedures.kinds import KINDS
 
@@ -207,7 +207,7 @@ def fleet_rows(show: Show = Show.ALL, text: str = "", user: Any = _user) -> Any:
 def fleet_json(show: Show = Show.ALL, text: str = "", user: Any = _user) -> Response:
     """Return the same rows as a file for programs."""
     chosen = choose_rows(read_rows(_reader(user))[0], show, text)
-    return JSONResponse(shown([row.to_json() for row in chosen]), headers=_file("kafka-clusters.json"))
+    return JSONResponse(shown([to_json(row) for row in chosen]), headers=_file("kafka-clusters.json"))
 
 
 @app.get("/fleet/rows.csv", dependencies=[_may_see_airflow])

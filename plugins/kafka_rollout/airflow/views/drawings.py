@@ -12,7 +12,7 @@ from kafka_rollout.airflow.views.records import find_run
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.report.run_report import stored_report
+from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.nodes import node_spans
@@ -65,7 +65,7 @@ def traffic_svg(dag_id: str, run_id: str, settings: Settings) -> str | None:
 
 
 def _draw(cluster: str, run_id: str, store: RunStore, settings: Settings) -> str:
-    from kafka_rollout.report.page.traffic_plot import traffic_plot
+    from kafka_rollout.report.page.pages import traffic_plot
     from kafka_rollout.run.store.background import SqlBackground
     from kafka_rollout.run.store.opening import database_of
 
@@ -77,7 +77,7 @@ def _draw(cluster: str, run_id: str, store: RunStore, settings: Settings) -> str
         names = {}
     key = BackgroundKey(cluster=cluster, run_id=run_id, kind=BackgroundKind.TRAFFIC)
     samples = samples_of(SqlBackground(database_of(settings)).read(key))
-    has_ended = stored_report(store) is not None
+    has_ended = stored_end(store) is not None
     return traffic_plot(samples, node_spans(events, names), now=None if has_ended else time.time(), alone=True)
 
 

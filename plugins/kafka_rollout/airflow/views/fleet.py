@@ -38,7 +38,7 @@ def fleet_table(rows: Sequence[FleetRow], problems: Sequence[str], chosen: Seque
             {
                 "cluster": row.cluster,
                 "needs_human": row.needs_human,
-                "running": row.is_running,
+                "running": bool(row.in_progress),
                 "cells": cells(row, now),
                 "links": _links(row),
             }

@@ -23,8 +23,7 @@ from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.reported import levels_text
-from kafka_rollout.report.check_comparison import find_worse, newest_before
-from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
+from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result, find_worse, newest_before
 from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def check(
     else:
         _print(report, details=details)
     if html is not None:
-        from kafka_rollout.report.page.check_page import render_check
+        from kafka_rollout.report.page.pages import render_check
 
         _write(html, render_check(report))
     if report.has_blockers:

@@ -28,7 +28,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.cluster import cluster_findings
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
-from kafka_rollout.report.run_report import Outcome, stored_report
+from kafka_rollout.report.run_report import Outcome, stored_end
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.steps.verify import verify as verify_cluster
@@ -135,7 +135,7 @@ def report(
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
     with open_ports(cluster, run or known[0], command_config) as (ports, _, _security):
-        stored = stored_report(ports.run)
+        stored = stored_end(ports.run)
         dry_run = stored is not None and stored.outcome == Outcome.DRY_RUN
         _, page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run)
     if as_json:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, CommandConfig
@@ -47,7 +48,7 @@ def fleet(
     for problem in problems:
         show.say(problem, show.err)
     if as_json:
-        show.print_json([row.to_json() for row in rows])
+        show.print_json([to_json(row) for row in rows])
     elif as_csv_text:
         typer.echo(as_csv(rows), nl=False)
     else:

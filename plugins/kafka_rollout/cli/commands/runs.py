@@ -218,7 +218,7 @@ def runs_compare(
 ) -> None:
     """Compare two runs by their reports: path, durations, gates, test traffic, findings and terms."""
     from kafka_rollout.base.json_forms import to_json
-    from kafka_rollout.report.page.comparison_page import render_comparison
+    from kafka_rollout.report.page.pages import render_comparison
     from kafka_rollout.report.run_comparison import ComparedRun, compare_runs
     from kafka_rollout.run.store.opening import open_run
 

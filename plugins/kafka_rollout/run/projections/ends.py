@@ -16,9 +16,9 @@ _TAIL = 8  # events after the operator's stop: traffic, report
 class RunEnd:
     """The end of a run by its report. `outcome`: a value of `report.run_report.Outcome`. `ended_at`: epoch seconds."""
 
-    outcome: str
-    sentence: str
-    ended_at: float
+    outcome: str = ""
+    sentence: str = ""
+    ended_at: float = 0.0
 
     def is_newest(self, events: Sequence[Event]) -> bool:
         """Return whether nothing happened since."""

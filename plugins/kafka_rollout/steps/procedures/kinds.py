@@ -11,8 +11,7 @@ from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.cluster_status import RunState, action_after
-from kafka_rollout.report.conclusion import UNFINISHED, find_failed_gate, list_gaps, list_proofs
-from kafka_rollout.report.run_report import RunReport
+from kafka_rollout.report.run_report import UNFINISHED, RunReport, find_failed_gate, list_gaps, list_proofs
 from kafka_rollout.run.projections.ends import RunEnd
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -163,6 +162,6 @@ def build_report_of_run(
         next_action=action_after(plan.cluster, run),
         failed_gate=failed,
         logs=find_logs(ports, failed, run.events) if report.outcome in UNFINISHED else (),
-        proved=list_proofs(report),
-        not_proved=list_gaps(report),
+        proved=tuple(list_proofs(report)),
+        not_proved=tuple(list_gaps(report)),
     )

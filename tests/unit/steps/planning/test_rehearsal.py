@@ -13,7 +13,7 @@ from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import NoServices
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.result import Outcome, Phase, RehearsalResult, failed
-from kafka_rollout.report.page.run_page import render
+from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.step_events import Rehearsed, Stopping
@@ -117,7 +117,7 @@ def test_a_passed_rehearsal_is_in_the_plan_in_the_report_and_in_the_estimate(tmp
     report = build_report_of_run(ports, plan)
     assert report.rehearsal is not None
     assert report.rehearsal["outcome"] == "passed"
-    page = render(report)
+    page = render_run(report)
     assert "The copy is in service." in page
     assert "Not covered: The copy has no TLS" in page
     event = newest(ports.run.events(), Rehearsed)

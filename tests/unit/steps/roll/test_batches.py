@@ -19,7 +19,7 @@ from kafka_rollout.model.state import ClusterState, NodeMetrics, PartitionState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.report.page.run_page import render
+from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.gates import node_step_seconds
 from kafka_rollout.run.projections.node_times import time_of_node_steps
@@ -136,7 +136,7 @@ def test_the_report_and_the_progress_show_a_split(
     assert split.split.startswith("node 15 has a replica of moved-0 too")
     assert (together.parts, together.split, together.ends) == (((13, 16),), "", "no other node of rack c is left")
     assert None not in {batch.duration_s for batch in shown.values()}
-    page = render(build_report_of_run(ports, plan))
+    page = render_run(build_report_of_run(ports, plan))
     assert "1 batch split" in page
     assert "12; then 15: node 15 has a replica of moved-0 too" in " ".join(page.split())
     lines = list(Progress().lines(plan, ports.run.events(), {}))

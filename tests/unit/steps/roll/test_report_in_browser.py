@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.report.page.run_page import render
+from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.roll.walk import roll_release_steps
@@ -34,7 +34,7 @@ def test_the_report_fits_a_phone(ports: ClusterPorts, plan: Plan, tmp_path: Path
     report = replace(
         build_report_of_run(ports, plan), sentence=f"Node {LONG} did not start.", proved=(f"Topic {LONG}.",)
     )
-    file.write_text(render(report), encoding="utf-8")
+    file.write_text(render_run(report), encoding="utf-8")
     with open_page() as page:
         page.set_viewport_size({"width": 390, "height": 844})
         page.goto(file.as_uri())

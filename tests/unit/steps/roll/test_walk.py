@@ -14,7 +14,7 @@ from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
 from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.report.page.run_page import render
+from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -123,7 +123,7 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: Clus
             at,
         )
     ports.run.attach(GROUPS_WATCHED, watch.to_dict())  # type: ignore[attr-defined]
-    html = render(build_report_of_run(ports, plan))
+    html = render_run(build_report_of_run(ports, plan))
     assert "1 of 1 rebalanced" in html
     assert "<td>&lt;b&gt;</td><td>classic, range</td>" in html
     assert '<td class="n">1</td><td class="n">4.5 s</td>' in html
@@ -174,7 +174,7 @@ def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Pat
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     report = build_report_of_run(ports, plan)
     assert report.accept_unavailable == ("tmp-*",)
-    assert "accepted: <code>tmp-*</code>" in render(report)
+    assert "accepted: <code>tmp-*</code>" in render_run(report)
 
 
 def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, cluster: FakeCluster) -> None:
@@ -182,4 +182,4 @@ def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, clu
     assert build_report_of_run(ports, plan, dry_run=True).outcome == "dry_run"
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "month's end")
     assert outcome(ports, plan) == ("refused", "Nothing was changed: alice answered 'rejected' (month's end).")
-    assert render(build_report_of_run(ports, plan))
+    assert render_run(build_report_of_run(ports, plan))

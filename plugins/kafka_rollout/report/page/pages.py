@@ -1,25 +1,43 @@
-"""The plot of a run: its node steps and the test traffic on one time axis, as SVG.
+"""HTML pages of reports: of a run, of a check, of a comparison of two runs.
 
-matplotlib draws it (docs/decisions/dependencies.md). It is in the extra `plots`: `can_plot` says whether it is
-installed. The colours are CSS variables of include/templates/page.css, so the plot follows the page; text stays text.
+A page is self-contained, printable, light and dark. All values are escaped.
+
+The plot of a run shows its node steps and the test traffic on one time axis, as SVG. matplotlib draws it
+(docs/decisions/dependencies.md). It is in the extra `plots`: `can_plot` says whether it is installed. The colours are
+CSS variables of include/templates/page.css, so the plot follows the page; text stays text.
 """
 
 from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from kafka_rollout.base.durations import duration
+from kafka_rollout.base.finding_groups import group_by_kind
+from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.system.html import page_environment
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
-from kafka_rollout.run.projections.nodes import NodeSpan
-from kafka_rollout.run.traffic_series import TrafficSample
+from kafka_rollout.report.check_report import FORMAT, CheckReport, Result
+from kafka_rollout.report.run_comparison import RunComparison
+from kafka_rollout.report.run_report import (
+    Document,
+    DowngradeReport,
+    FeatureReport,
+    Outcome,
+    RunReport,
+    feature_results,
+)
+from kafka_rollout.run.projections.nodes import NodeSpan, complete_spans
+from kafka_rollout.run.traffic_series import TrafficSample, TrafficSeries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +77,93 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "path.simplify": True,
 }
+_OUTCOMES = {
+    Outcome.FINISHED: ("good", "Finished"),
+    Outcome.ROLLED_NOT_FINALIZED: ("fair", "Rolled, not finalized"),
+    Outcome.ROLLED_BACK: ("fair", "Rolled back"),
+    Outcome.STOPPED: ("bad", "Stopped"),
+    Outcome.REFUSED: ("bad", "Refused"),
+    Outcome.DRY_RUN: ("fair", "Dry run"),
+}
+_TONES = {
+    Result.BLOCKER: "bad",
+    Result.WARNING: "fair",
+    Result.UNKNOWN: "open",
+    Result.INFO: "none",
+    Result.OK: "good",
+    Result.NOT_APPLICABLE: "none",
+}
+
+
+def render_run(report: RunReport) -> str:
+    """Return the page of a report."""
+    tone, title = _OUTCOMES[report.outcome]
+    samples = from_json(TrafficSeries, report.traffic or {}).series
+    plot = traffic_plot(samples, spans_of(report), now=report.ended_at)
+    return _page(
+        "report.html.j2",
+        report=report,
+        downgrade=report if isinstance(report, DowngradeReport) else None,
+        results=feature_results(report.results) if isinstance(report, FeatureReport) and report.results else {},
+        tone=tone,
+        outcome_title=title,
+        direction="feature change" if isinstance(report, FeatureReport) else report.direction,
+        plot=Markup(plot),  # noqa: S704 - its names are escaped
+        plot_missing="" if can_plot() else INSTALL,
+        groups=group_by_kind(report.findings),
+        scan=_scan(report.scan),
+    )
+
+
+def render_check(report: CheckReport) -> str:
+    """Return the page: first what needs attention, the most severe first, then all checks."""
+    open_entries = [entry for entry in report.entries if entry.result not in (Result.OK, Result.NOT_APPLICABLE)]
+    in_order = sorted(open_entries, key=lambda entry: list(Result).index(entry.result))
+    return _page("check.html.j2", report=report, open=in_order, tones=_TONES, format=FORMAT)
+
+
+def render_comparison(comparison: RunComparison) -> str:
+    return _page("comparison.html.j2", comparison=comparison)
+
+
+def _page(template: str, **values: Any) -> str:
+    return page_environment(Settings.from_environment()).get_template(template).render(**values)
+
+
+def spans_of(report: RunReport) -> tuple[NodeSpan, ...]:
+    spans = [
+        NodeSpan(
+            name=f"{node.name} ({node.node_id})",
+            began_at=step.began_at,
+            started_at=step.started_at,
+            ended_at=step.ended_at,
+        )
+        for node in report.nodes
+        for step in node.node_steps
+        if step.began_at is not None
+    ]
+    return complete_spans(spans, report.offline_steps if isinstance(report, DowngradeReport) else ())
+
+
+def _scan(scan: Document | None) -> dict[str, Any] | None:
+    """Sum up the coordinator-log scan: records by type, and verdicts by release."""
+    if not scan:
+        return None
+    records: Counter[tuple[str, str, str]] = Counter()
+    for found in scan.get("classes", ()):
+        value = "tombstone" if found["value_version"] is None else str(found["value_version"])
+        records[(found["topic"], str(found["key_version"]), value)] += found["count"]
+    releases: dict[str, Counter[str]] = {}
+    failures = []
+    for verdict in scan.get("verdicts", ()):
+        releases.setdefault(verdict["release"], Counter())[verdict["verdict"]] += 1
+        if verdict["first_failure"]:
+            failures.append(verdict)
+    return {
+        "records": [(*key, count) for key, count in sorted(records.items())],
+        "releases": {release: dict(verdicts) for release, verdicts in releases.items()},
+        "failures": failures[:20],
+    }
 
 
 def can_plot() -> bool:
