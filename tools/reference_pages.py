@@ -34,7 +34,7 @@ from kafka_rollout.planning.fields import Field, declared_fields
 from kafka_rollout.planning.release_changes.changed_settings import list_changed_defaults
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout.report.cluster_status import NEEDS_HUMAN, PHASES
+from kafka_rollout.report.cluster_status import NEEDS_HUMAN, Phase
 from kafka_rollout.report.run_report import FORMAT, DowngradeReport, FeatureReport, RunReport
 from kafka_rollout.run import notifications
 from kafka_rollout.run.metrics import METRICS
@@ -46,6 +46,23 @@ from tests.architecture.rooms import ORDER, row_of
 
 ROOT = Path(__file__).resolve().parents[1]
 _PART = re.compile(r"(<!-- from the code: ([a-z-]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+_PHASES = {
+    Phase.IDLE: "there is no run, except plans and dry runs",
+    Phase.PLANNING: "the run observes, scans and plans",
+    Phase.WAITING_FOR_APPROVAL: "the run asks for an approval",
+    Phase.ROLLING: "the run replaces nodes",
+    Phase.ROLLING_BACK: "the run returns nodes to the previous release",
+    Phase.WAITING_FOR_DECISION: "a step or gate failed, and the run asks how to continue",
+    Phase.FINALIZING: "the run changes levels",
+    Phase.PAUSED: "stopped after a change, before its end: continue the run or roll it back",
+    Phase.FINISHED: "the run ended at its target",
+    Phase.FAILED: "a task failed, an approval timed out, or the run ended before its target",
+    Phase.ROLLED_BACK: "the run ended with a rollback",
+    Phase.REFUSED: "nothing was changed",
+    Phase.DRY_RUN: "a dry run ended",
+    Phase.UNKNOWN: "the history cannot be read, or you cannot read the run that holds the lock",
+}
 
 
 def current_files() -> Mapping[Path, str]:
@@ -121,7 +138,7 @@ def _verdicts() -> Iterator[str]:
 
 
 def _phases() -> Iterator[str]:
-    rows = [(f"`{phase}`", "yes" if phase in NEEDS_HUMAN else "", meaning) for phase, meaning in PHASES.items()]
+    rows = [(f"`{phase}`", "yes" if phase in NEEDS_HUMAN else "", _PHASES[phase]) for phase in Phase]
     return _table(("phase", "needs a human", "meaning"), rows)
 
 

@@ -141,7 +141,9 @@ class NodeMetricsReader:
         answers: dict[str, _Seen] = {}
         problems: dict[str, str] = {}
         # No proxy of the environment: agents are queried at their inventory addresses.
-        with httpx.Client(timeout=self.timeout_s, trust_env=False, mounts=self._mounts(node)) as client:
+        through = None if node.service is None or self.through is None else self.through(node.service.host)
+        mounts = {} if through is None else dict.fromkeys(("all://127.0.0.1", "all://localhost"), through)
+        with httpx.Client(timeout=self.timeout_s, trust_env=False, mounts=mounts) as client:
             for agent, url, query in (
                 ("jolokia", node.jolokia_url, _query_jolokia),
                 ("prometheus", node.prometheus_url, partial(_query_prometheus, own=own_names(self.names))),
@@ -184,11 +186,6 @@ class NodeMetricsReader:
             counters={**(prometheus.counters if prometheus else {}), **first.counters},
             unanswered=tuple(sorted(problems)),
         )
-
-    def _mounts(self, node: NodeSpec) -> dict[str, httpx.BaseTransport | None]:
-        if node.service is None or self.through is None:
-            return {}
-        return dict.fromkeys(("all://127.0.0.1", "all://localhost"), self.through(node.service.host))
 
 
 def read_running_releases(cluster: ClusterSpec, catalogue: Catalogue) -> frozenset[Release]:

@@ -5,7 +5,7 @@ Pure: the caller reads histories and lock, and passes the time in. The JSON form
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -51,7 +51,7 @@ FORMAT = 1
 
 
 class Phase(StrEnum):
-    """The values are part of the published format."""
+    """The values are part of the published format. tools/reference_pages.py writes their meaning into docs/."""
 
     IDLE = "idle"
     PLANNING = "planning"
@@ -67,25 +67,6 @@ class Phase(StrEnum):
     REFUSED = "refused"
     DRY_RUN = "dry-run"
     UNKNOWN = "unknown"
-
-
-PHASES: Mapping[Phase, str] = {
-    Phase.IDLE: "there is no run, except plans and dry runs",
-    Phase.PLANNING: "the run observes, scans and plans",
-    Phase.WAITING_FOR_APPROVAL: "the run asks for an approval",
-    Phase.ROLLING: "the run replaces nodes",
-    Phase.ROLLING_BACK: "the run returns nodes to the previous release",
-    Phase.WAITING_FOR_DECISION: "a step or gate failed, and the run asks how to continue",
-    Phase.FINALIZING: "the run changes levels",
-    Phase.PAUSED: "stopped after a change, before its end: continue the run or roll it back",
-    Phase.FINISHED: "the run ended at its target",
-    Phase.FAILED: "a task failed, an approval timed out, or the run ended before its target",
-    Phase.ROLLED_BACK: "the run ended with a rollback",
-    Phase.REFUSED: "nothing was changed",
-    Phase.DRY_RUN: "a dry run ended",
-    Phase.UNKNOWN: "the history cannot be read, or you cannot read the run that holds the lock",
-}
-"""Phase → what docs/command-line.md says about it."""
 
 
 WAITS = frozenset({Phase.WAITING_FOR_APPROVAL, Phase.WAITING_FOR_DECISION})

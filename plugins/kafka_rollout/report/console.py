@@ -218,6 +218,9 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
     gates = () if has_ended else open_gates(events)
     current = None if has_ended else find_current_step(run.steps)
     planned = newest(events, Planned)
+    steps = run.steps
+    if phase not in NEEDS_HUMAN and current is not None and current.state is StepState.OPEN:  # the run continues
+        steps = tuple(replace(one, state=StepState.RUNNING) if one is current else one for one in steps)
     return Console(
         run_id=run.run_id,
         title=title_of(run_of(events), run.plan, planned),
@@ -227,7 +230,7 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
         stopped=_stopped(statuses, has_ended),
         stop=None if has_ended else _stop(events, run.plan),
         request=None if asked is None or asked.terminal is not None else _request(asked),
-        steps=run.steps if phase in NEEDS_HUMAN else mark_current(run.steps, current),
+        steps=steps,
         current_step="" if current is None else current.id,
         nodes=statuses,
         gates=tuple(_gate(gate) for gate in gates),
@@ -251,12 +254,6 @@ def title_of(kind: RunOf, plan: Plan | None, planned: Planned | None) -> str:
     if planned is not None:
         return f"{kind.capitalize()} {planned.source} → {planned.target}"
     return "Not planned yet"
-
-
-def mark_current(steps: Sequence[StepLine], current: StepLine | None) -> tuple[StepLine, ...]:
-    """Return the steps of a run that continues by itself, with the current one as running."""
-    is_open = current is not None and current.state is StepState.OPEN
-    return tuple(replace(step, state=StepState.RUNNING) if is_open and step is current else step for step in steps)
 
 
 def group_by_rack(cluster: ClusterSpec, statuses: Sequence[NodeStatus]) -> tuple[Rack, ...]:

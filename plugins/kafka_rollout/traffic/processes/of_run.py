@@ -330,7 +330,6 @@ def start_group_monitor(
     security: ClientSecurity | None,
     only_with: int | None = None,
     unlocked_s: float = UNLOCKED_S,
-    settings: Settings | None = None,
 ) -> BackgroundProcess:
     """Start the monitor of the cluster's groups unless it runs.
 
@@ -338,7 +337,7 @@ def start_group_monitor(
     an earlier process and is replaced. `unlocked_s`: the monitor ends when its run has not held the cluster's lock for
     this many seconds. The result of a replaced monitor is attached to the run.
     """
-    settings = settings or Settings.from_environment()
+    settings = Settings.from_environment()
     control = _control(cluster, run_id, BackgroundKind.GROUPS, settings)
     before, life = control.find()
     if before is not None and life is Life.ALIVE and (only_with is not None or before.stop_requested):

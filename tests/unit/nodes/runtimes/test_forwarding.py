@@ -21,7 +21,7 @@ class Forwards:
     def __init__(self, open_channel: Callable[[], Any]) -> None:
         self.open_channel, self.asked = open_channel, list[tuple[str, tuple[str, int]]]()
 
-    def forward(self, host: str, address: tuple[str, int], *, timeout_s: float) -> Any:
+    def forward(self, host: str, address: tuple[str, int]) -> Any:
         self.asked.append((host, address))
         return self.open_channel()
 

@@ -101,8 +101,6 @@ class Shell(Protocol):
         """Give up a host that does not respond after SILENT_S, during the block. Slow commands are not affected."""
         ...
 
-    def close(self) -> None: ...
-
 
 @dataclass(slots=True)
 class SshShell:
@@ -166,10 +164,10 @@ class SshShell:
             client.close()
         self._clients.clear()
 
-    def forward(self, host: str, address: tuple[str, int], *, timeout_s: float) -> paramiko.Channel:
+    def forward(self, host: str, address: tuple[str, int]) -> paramiko.Channel:
         """Connect from the host to an address. Raises paramiko.SSHException or RolloutError if that is not possible."""
-        channel = self._transport(host).open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout_s)
-        channel.settimeout(timeout_s)
+        channel = self._transport(host).open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=_HTTP_S)
+        channel.settimeout(_HTTP_S)
         return channel
 
     def _transport(self, host: str) -> paramiko.Transport:
@@ -511,14 +509,14 @@ def refusing(revoked: frozenset[str]) -> Any:
 class SshTransport(httpx.BaseTransport):
     """Sends each request over a channel of the connection to `host`, without a port on this machine."""
 
-    def __init__(self, shell: SshShell, host: str, *, timeout_s: float = _HTTP_S) -> None:
-        self._shell, self._host, self._timeout_s = shell, host, timeout_s
+    def __init__(self, shell: SshShell, host: str) -> None:
+        self._shell, self._host = shell, host
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Raises httpx.TransportError, as for a direct connection."""
         address = (request.url.host, request.url.port or 80)
         try:
-            channel = self._shell.forward(self._host, address, timeout_s=self._timeout_s)
+            channel = self._shell.forward(self._host, address)
             try:
                 return self._exchange(channel, request)
             except BaseException:
@@ -530,7 +528,7 @@ class SshTransport(httpx.BaseTransport):
             raise httpx.ConnectError(error.sentence) from error
 
     def _exchange(self, channel: paramiko.Channel, request: httpx.Request) -> httpx.Response:
-        connection = HTTPConnection(request.url.host, timeout=self._timeout_s)
+        connection = HTTPConnection(request.url.host, timeout=_HTTP_S)
         connection.sock = cast(socket.socket, channel)  # a channel has the methods that HTTPConnection calls
         headers = {key: value for key, value in request.headers.items() if key != "connection"} | {
             "connection": "close"
